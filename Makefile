@@ -1,0 +1,40 @@
+# The two commands of the README, on a machine that has Python 3.11 or newer, gcc and make:
+#
+#   make demo    photographs -> tensors -> back, checked and timed, with a picture
+#   make test    the test suite, every code block of README.md and docs/ included
+#
+# Each builds .venv from nothing when it is not there. A stamp file for each group of
+# packages is newer than pyproject.toml once they are installed, so a second run is quick.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python demo/demo.py
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+# mypy needs what the code imports, the test packages included.
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "layoutkit needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Editable, so that a change to the code needs no new installation.
+$(VENV)/.%: pyproject.toml | $(VENV)/.base
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$*]"
+	@touch $@
