@@ -1,0 +1,207 @@
+"""What an array is before a byte of it moves: axes, shape, dtype, device; and the casting rule.
+
+Knows dtypes but no arrays, and NumPy only: the dtypes of ml_dtypes (bfloat16, float8) are
+recognised by the module that they come from, which is imported only for a name, such as
+"bfloat16", that NumPy alone does not know.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .axes import as_shape, check_rank, parse_layout
+from .errors import ArgumentError, DeviceError, DtypeError
+
+__all__ = [
+    "CASTINGS",
+    "ArraySpec",
+    "DType",
+    "as_dtype",
+    "can_cast",
+    "check_cast",
+    "check_movable",
+    "kind_of",
+]
+
+DType: TypeAlias = np.dtype[Any]
+
+CASTINGS = ("safe", "same_kind", "unsafe", "saturate")
+
+_ACCEPTED = (
+    "bool, ints, floats, complex, bfloat16 and float8 (ml_dtypes), datetime64, timedelta64 "
+    "and structured dtypes"
+)
+_NUMERIC = "buifc"  # In the order of NumPy's same_kind: a cast may go right, not left.
+_MEANING = {
+    "safe": "nothing is lost",
+    "same_kind": "narrower, of the same kind",
+    "unsafe": "cut off and wrapped, as NumPy's astype",
+    "saturate": "rounded half to even and clipped to the range, NaN to 0",
+}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Axes, shape, dtype and device of an array: what goes in, or what will come out.
+
+    `axes` is the text of a layout and `dtype` anything that `as_dtype` takes; they are kept
+    in one form (no blanks, native byte order), so that equal specs compare equal.
+
+    >>> spec = ArraySpec("b c h w", (64, 3, 224, 224), "float32")
+    >>> print(spec)
+    float32 bchw (64, 3, 224, 224) on cpu
+    >>> spec.size, spec.nbytes
+    (9633792, 38535168)
+
+    Raises PatternError, ShapeError, DtypeError or DeviceError for a part that is none.
+    """
+
+    axes: str
+    shape: tuple[int, ...]
+    dtype: DType
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        layout, shape, dtype = parse_layout(self.axes), as_shape(self.shape), as_dtype(self.dtype)
+        check_rank(layout, shape)
+        check_movable(dtype)
+        if not isinstance(self.device, str):
+            raise DeviceError(f'a device is text such as "cpu" or "cuda:0", not {self.device!r}')
+        for name, value in (("axes", str(layout)), ("shape", shape), ("dtype", dtype)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements, without gaps between them."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.axes} {self.shape} on {self.device}"
+
+
+def as_dtype(dtype: object) -> DType:
+    """The NumPy dtype, in native byte order, for anything that names one.
+
+    >>> as_dtype("float32"), as_dtype(">i4") == np.dtype("int32"), as_dtype("bfloat16").itemsize
+    (dtype('float32'), True, 2)
+
+    Raises DtypeError for anything else, and for None, which NumPy takes for float64.
+    """
+    if dtype is None:
+        raise DtypeError(f"None is not a dtype; give one of {_ACCEPTED}")
+    try:
+        found: DType = np.dtype(dtype)  # type: ignore[call-overload]
+    except (TypeError, ValueError, SyntaxError):  # SyntaxError: text such as "f4,("
+        found = _from_ml_dtypes(dtype)
+    return _native(found)
+
+
+def check_movable(dtype: DType) -> None:
+    """Raise DtypeError unless elements of `dtype` can be moved as plain bytes.
+
+    >>> check_movable(np.dtype("float32"))
+    >>> check_movable(np.dtype("O"))
+    Traceback (most recent call last):
+    layoutkit.errors.DtypeError: elements of dtype object cannot be moved; convert them first...
+    """
+    plain = dtype.kind in _NUMERIC + "Mm" or dtype.fields is not None or _is_ml(dtype)
+    if dtype.hasobject or not plain:
+        raise DtypeError(
+            f"elements of dtype {dtype} cannot be moved; convert them first to one of {_ACCEPTED}"
+        )
+
+
+def kind_of(dtype: DType) -> str:
+    """NumPy's letter for the kind of a dtype, also where ml_dtypes gives it none.
+
+    "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
+    "V" structured.
+
+    >>> kind_of(np.dtype("uint8")), kind_of(as_dtype("bfloat16")), kind_of(as_dtype("int4"))
+    ('u', 'f', 'i')
+    """
+    if not _is_ml(dtype):
+        return dtype.kind
+    if "complex" in dtype.name:
+        return "c"
+    return dtype.name[0] if dtype.name.startswith(("int", "uint")) else "f"
+
+
+def can_cast(source: DType, target: DType, casting: str) -> bool:
+    """Whether the casting rule allows the cast, in NumPy's words and "saturate".
+
+    >>> can_cast(np.dtype("float32"), as_dtype("bfloat16"), "same_kind")
+    True
+    >>> can_cast(np.dtype("float32"), np.dtype("uint8"), "same_kind")
+    False
+    >>> can_cast(np.dtype("float32"), np.dtype("uint8"), "saturate")
+    True
+
+    Dates and structured dtypes are only moved: to themselves, in either byte order.
+    Raises ArgumentError where `casting` is no such word.
+    """
+    _check_word(casting)
+    if _native(source) == _native(target):
+        return True
+    kinds = kind_of(source), kind_of(target)
+    if kinds[0] not in _NUMERIC or kinds[1] not in _NUMERIC:
+        return False
+    if casting == "safe":
+        return _is_safe(source, target)
+    return casting != "same_kind" or _NUMERIC.index(kinds[0]) <= _NUMERIC.index(kinds[1])
+
+
+def check_cast(source: DType, target: DType, casting: str) -> None:
+    """Raise DtypeError, with the words that would allow it, where `can_cast` says no.
+
+    >>> check_cast(np.dtype("int64"), np.dtype("float32"), "same_kind")
+    >>> check_cast(np.dtype("float32"), np.dtype("uint8"), "same_kind")
+    Traceback (most recent call last):
+    layoutkit.errors.DtypeError: float32 to uint8 is not allowed by casting="same_kind"...
+    """
+    if can_cast(source, target, casting):
+        return
+    words = [word for word in reversed(CASTINGS) if can_cast(source, target, word)]
+    fix = " or ".join(f'casting="{word}" ({_MEANING[word]})' for word in words)
+    if not words:
+        moved = source if kind_of(source) not in _NUMERIC else target
+        fix = f"no dtype, or the same one: {moved} is only moved, never cast"
+    raise DtypeError(f'{source} to {target} is not allowed by casting="{casting}"; use {fix}')
+
+
+def _check_word(casting: str) -> None:
+    if not isinstance(casting, str) or casting not in CASTINGS:
+        words = ", ".join(f'"{word}"' for word in CASTINGS)
+        raise ArgumentError(f"casting is {casting!r}; it is one of {words}")
+
+
+def _is_safe(source: DType, target: DType) -> bool:
+    if _is_ml(target) and target.itemsize == 1 and kind_of(target) == "f":
+        # NumPy says yes to any byte and to any other float8, and both lose values.
+        return kind_of(source) == "b"
+    return np.can_cast(source, target, "safe")
+
+
+def _is_ml(dtype: DType) -> bool:
+    return dtype.type.__module__ == "ml_dtypes"
+
+
+def _native(dtype: DType) -> DType:
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def _from_ml_dtypes(name: object) -> DType:
+    import ml_dtypes  # Here and not above: `import layoutkit` loads NumPy only.
+
+    found = getattr(ml_dtypes, name, None) if isinstance(name, str) else None
+    # The module also has functions and finfo, of which NumPy would make object dtypes.
+    if not (isinstance(found, type) and issubclass(found, np.generic)):
+        raise DtypeError(f"{name!r} is not a dtype; give one of {_ACCEPTED}")
+    return np.dtype(found)
