@@ -1,0 +1,157 @@
+"""Arrays in `.npy` files, mapped into memory one slab at a time.
+
+A slab is everything between two positions of one axis. Mapping only what is being worked
+on, and letting go of it afterwards, keeps the resident memory at the size of a slab however
+large the file is.
+"""
+
+import io
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from . import buffers
+from .atomic import reserve
+from .errors import ArgumentError, DtypeError
+
+__all__ = ["NpyFile", "create_npy", "is_npy", "open_npy"]
+
+# How much of a file is mapped at once where a slab is scattered over all of it.
+_WINDOW_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """The array in an open `.npy` file; reads and writes slabs of it."""
+
+    file: BinaryIO
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool = False
+
+    def window(self, axis: int | None, start: int, stop: int) -> NDArray[Any] | None:
+        """The slab itself, mapped, if it is one run of the file; else None. No axis: all of it."""
+        outer = self._runs(axis)[0]
+        return self._shaped(self._map(axis, start, stop, 0, 1), axis) if outer == 1 else None
+
+    def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
+        """The slab: a window on the file where that is possible, else a copy."""
+        mapped = self.window(axis, start, stop)
+        if mapped is not None:
+            return mapped
+        outer, _, inner = self._runs(axis)
+        slab = buffers.empty((outer, stop - start, inner), self.dtype)
+        for first, last in self._windows(axis):
+            slab[first:last] = self._map(axis, start, stop, first, last)
+        return self._shaped(slab, axis)
+
+    def write(self, axis: int | None, start: int, stop: int, values: NDArray[Any]) -> None:
+        """Copy `values` into the slab, for slabs that are more than one run of the file."""
+        outer, _, inner = self._runs(axis)
+        slab = values.reshape(outer, stop - start, inner)
+        for first, last in self._windows(axis):
+            self._map(axis, start, stop, first, last)[...] = slab[first:last]
+
+    def _stored_shape(self) -> tuple[int, ...]:
+        # A Fortran-ordered file is the C-ordered file of the transposed array.
+        return self.shape[::-1] if self.fortran_order else self.shape
+
+    def _stored_axis(self, axis: int) -> int:
+        return len(self.shape) - 1 - axis if self.fortran_order else axis
+
+    def _runs(self, axis: int | None) -> tuple[int, int, int]:
+        """The file as (outer, length of the axis, inner); a slab is `outer` runs of it."""
+        if axis is None:
+            return 1, 1, math.prod(self.shape)
+        shape, axis = self._stored_shape(), self._stored_axis(axis)
+        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+    def _windows(self, axis: int | None) -> Iterator[tuple[int, int]]:
+        outer, length, inner = self._runs(axis)
+        rows = max(1, _WINDOW_BYTES // max(1, length * inner * self.dtype.itemsize))
+        for first in range(0, outer, rows):
+            yield first, min(first + rows, outer)
+
+    def _map(self, axis: int | None, start: int, stop: int, first: int, last: int) -> NDArray[Any]:
+        """Runs `first` to `last` of a slab as a mapped (runs, stop - start, inner) array."""
+        _, length, inner = self._runs(axis)
+        if axis is None:
+            start, stop = 0, 1
+        shape = (last - first, stop - start, inner)
+        if 0 in shape or not self.dtype.itemsize:
+            return np.empty(shape, self.dtype)
+        run, item = length * inner, self.dtype.itemsize
+        count = (last - first - 1) * run + (stop - start) * inner
+        offset = self.offset + (first * run + start * inner) * item
+        mapped = np.memmap(
+            self.file, np.uint8, "r+" if self.file.writable() else "r", offset, count * item
+        )
+        return np.ndarray(shape, self.dtype, mapped, 0, (run * item, inner * item, item))
+
+    def _shaped(self, slab: NDArray[Any], axis: int | None) -> NDArray[Any]:
+        shape = list(self._stored_shape())
+        if axis is not None:
+            shape[self._stored_axis(axis)] = slab.shape[1]
+        array = slab.reshape(shape)
+        return array.T if self.fortran_order else array
+
+
+def is_npy(path: Path) -> bool:
+    """Whether the file begins as a `.npy` file does."""
+    with path.open("rb") as file:
+        return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+
+
+@contextmanager
+def open_npy(path: Path) -> Iterator[NpyFile]:
+    """Open a `.npy` file for reading; pickled, damaged and shortened ones are an ArgumentError."""
+    try:
+        array = npy.open_memmap(path, mode="r")
+    except (ValueError, TypeError, SyntaxError, EOFError) as error:
+        message = (
+            f"{path}: cannot be read as an array ({str(error).rstrip('.')}); it has to be "
+            "complete and hold plain numbers, as numpy.save writes them"
+        )
+        raise ArgumentError(message) from error
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    offset, shape, dtype = array.offset, array.shape, array.dtype
+    del array
+    with path.open("rb") as file:
+        yield NpyFile(file, offset, shape, dtype, fortran)
+
+
+def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NpyFile:
+    """Write the header of a `.npy` file and claim the space of its array.
+
+    A dtype that the format has no name for (bfloat16, float8) is a DtypeError.
+    """
+    header = _header(shape, dtype)
+    reserve(file, len(header) + math.prod(shape) * dtype.itemsize)
+    file.write(header)
+    file.flush()
+    return NpyFile(file, len(header), shape, dtype)
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    description = npy.dtype_to_descr(dtype)
+    if npy.descr_to_dtype(description) != dtype:
+        message = (
+            f"--dtype {dtype}: the .npy format has no name for it, so a reader could not tell "
+            "what the file holds; use float16 or float32"
+        )
+        raise DtypeError(message)
+    fields = {"descr": description, "fortran_order": False, "shape": shape}
+    buffer = io.BytesIO()
+    try:
+        npy.write_array_header_1_0(buffer, fields)
+    except ValueError:  # longer than 64 KiB
+        npy.write_array_header_2_0(buffer, fields)
+    return buffer.getvalue()
