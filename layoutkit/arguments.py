@@ -1,0 +1,146 @@
+"""The arguments of the command `layoutkit`: what may be said, and what it is turned into."""
+
+import argparse
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import __version__
+from .errors import ArgumentError
+from .spec import CASTINGS
+
+__all__ = ["parse"]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; `command` in the result is the name of the command."""
+    arguments = _parser().parse_args(argv)
+    if "size" in arguments:
+        arguments.size = _distinct(arguments.size)
+    return arguments
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of exiting, so that all mistakes are reported in one way."""
+        raise ArgumentError(f"{message}; see {self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="layoutkit", description="Batches from any layout and dtype into any other."
+    )
+    parser.add_argument("--version", action="version", version=f"layoutkit {__version__}")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", required=True, metavar="COMMAND"
+    )
+    for name, (summary, add_arguments) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        add_arguments(command)
+    return parser
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("src", metavar="SRC", help="a .npy file, or a picture, a folder or a glob of pictures")
+    add("dst", metavar="DST", type=Path, help="the .npy file to write or replace")
+    add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'; pictures are bhwc")
+    add("--dtype", help="dtype of the result")
+    _add_formula(parser)
+    _add_sizes(parser)
+    add("--resize", type=_height_width, metavar="HxW", help="stretch every picture to this size")
+    add("--casting", choices=CASTINGS, default="same_kind", help="which casts are allowed")
+    add("--chunk", type=_positive, metavar="N", help="samples at a time (default: about 64 MiB)")
+    add("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'")
+    add("--shape", type=_shape, required=True, metavar="N,N,..", help="shape of the source")
+    add("--dtype", default="float32", help="dtype of the source (default: float32)")
+    add("--to-dtype", help="dtype of the result")
+    _add_formula(parser)
+    _add_sizes(parser)
+    add("--svg", type=Path, metavar="FILE", help="also draw both memory orders into this file")
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer rows and shorter runs")
+    add("--plot", metavar="FILE", help="also draw the results into this file")
+    add("--json", metavar="FILE", help="also write the results into this file")
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    """Exists because `info` and `warmup` take no arguments."""
+
+
+_COMMANDS = {
+    "convert": ("convert a .npy file or pictures into a .npy file", _add_convert),
+    "explain": ("say in words and pictures how a conversion runs", _add_explain),
+    "bench": ("time conversions side by side with other libraries", _add_bench),
+    "info": ("show versions, processor, threads and caches", _add_nothing),
+    "warmup": ("compile the kernels now, for this and later processes", _add_nothing),
+}
+
+
+def _add_formula(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("formula", "y = (x * scale - mean) / std").add_argument
+    add("--scale", type=_number, metavar="N", help="such as 1/255")
+    add("--mean", type=_numbers, metavar="N,N,..", help="one number, or one per channel")
+    add("--std", type=_numbers, metavar="N,N,..", help="one number, or one per channel")
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    help_text = "size of an axis inside a fold, such as h=32; once for each axis"
+    parser.add_argument(
+        "--size", type=_size, action="append", default=[], metavar="AXIS=N", help=help_text
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.5 or 1/255") from None
+
+
+def _numbers(text: str) -> float | list[float]:
+    numbers = [_number(part) for part in text.split(",")]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    parts = text.strip("() ").rstrip(",").split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 64,224,224,3")
+    return tuple(int(part) for part in parts)
+
+
+def _size(text: str) -> tuple[str, int]:
+    axis, equals, size = text.partition("=")
+    if not equals or len(axis) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an axis and its size, such as h=32")
+    return axis, _positive(size)
+
+
+def _distinct(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(sizes)
+    if len(named) < len(sizes):
+        raise ArgumentError("--size: the same axis twice; give each axis one size")
+    return named
+
+
+def _height_width(text: str) -> tuple[int, int]:
+    height, cross, width = text.partition("x")
+    if not cross:
+        raise argparse.ArgumentTypeError(f"{text!r} is not height x width, such as 224x224")
+    return _positive(height), _positive(width)

@@ -1,0 +1,148 @@
+"""The command `layoutkit`: conversions of files, plans in words, timings.
+
+Each command imports what it needs when it runs, so that `layoutkit --help` answers at once.
+"""
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+from .arguments import parse
+from .errors import LayoutkitError
+
+__all__ = ["main"]
+
+_MISTAKE = 2
+_INTERRUPTED = 128 + signal.SIGINT
+
+# What a user can do about the failures of the system.
+_FIXES = {
+    errno.EACCES: "choose a place that you may read and write",
+    errno.EISDIR: "give the name of a file",
+    errno.ENOENT: "check the path",
+    errno.ENOSPC: "make room or write it elsewhere",
+    errno.ENOTDIR: "check the path",
+    errno.EPERM: "choose a place that you may read and write",
+    errno.EROFS: "choose a place that you may read and write",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 2 after a mistake, 130 after Ctrl-C."""
+    try:
+        arguments = parse(argv)
+        with _termination_unwinds():
+            code = _COMMANDS[arguments.command](arguments)
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt:
+        print("layoutkit: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output (`head`, a pager) has seen enough. Python flushes once more
+        # at exit and would complain, so that goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (LayoutkitError, OSError, MemoryError) as error:
+        print(f"layoutkit: error: {_describe(error)}", file=sys.stderr)
+        return _MISTAKE
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory; give --chunk a smaller number of samples"
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{error.filename}: "
+        fix = _FIXES.get(error.errno or 0)
+        return f"{place}{error.strerror}" + (f"; {fix}" if fix else "")
+    return str(error)
+
+
+@contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Let a polite kill unwind the stack, so that an unfinished file is removed."""
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not in the main thread: whoever runs that decides
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in ("scale", "mean", "std")}
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from .sources import check_destination, open_source
+    from .streaming import Job, convert_to_file
+
+    options = {"dtype": arguments.dtype, "casting": arguments.casting, **_formula(arguments)}
+    job = Job(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
+    # Whatever is wrong with the pattern or the formula comes out before a file is touched.
+    job.converter()
+    check_destination(arguments.src, arguments.dst)
+    with open_source(arguments.src, job, arguments.resize) as source:
+        convert_to_file(source, arguments.src, arguments.dst, job)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from . import plan
+    from .drawing import svg_picture, text_picture
+
+    how = plan(
+        arguments.pattern,
+        arguments.shape,
+        arguments.dtype,
+        to_dtype=arguments.to_dtype,
+        **_formula(arguments),
+        **arguments.size,
+    )
+    print(how, text_picture(arguments.pattern), sep="\n\n")
+    if arguments.svg:
+        arguments.svg.write_text(svg_picture(arguments.pattern), encoding="utf-8")
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from .bench import main as bench
+
+    code: int = bench(quick=arguments.quick, plot=arguments.plot, json=arguments.json)
+    return code
+
+
+def _info(_: argparse.Namespace) -> int:
+    from . import show_config
+
+    show_config()
+    return 0
+
+
+def _warmup(_: argparse.Namespace) -> int:
+    from . import warmup
+
+    warmup()
+    return 0
+
+
+_COMMANDS = {
+    "convert": _convert,
+    "explain": _explain,
+    "bench": _bench,
+    "info": _info,
+    "warmup": _warmup,
+}

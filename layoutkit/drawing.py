@@ -1,0 +1,232 @@
+"""Pictures of what a pattern does to memory, on a small example: as text and as SVG.
+
+Both show the same thing twice, before and after: every element of the example in the order
+in which it lies in memory, named by its place along each axis. One axis (the channels, where
+there are any) is shown by letter or colour, so that its scattering or gathering is seen at
+a glance.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, product
+from operator import mul
+from string import ascii_uppercase
+from xml.sax.saxutils import escape
+
+from .axes import Layout, parse_pattern
+
+__all__ = ["svg_picture", "text_picture"]
+
+# Small enough to be taken in at once, different enough to be told apart.
+_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
+_OTHER_SIZE = 2
+_MAX_COLUMNS = 12
+_MAX_ROWS = 6
+
+# Red, green and blue that colour-blind readers can tell apart, all dark enough for white text.
+_COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
+
+_CELL, _GAP, _RUN_GAP, _ROW = 32, 3, 9, 40
+_MARGIN, _HEAD, _TITLE, _LEGEND = 28, 38, 76, 82
+
+_STYLE = """
+    svg { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+    .card { fill: #ffffff; stroke: #d0d7de } .ink { fill: #1f2328 } .muted { fill: #59636e }
+    .cell { fill: #ffffff; text-anchor: middle }
+    .mark { fill: none; stroke: #1f2328; stroke-width: 2.5 }
+    @media (prefers-color-scheme: dark) {
+      .card { fill: #15191f; stroke: #3d444d } .ink { fill: #f0f6fc } .muted { fill: #9198a1 }
+      .mark { stroke: #f0f6fc }
+    }
+"""
+
+
+@dataclass(frozen=True)
+class _Element:
+    colour: int  # its place on the axis that is shown by colour
+    label: str  # its places on the other axes
+
+
+@dataclass(frozen=True)
+class _Order:
+    title: str
+    layout: Layout
+    elements: Sequence[_Element]  # as they lie in memory
+    run: int  # elements until the second-innermost axis steps on
+    columns: int  # elements in a row of the picture
+
+    def rows(self) -> Iterator[Sequence[_Element]]:
+        """The elements in rows, as many as are shown."""
+        shown = self.elements[: self.columns * _MAX_ROWS]
+        return (shown[at : at + self.columns] for at in range(0, len(shown), self.columns))
+
+    @property
+    def hidden(self) -> int:
+        """How many elements the rows leave out."""
+        return max(0, len(self.elements) - self.columns * _MAX_ROWS)
+
+
+@dataclass(frozen=True)
+class _Example:
+    pattern: str
+    sizes: Mapping[str, int]
+    coloured: str
+    orders: tuple[_Order, _Order]
+
+    @property
+    def names(self) -> str:
+        """What the places on the coloured axis are called, a letter each."""
+        letters = "RGB" if self.coloured == "c" else ascii_uppercase
+        return letters[: self.sizes[self.coloured]]
+
+    @property
+    def labelled(self) -> str:
+        """The axes whose places make up a label, in its order."""
+        return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1)
+        return f"a small example, {sizes or 'one element'}"
+
+
+# ---- text ------------------------------------------------------------------------------
+
+
+def text_picture(pattern: str) -> str:
+    """Both memory orders of a small example, as lines of text.
+
+    >>> print(text_picture("hc->ch"))
+    a small example, h=2, c=3; each element is its c (R, G, B), then its place along h
+    <BLANKLINE>
+      before hc   R0 G0 B0  R1 G1 B1
+      after  ch   R0 R1  G0 G1  B0 B1
+    """
+    example = _example(pattern)
+    names = ", ".join(example.names)
+    rest = f", then its place along {', '.join(example.labelled)}" if example.labelled else ""
+    lines = [f"{example}; each element is its {example.coloured} ({names}){rest}", ""]
+    margin = max(len(str(order.layout)) for order in example.orders)
+    for order in example.orders:
+        head = f"  {order.title:6} {order.layout!s:{margin}}   "
+        for row in order.rows():
+            lines.append(head + _text_row(row, order.run, example.names))
+            head = " " * len(head)
+        if order.hidden:
+            lines.append(f"{head}and {order.hidden} more")
+    return "\n".join(lines)
+
+
+def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
+    words = [names[element.colour] + element.label for element in row]
+    return "  ".join(" ".join(words[at : at + run]) for at in range(0, len(words), run))
+
+
+# ---- SVG -------------------------------------------------------------------------------
+
+
+def svg_picture(pattern: str) -> str:
+    """The same picture as an SVG document of its own, for light and for dark viewers."""
+    example = _example(pattern)
+    parts, bottom = [_heading(example)], _TITLE
+    for order in example.orders:
+        parts += _strip(order, bottom, mark=example.orders[0].elements[0].label)
+        bottom += _HEAD + _ROW * len(list(order.rows())) + (_ROW // 2 if order.hidden else 0)
+    parts += _legend(example, bottom + _ROW // 2)
+    width, height = max(560, *map(_width, example.orders)), bottom + _LEGEND
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}" role="img">',
+            f"<title>{escape(pattern)} in memory</title>",
+            f"<style>{_STYLE}</style>",
+            f'<rect class="card" x="1" y="1" width="{width - 2}" height="{height - 2}" rx="12"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _text(x: float, y: float, text: str, style: str, size: int = 13) -> str:
+    return f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}">{escape(text)}</text>'
+
+
+def _heading(example: _Example) -> str:
+    title = " \N{RIGHTWARDS ARROW} ".join(str(order.layout) for order in example.orders)
+    return _text(_MARGIN, 38, title, "ink", 20) + _text(_MARGIN, 60, str(example), "muted")
+
+
+def _strip(order: _Order, top: int, mark: str) -> Iterator[str]:
+    """One memory order as rows of cells; the cells with the label `mark` are outlined."""
+    yield _text(_MARGIN, top + 24, f"{order.title}: {order.layout}", "ink")
+    top += _HEAD
+    for row in order.rows():
+        for place, element in enumerate(row):
+            yield _cell(element, _left(place, order.run), top, marked=element.label == mark)
+        top += _ROW
+    if order.hidden:
+        yield _text(_MARGIN, top + 8, f"and {order.hidden} more", "muted")
+
+
+def _left(place: int, run: int) -> int:
+    return _MARGIN + place * (_CELL + _GAP) + place // run * _RUN_GAP
+
+
+def _width(order: _Order) -> int:
+    return _left(order.columns - 1, order.run) + _CELL + _MARGIN
+
+
+def _cell(element: _Element, x: int, y: int, *, marked: bool) -> str:
+    colour = _COLOURS[element.colour % len(_COLOURS)]
+    shape = f'x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="5"'
+    outline = f'<rect class="mark" {shape}/>' if marked else ""
+    size = min(12, 48 // max(1, len(element.label)))  # many axes make long labels
+    label = _text(x + _CELL / 2, y + 20, element.label, "cell", size)
+    return f'<rect {shape} fill="{colour}"/>{label}{outline}'
+
+
+def _legend(example: _Example, top: int) -> Iterator[str]:
+    x = _MARGIN
+    for value, name in enumerate(example.names):
+        yield _cell(_Element(value, name), x, top, marked=False)
+        x += _CELL + _GAP
+    labelled = example.labelled
+    digits = f", digits: {', '.join(labelled)}" if labelled else ""
+    start = ", ".join(f"{axis}=0" for axis in labelled)
+    outlined = f"; outlined: all {example.coloured} of {start}" if labelled else ""
+    lines = (f"colour: {example.coloured}{digits}{outlined}", "memory: left to right, then down")
+    for line, text in enumerate(lines):
+        yield _text(x + 10, top + 13 + 18 * line, text, "muted", 12)
+
+
+# ---- the example -----------------------------------------------------------------------
+
+
+def _example(pattern: str) -> _Example:
+    parsed = parse_pattern(pattern)
+    source, target = parsed.source, parsed.target
+    # An axis that only one side has is of size 1 and moves nothing.
+    sizes = {
+        axis: _SIZES.get(axis, _OTHER_SIZE) if axis in target.letters else 1
+        for axis in source.letters
+    }
+    coloured = "c" if sizes.get("c", 1) > 1 else source.letters[-1]
+    layouts = {"before": (parsed.left, source.letters), "after": (parsed.right, target.letters)}
+    before, after = (
+        _order(title, layout, letters, sizes, coloured)
+        for title, (layout, letters) in layouts.items()
+    )
+    return _Example(pattern, sizes, coloured, (before, after))
+
+
+def _order(
+    title: str, layout: Layout, letters: str, sizes: Mapping[str, int], coloured: str
+) -> _Order:
+    axes = [axis for axis in letters if axis in sizes]
+    labelled = [axis for axis, size in sizes.items() if size > 1 and axis != coloured]
+    elements = []
+    for place in product(*(range(sizes[axis]) for axis in axes)):
+        at = dict(zip(axes, place, strict=True))
+        elements.append(_Element(at.get(coloured, 0), "".join(str(at[axis]) for axis in labelled)))
+    counts = [sizes[axis] for axis in reversed(axes) if sizes[axis] > 1] or [1]
+    columns = max(count for count in accumulate(counts, mul) if count <= _MAX_COLUMNS)
+    return _Order(title, layout, elements, counts[0], columns)

@@ -1,0 +1,76 @@
+"""The pictures show the order that NumPy gives, whatever the pattern, and are valid SVG."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from layoutkit.drawing import svg_picture, text_picture
+
+PATTERNS = ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bf->bhwc", "bchw->b(hwc)", "bwt->btw"]
+SIZES = {"b": 2, "h": 2, "w": 3, "c": 3, "t": 3}
+SPELLED = {"bf->bhwc": ("bhwc", "bhwc"), "bchw->b(hwc)": ("bchw", "bhwc")}
+
+
+def _orders(pattern):
+    """The elements before and after, as NumPy moves them: a letter and digits each."""
+    left, right = SPELLED.get(pattern) or pattern.split("->")
+    coloured = "c" if "c" in left else left[-1]
+    letters = "RGB" if coloured == "c" else "ABC"
+    shape = [SIZES[axis] for axis in left]
+    elements = np.empty(shape, object)
+    for place in np.ndindex(*shape):
+        at = dict(zip(left, place, strict=True))
+        rest = "".join(str(at[axis]) for axis in left if axis != coloured)
+        elements[place] = letters[at[coloured]] + rest
+    moved = elements.transpose([left.index(axis) for axis in right])
+    return list(elements.ravel()), list(moved.ravel())
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_text_shows_both_memory_orders(pattern):
+    before, after = text_picture(pattern).split("\n\n")[1].split("  after ")
+    name = re.compile(r"\b[A-Z]\d+\b")
+    assert (name.findall(before), name.findall(after)) == _orders(pattern)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_svg_shows_both_memory_orders(pattern):
+    root = ET.fromstring(svg_picture(pattern))
+    space = "{http://www.w3.org/2000/svg}"
+    labels = [t.text for t in root.iter(f"{space}text") if t.get("class") == "cell"]
+    before, after = _orders(pattern)
+    count = len(before)
+    assert labels[:count] == [name[1:] for name in before]
+    assert labels[count : 2 * count] == [name[1:] for name in after]
+    assert labels[2 * count :] == sorted(
+        {name[0] for name in before}, key=("RGB" if "c" in pattern else "ABC").find
+    )
+
+
+def test_colours_in_the_svg_follow_the_channels():
+    cells = re.findall(r'<rect x="\d+" y="\d+" [^>]* fill="(#\w+)"/>', svg_picture("bhwc->bchw"))
+    red, green, blue = cells[:3]
+    assert len({red, green, blue}) == 3
+    assert cells[:36] == [red, green, blue] * 12
+    assert cells[36:72] == ([red] * 6 + [green] * 6 + [blue] * 6) * 2
+
+
+def test_the_svg_is_readable_on_dark_ground():
+    picture = svg_picture("bhwc->bchw")
+    assert "prefers-color-scheme: dark" in picture
+    assert '<rect class="card"' in picture
+
+
+@pytest.mark.parametrize(
+    "pattern", ["b->t", "bf->b", "b->bt", "bdhwc->bcdhw", "abcdeghi->ihgedcba"]
+)
+def test_odd_patterns_have_pictures_too(pattern):
+    assert "before" in text_picture(pattern)
+    ET.fromstring(svg_picture(pattern))
+
+
+def test_a_long_example_says_how_much_is_left_out():
+    assert "and 18 more" in text_picture("bdhwc->bcdhw")
+    assert max(map(len, text_picture("bdhwc->bcdhw").splitlines()[1:])) < 100

@@ -1,0 +1,255 @@
+"""Files through conversions: right for every place of `b`, bounded memory, all or nothing."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from layoutkit.cli import main
+
+SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
+
+# The command as a child process.
+RUN = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def _array(layout, dtype="u1"):
+    shape = [SIZES[axis] for axis in layout]
+    return np.random.default_rng(3).integers(0, 256, shape).astype(dtype)
+
+
+def _convert(tmp_path, array, pattern, *options):
+    np.save(tmp_path / "x.npy", array)
+    arguments = ["convert", str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), pattern, "--quiet"]
+    assert main([*arguments, *options]) == 0
+    return np.load(tmp_path / "y.npy")
+
+
+# ---- right values --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", ["1", "3", "11", "12", None], ids=lambda chunk: f"chunk-{chunk}")
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "hbwc->whbc"])
+def test_b_may_be_anywhere(tmp_path, pattern, chunk):
+    left, right = pattern.split("->")
+    array = _array(left)
+    options = ["--chunk", chunk] if chunk else []
+    result = _convert(tmp_path, array, pattern, *options)
+    np.testing.assert_array_equal(result, array.transpose([left.index(axis) for axis in right]))
+    assert result.dtype == np.uint8
+
+
+def test_fortran_order_is_read_right(tmp_path):
+    array = np.asfortranarray(_array("bhwc"))
+    result = _convert(tmp_path, array, "bhwc->bchw", "--chunk", "4")
+    np.testing.assert_array_equal(result, array.transpose(0, 3, 1, 2))
+
+
+def test_folds_within_a_sample_are_streamed(tmp_path):
+    array = _array("bhwc")
+    folded = _convert(tmp_path, array, "bhwc->bf", "--chunk", "4")
+    np.testing.assert_array_equal(folded, array.reshape(11, 60))
+    sizes = ["--size", "h=4", "--size", "w=5"]
+    back = _convert(tmp_path, folded, "bf->bhwc", "--chunk", "4", *sizes)
+    np.testing.assert_array_equal(back, array)
+
+
+def test_a_size_of_b_is_that_of_the_whole(tmp_path, capsys):
+    result = _convert(tmp_path, _array("bhwc"), "bhwc->bchw", "--chunk", "4", "--size", "b=11")
+    assert result.shape == (11, 3, 4, 5)
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, "bhwc->bchw", "--size", "b=4"]) == 2
+    assert "b=4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->(bh)wc", "bhwc->f", "bhwc->(wb)hc"])
+def test_a_folded_b_goes_in_one_piece(tmp_path, pattern):
+    array = _array("bhwc")
+    expected = {
+        "bhwc->(bh)wc": array.reshape(44, 5, 3),
+        "bhwc->f": array.reshape(-1),
+        "bhwc->(wb)hc": array.transpose(2, 0, 1, 3).reshape(55, 4, 3),
+    }
+    result = _convert(tmp_path, array, pattern, "--chunk", "2")
+    np.testing.assert_array_equal(result, expected[pattern])
+
+
+def test_without_b_it_goes_in_one_piece(tmp_path):
+    array = _array("hwc")
+    np.testing.assert_array_equal(
+        _convert(tmp_path, array, "hwc->bchw"), array.transpose(2, 0, 1)[None]
+    )
+
+
+def test_an_empty_batch(tmp_path):
+    result = _convert(tmp_path, np.empty((0, 4, 5, 3), "u1"), "bhwc->bchw", "--dtype", "float32")
+    assert (result.shape, result.dtype) == ((0, 3, 4, 5), np.float32)
+
+
+def test_formula_and_casting(tmp_path):
+    array = _array("bhwc")
+    formula = ["--scale", "1/255", "--mean", "0.5,0.4,0.3", "--std", "0.25"]
+    result = _convert(tmp_path, array, "bhwc->bchw", "--dtype", "float32", *formula)
+    expected = (array / 255 - [0.5, 0.4, 0.3]) / 0.25
+    np.testing.assert_allclose(result, expected.transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-6)
+    back = _convert(
+        tmp_path, result * 300, "bchw->bhwc", "--dtype", "uint8", "--casting", "saturate"
+    )
+    np.testing.assert_array_equal(back, np.rint(result * 300).clip(0, 255).transpose(0, 2, 3, 1))
+
+
+# ---- a report and a progress bar -----------------------------------------------------------
+
+
+def test_progress_and_summary_on_stderr(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", _array("bhwc"))
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, "bhwc->bchw", "--dtype", "float32"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "11/11" in captured.err
+    assert "sample/s" in captured.err
+    last = captured.err.splitlines()[-1]
+    for part in ["(11, 4, 5, 3) uint8", "(11, 3, 4, 5) float32", "MB in", "GB/s"]:
+        assert part in last
+
+
+def test_quiet_says_nothing(tmp_path, capsys):
+    _convert(tmp_path, _array("bhwc"), "bhwc->bchw")
+    assert capsys.readouterr() == ("", "")
+
+
+# ---- bounded memory ------------------------------------------------------------------------
+
+MEASURE = """
+    import resource, sys
+    import numpy as np
+    from layoutkit.cli import main
+
+    folder, small, large, pattern = sys.argv[1], *map(eval, sys.argv[2:4]), sys.argv[4]
+
+    def run(shape):
+        # A file of holes: as large as it says, without the time to write it.
+        x = np.lib.format.open_memmap(f"{folder}/x.npy", "w+", "u1", shape)
+        del x
+        assert main(["convert", f"{folder}/x.npy", f"{folder}/y.npy", pattern, "--quiet"]) == 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    before = run(small)  # compiles, imports
+    print(run(large) - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "small", "large"),
+    [
+        ("bhwc->bchw", (64, 64, 64, 5), (1 << 14, 64, 64, 5)),
+        ("chwb->bhwc", (5, 64, 64, 64), (5, 64, 64, 1 << 14)),
+        ("bhwc->chwb", (64, 64, 64, 5), (1 << 14, 64, 64, 5)),
+    ],
+)
+def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
+    """320 MiB are read and as much is written, with a few chunks of 64 MiB in memory."""
+    code = textwrap.dedent(MEASURE)
+    arguments = [sys.executable, "-c", code, str(tmp_path), str(small), str(large), pattern]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200 << 20
+
+
+# ---- all or nothing ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A conversion that takes long, one sample at a time, over a DST that is there already."""
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", (1 << 17, 16, 16, 3))
+    del x
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    command = [sys.executable, "-c", RUN, "convert", *files, "bhwc->bchw", "--chunk", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def _wait_until_under_way(process):
+    seen = b""
+    deadline = time.monotonic() + 60
+    while b"1%" not in seen and time.monotonic() < deadline:
+        seen += os.read(process.stderr.fileno(), 1000)
+    assert b"1%" in seen
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_an_interruption_leaves_all_as_it_was(tmp_path, slow, number, code):
+    if number == signal.SIGKILL and not hasattr(os, "O_TMPFILE"):
+        pytest.skip("without unnamed files a killed process leaves its hidden file")
+    _wait_until_under_way(slow)
+    slow.send_signal(number)
+    error = slow.stderr.read()
+    assert slow.wait(30) == code
+    assert b"Traceback" not in error
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_an_error_at_the_start(tmp_path, monkeypatch, capsys, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    np.save(tmp_path / "x.npy", _array("bhwc"))
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, "bhwc->bchw"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"layoutkit: error: {tmp_path}/y.npy: no room for 0.0 MB")
+    assert "make room" in error
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+
+
+def test_a_limit_on_file_size_is_an_error_at_the_start(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((100, 100, 100, 3), "u1"))
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    command = [sys.executable, "-c", RUN, "convert", *files, "bhwc->bchw", "--dtype", "float32"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"layoutkit: error: {tmp_path}/y.npy: no room for 12.0 MB")
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
+    from layoutkit.npyfiles import NpyFile
+
+    read = NpyFile.read
+
+    def fail_late(self, axis, start, stop):
+        if start >= 6:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(self, axis, start, stop)
+
+    monkeypatch.setattr(NpyFile, "read", fail_late)
+    np.save(tmp_path / "x.npy", _array("bhwc"))
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, "bhwc->bchw", "--chunk", "2", "--quiet"]) == 2
+    assert "Input/output error" in capsys.readouterr().err
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
