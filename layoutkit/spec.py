@@ -21,6 +21,7 @@ __all__ = [
     "as_dtype",
     "can_cast",
     "check_cast",
+    "check_casting",
     "check_movable",
     "kind_of",
 ]
@@ -147,7 +148,7 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
     Dates and structured dtypes are only moved: to themselves, in either byte order.
     Raises ArgumentError where `casting` is no such word.
     """
-    _check_word(casting)
+    check_casting(casting)
     if _native(source) == _native(target):
         return True
     kinds = kind_of(source), kind_of(target)
@@ -176,7 +177,8 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
     raise DtypeError(f'{source} to {target} is not allowed by casting="{casting}"; use {fix}')
 
 
-def _check_word(casting: str) -> None:
+def check_casting(casting: str) -> None:
+    """Raise ArgumentError unless `casting` is one of CASTINGS."""
     if not isinstance(casting, str) or casting not in CASTINGS:
         words = ", ".join(f'"{word}"' for word in CASTINGS)
         raise ArgumentError(f"casting is {casting!r}; it is one of {words}")

@@ -1,0 +1,257 @@
+"""From a kernel's Python source to machine code that any later process can load.
+
+A kernel is described by a `KernelSpec`: the family (a module of this folder) and the
+literal parameters that the family's `build` turns into a Python function. Numba compiles
+that function, llvmlite turns the optimised IR into a native object, and the object is kept
+on disk. A later process loads the object through llvmlite alone: it never imports Numba,
+whose import and registry cost more than a first conversion may take.
+
+Numba's own `cache=True` is not used. It shares an index between processes without a lock,
+keys closures in a way that can return another kernel's code, raises where the folder cannot
+be written, and executes corrupt files (they carry no checksum). Here:
+
+- one file is one kernel; its name is the hash of everything that shaped the code (sources of
+  this folder, spec, compiler versions, CPU and its features), so nothing stale is ever read;
+- the file begins with a SHA-256 of the rest: a truncated, emptied or altered file is a miss,
+  and is written anew;
+- files are written beside and renamed, so two processes that compile the same kernel at once
+  each leave a whole file;
+- a folder that cannot be read or written costs a compilation in each process, nothing else.
+
+All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
+a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
+the first element, and [lo, hi) is the share of the work units to do. They are serial, take
+no lock, allocate nothing, and are called without the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Kernel", "KernelSpec", "cache_dir", "load"]
+
+# The return type and arguments of every kernel, for ctypes. ctypes drops the GIL.
+PROTOTYPE = ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t
+)
+# What a finished object may ask of the process it is loaded into: nothing of Numba or Python.
+ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
+
+_lock = threading.RLock()
+_loaded: dict[KernelSpec, Kernel] = {}
+
+
+class KernelSpec(NamedTuple):
+    """A family of kernels and the literals that make one kernel of it."""
+
+    family: str
+    literals: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return "-".join([self.family, *map(str, self.literals)])
+
+
+class Kernel(NamedTuple):
+    """A loaded kernel: call it as `kernel.run(params, src, dst, lo, hi)`."""
+
+    spec: KernelSpec
+    address: int
+    run: Any  # a ctypes function of type PROTOTYPE
+    origin: str  # "compiled" or "cached"
+
+
+def load(spec: KernelSpec) -> Kernel:
+    """Return the kernel of `spec`: loaded, from the disk cache, or compiled now."""
+    kernel = _loaded.get(spec)
+    if kernel is None:
+        with _lock:
+            kernel = _loaded.get(spec) or _loaded.setdefault(spec, _load(spec))
+    return kernel
+
+
+def loaded() -> list[Kernel]:
+    """The kernels that this process has loaded so far."""
+    return list(_loaded.values())
+
+
+def cache_dir() -> Path | None:
+    """The folder that holds compiled kernels, or None where no home folder is known."""
+    chosen = os.environ.get("LAYOUTKIT_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return Path(base, "layoutkit", "Cache") if base else None
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"], "layoutkit")
+    home = os.path.expanduser("~")
+    return Path(home, ".cache", "layoutkit") if home != "~" else None
+
+
+def _load(spec: KernelSpec) -> Kernel:
+    symbol = symbol_name(spec)
+    path = _path(spec)
+    code = _read(path)
+    origin = "cached"
+    if code is None:
+        code, origin = compile_object(spec), "compiled"
+        _write(path, code)
+    address = _link(code, symbol)
+    return Kernel(spec, address, PROTOTYPE(address), origin)
+
+
+# ---- the cache on disk -------------------------------------------------------------------
+
+
+def _path(spec: KernelSpec) -> Path | None:
+    folder = cache_dir()
+    if folder is None:
+        return None
+    key = hashlib.sha256("\n".join([fingerprint(), repr(spec)]).encode()).hexdigest()[:32]
+    return folder / f"{spec.family}-{key}.o"
+
+
+def _read(path: Path | None) -> bytes | None:
+    """The object in `path`, or None when there is none or its checksum is wrong."""
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:32], data[32:]
+    return code if code and hashlib.sha256(code).digest() == digest else None
+
+
+def _write(path: Path | None, code: bytes) -> None:
+    """Keep `code` in `path`. A folder that cannot be written is no error: the cache is lost."""
+    if path is None:
+        return
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary is not None:
+            _remove(temporary)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # someone else has tidied up; nothing depends on it
+
+
+@cache
+def fingerprint() -> str:
+    """Everything besides the spec that shapes machine code, as text."""
+    from importlib.metadata import version
+
+    sources = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(path.read_bytes())
+    name, features = target_cpu()
+    return "\n".join(
+        [sources.hexdigest(), version("numba"), version("llvmlite"), sys.platform, name, features]
+    )
+
+
+# ---- LLVM --------------------------------------------------------------------------------
+
+
+@cache
+def _llvm() -> Any:
+    """llvmlite's binding, ready to make code for this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def target_cpu() -> tuple[str, str]:
+    """The CPU's LLVM name and feature string; Numba's variables override both, as in Numba."""
+    llvm = _llvm()
+    name = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    if features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    return name, features
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """Names of the instruction sets that kernels may use, such as "avx512f"."""
+    return frozenset(f[1:] for f in target_cpu()[1].split(",") if f.startswith("+"))
+
+
+def _target_machine() -> Any:
+    llvm = _llvm()
+    name, features = target_cpu()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=name, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def _engine() -> Any:
+    llvm = _llvm()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+
+
+def _link(code: bytes, symbol: str) -> int:
+    engine = _engine()
+    engine.add_object_file(_llvm().ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address: int = engine.get_function_address(symbol)
+    return address
+
+
+def symbol_name(spec: KernelSpec) -> str:
+    """The name that the kernel has inside its object."""
+    return "layoutkit_" + str(spec).replace("-", "_")
+
+
+def compile_ir(spec: KernelSpec) -> str:
+    """The optimised LLVM IR of a kernel, its entry named `symbol_name(spec)`."""
+    from numba import cfunc, types
+
+    family = importlib.import_module(f".{spec.family}", __package__)
+    function: Callable[..., None] = family.build(*spec.literals)
+    signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
+    compiled = cfunc(signature, error_model="numpy", boundscheck=False)(function)
+    text: str = compiled.inspect_llvm()
+    return text.replace(compiled.native_name, symbol_name(spec))
+
+
+def compile_object(spec: KernelSpec) -> bytes:
+    """Compile a kernel to a native object that needs nothing but the C library."""
+    module = _llvm().parse_assembly(compile_ir(spec))
+    _check_symbols(module, spec)
+    code: bytes = _target_machine().emit_object(module)
+    return code
+
+
+def _check_symbols(module: Any, spec: KernelSpec) -> None:
+    """Refuse IR that would call into Numba or Python: another process could not load it."""
+    for function in module.functions:
+        name = function.name
+        if function.is_declaration and not name.startswith("llvm."):
+            if name not in ALLOWED_SYMBOLS:
+                raise RuntimeError(f"kernel {spec} refers to {name}; it would not load alone")

@@ -1,0 +1,167 @@
+"""What every conversion kernel is made of: a walk, a mover and a finisher.
+
+For each work unit of the walk the mover brings a block into the output's order. A pure move
+whose output rows can be stored as they come goes straight to the output. Otherwise the block
+is gathered in a scratch area of the first-level cache and the finisher takes it from there, row
+by row: it casts, applies the formula and streams whole lines out. Memory is read once and
+written once either way.
+
+The parameter block (64-bit words; tables lie behind them and are named by their word index):
+
+    0 .. HEAD - 1   the loops of the walk (walk.py)
+    R_*             axis r, contiguous in the output: its loop, length, block length, number of
+                    the last block (which takes all that is left), table, period and step
+    Q_*             the same for axis q, contiguous in the source, whose table is of a whole block
+    PITCH           bytes between rows of the scratch area
+    OUTS, COEFS     tables: output offset and coefficient offset of each row of a block
+    FACTOR, TERM    word index of the coefficients
+    PACE            bytes between neighbours in an output run (gather)
+"""
+
+from __future__ import annotations
+
+from numba import uintp
+
+from . import gather, interleave, numeric, transpose
+from .simd import fence, i64_at, stack
+from .walk import COEF, DST, HEAD, SRC, STATE, advance, inline, start
+
+R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
+Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
+PITCH, OUTS, COEFS, FACTOR, TERM, PACE = range(HEAD + 12, HEAD + 18)
+SCRATCH = 24576  # bytes; half of a first-level cache of 48 KB
+
+
+def build(move, itemsize, shape, finish, nt):
+    """The kernel of a mover ("rows", "transpose", "split-3", ...) and a finisher.
+
+    `shape` is the mover's literal: lanes and squares of a tile ("4x4"), or the vector width.
+    `finish` is "" for a plain move, else "source-target-coefs-saturate".
+    """
+    if not finish:
+        return direct(block_mover(move, itemsize, shape, nt))
+    source, target, coefs, saturate = finish.split("-")
+    finisher = numeric.finisher(source, target, coefs, bool(int(saturate)), nt)
+    pieces = itemsize // numeric.itemsize(source)  # a 16-byte item is finished as two words
+    if move == "rows":
+        return rowwise(finisher, pieces)
+    pieces *= int(move[-1]) if move.startswith("merge") else 1  # items of one place of axis r
+    return staged(block_mover(move, itemsize, shape, 0), finisher, pieces)
+
+
+def block_mover(move, itemsize, shape, nt):
+    """Adapt a mover to the parameter block: move(params, src, dst, n, m)."""
+    name, _, channels = move.partition("-")
+    if name == "transpose":
+        lanes, squares = map(int, shape.split("x"))
+        body = transpose.mover(itemsize, lanes, squares, nt)
+
+        @inline
+        def tiles(params, src, dst, n, m):
+            rows = params + uintp(8 * i64_at(params, R_TABLE))
+            cols = params + uintp(8 * i64_at(params, Q_TABLE))
+            pr, sr = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+            body(src, rows, pr, sr, n, dst, cols, m)
+
+        return tiles
+    if name == "gather":
+        pick = gather.mover(itemsize)
+
+        @inline
+        def items(params, src, dst, n, m):
+            rows = params + uintp(8 * i64_at(params, R_TABLE))
+            period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+            pick(src, rows, period, step, n, dst, i64_at(params, PACE))
+
+        return items
+    if name == "split":
+        split = interleave.splitter(itemsize, int(channels), int(shape), nt)
+
+        @inline
+        def planes(params, src, dst, n, m):
+            split(src, n, dst, params + uintp(8 * i64_at(params, Q_TABLE)))
+
+        return planes
+    merge = interleave.merger(itemsize, int(channels), int(shape), nt)
+
+    @inline
+    def pixels(params, src, dst, n, m):
+        merge(src, params + uintp(8 * i64_at(params, R_TABLE)), n, dst)
+
+    return pixels
+
+
+@inline
+def extent(params, state, axis):
+    """Length of the current block along an axis (R_LOOP or Q_LOOP)."""
+    block = i64_at(params, axis + 2)
+    number = i64_at(state, i64_at(params, axis))
+    if number < i64_at(params, axis + 3):
+        return block
+    return i64_at(params, axis + 1) - number * block
+
+
+def direct(move):
+    """Move each block straight to the output."""
+
+    def kernel(params, src, dst, lo, hi):
+        state = stack(STATE)
+        start(params, state, lo)
+        for _ in range(lo, hi):
+            x = src + uintp(i64_at(state, SRC))
+            y = dst + uintp(i64_at(state, DST))
+            n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
+            move(params, x, y, n, m)
+            advance(params, state)
+        fence()
+
+    return kernel
+
+
+def rowwise(finish, pieces):
+    """Runs are contiguous on both sides: nothing to move, only to finish."""
+
+    def kernel(params, src, dst, lo, hi):
+        state = stack(STATE)
+        factor = params + uintp(8 * i64_at(params, FACTOR))
+        term = params + uintp(8 * i64_at(params, TERM))
+        start(params, state, lo)
+        for _ in range(lo, hi):
+            x = src + uintp(i64_at(state, SRC))
+            y = dst + uintp(i64_at(state, DST))
+            k = uintp(i64_at(state, COEF))
+            n = extent(params, state, R_LOOP) * pieces
+            finish(x, y, n, factor + k, term + k)
+            advance(params, state)
+        fence()
+
+    return kernel
+
+
+def staged(move, finish, pieces):
+    """Move each block to the scratch area, then finish it row by row."""
+
+    def kernel(params, src, dst, lo, hi):
+        state = stack(STATE)
+        scratch = stack(SCRATCH)
+        factor = params + uintp(8 * i64_at(params, FACTOR))
+        term = params + uintp(8 * i64_at(params, TERM))
+        outs = params + uintp(8 * i64_at(params, OUTS))
+        coefs = params + uintp(8 * i64_at(params, COEFS))
+        pitch = i64_at(params, PITCH)
+        start(params, state, lo)
+        for _ in range(lo, hi):
+            x = src + uintp(i64_at(state, SRC))
+            y = dst + uintp(i64_at(state, DST))
+            k = i64_at(state, COEF)
+            n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
+            move(params, x, scratch, n, m)
+            for q in range(m):
+                shift = uintp(k + i64_at(coefs, q))
+                line = scratch + uintp(q * pitch)
+                to = y + uintp(i64_at(outs, q))
+                finish(line, to, n * pieces, factor + shift, term + shift)
+            advance(params, state)
+        fence()
+
+    return kernel

@@ -1,0 +1,30 @@
+"""Item by item, for what no vector kernel can do: any source strides, any output step.
+
+The run of the output is walked in order; a table holds the source offset of each place of one
+period of the run, and a step leads to the next period. The planner puts the loop that shares
+the source's cache lines next to the run, so a line is fetched once.
+"""
+
+from __future__ import annotations
+
+from numba import uintp
+
+from .simd import i64_at, move_item
+from .walk import inline
+
+
+def mover(itemsize):
+    """move(src, rows, period, step, n, dst, pace): place i of the run lies at i * pace bytes."""
+
+    @inline
+    def move(src, rows, period, step, n, dst, pace):
+        base = 0
+        done = 0
+        while done < n:
+            for place in range(min(period, n - done)):
+                x = src + uintp(base + i64_at(rows, place))
+                move_item(x, dst + uintp((done + place) * pace), itemsize)
+            done += period
+            base += step
+
+    return move

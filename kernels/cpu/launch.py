@@ -1,0 +1,365 @@
+"""From a chosen kernel to a `Launch`: which machine code, which parameter block, how many units.
+
+This is the only place that knows both the planner's loops and the words that kernels read. It
+cuts the loops into blocks that suit this CPU's caches, and decides between plain and streaming
+stores. Every number is a named policy with the measurement that chose it (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from itertools import product as cartesian
+from math import gcd, prod
+from operator import mul
+
+import numpy as np
+
+from layoutkit.planning import Choice, Loop
+
+from .compiler import KernelSpec, cpu_features
+
+__all__ = ["Coefficients", "Finish", "Launch", "prepare"]
+
+LINE = 64
+# Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
+# plain store would first read the line that it is about to overwrite.
+STREAM_BYTES = 4 << 20
+SCRATCH = 24576  # bytes a staged block may use, as in engine.py
+RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
+ROW_BYTES = 256  # source bytes of one block across: four cache lines of every source row
+STAGED_ROWS = 16  # rows of a staged block: more would shorten its runs
+FUSED_ROWS = 64  # at most so many rows where two axes are fused
+MAX_TABLE = 256  # places of one period of a gathered run
+COPY_BYTES = 32768  # bytes of one unit of a plain copy
+REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their copies share L1
+CHUNK_BYTES = 131072  # bytes that a thread takes at a time
+MAX_LOOPS = 10
+HEAD = 1 + 4 * MAX_LOOPS
+WORDS = HEAD + 18
+SLACK = 512  # bytes behind the coefficients that a full vector may read
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Factors and terms of the formula, one pair or one for each channel."""
+
+    factor: tuple[float, ...]
+    term: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How items change on their way: dtype names of numeric.py, and the formula if any."""
+
+    source: str
+    target: str
+    saturate: bool = False
+    coefficients: Coefficients | None = None
+
+    @property
+    def computed(self) -> str:
+        return "f8" if "f8" in (self.source, self.target) else "f4"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's code, its parameter block, its work units and how many to take at once."""
+
+    spec: KernelSpec
+    params: bytes
+    units: int
+    grain: int
+
+
+def _product(loops: Sequence[Loop]) -> int:
+    return prod(loop.count for loop in loops)
+
+
+def _offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...]:
+    """Offsets of the first `count` places of nested loops, the outermost without an end."""
+    if not loops:
+        return (0,) * count
+    inner = _product(loops[1:])
+    ranges = [range(-(-count // inner)), *(range(loop.count) for loop in loops[1:])]
+    steps = [loop[side] for loop in loops]
+    places = islice(cartesian(*ranges), count)
+    return tuple(sum(map(mul, place, steps)) for place in places)
+
+
+def _best_multiple(inner: int, unit: int, limit: int) -> int:
+    """The multiple of `inner` up to `limit` that fills whole units best; of equals the largest."""
+    multiples = range(inner, limit + 1, inner)
+    return max(multiples, key=lambda n: (n / (-(-n // unit) * unit), n))
+
+
+def _less_fused(choice: Choice) -> Choice:
+    """The same choice with the outermost loop of a fused axis among the outer loops."""
+    if len(choice.rows) > 1:
+        return replace(choice, rows=choice.rows[1:], outer=(*choice.outer, choice.rows[0]))
+    if len(choice.run) > 1 and choice.kernel != "merge":
+        return replace(choice, run=choice.run[1:], outer=(*choice.outer, choice.run[0]))
+    raise RuntimeError(f"no block of {choice} fits the scratch area")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a block: its length, block length, and a table of offsets with its period."""
+
+    total: int
+    block: int
+    table: tuple[int, ...]
+    period: int
+    step: int
+
+    @property
+    def blocks(self) -> int:
+        return max(1, self.total // self.block)
+
+    @property
+    def longest(self) -> int:
+        """The last block takes all that is left."""
+        return self.total - (self.blocks - 1) * self.block if self.blocks else self.total
+
+
+def prepare(choice: Choice, finish: Finish | None, alignment: int) -> Launch:
+    """Cut a choice into work units. `finish` None: a pure move of `choice.source_item` bytes.
+
+    `alignment`: a power of two, at most a cache line, that divides the output's address.
+    """
+    return _Cutter(choice, finish, alignment).launch()
+
+
+def vector_bytes(itemsize: int) -> int:
+    """Width of the vectors that rearrange whole registers of small items."""
+    features = cpu_features()
+    if "avx512f" in features:
+        needed = {1: "avx512vbmi", 2: "avx512bw"}.get(itemsize, "avx512f")
+        return 64 if needed in features else 16
+    return 32 if "avx2" in features and itemsize >= 4 else 16
+
+
+def lanes() -> int:
+    """128-bit lanes of the widest register."""
+    features = cpu_features()
+    return 4 if "avx512f" in features else 2 if "avx2" in features else 1
+
+
+class _Cutter:
+    """The working state of `prepare`."""
+
+    def __init__(self, choice: Choice, finish: Finish | None, alignment: int) -> None:
+        self.choice, self.finish = choice, finish
+        self.item, self.out = choice.source_item, choice.target_item
+        self.width = choice.channels if choice.kernel == "merge" else 1  # output items of a place
+        self.merge = choice.kernel == "merge"
+        self.rowwise = choice.kernel in ("copy", "cast")
+        grid = self._grid(alignment)
+        self.stream = choice.count * self.out >= STREAM_BYTES and grid % min(self.out, 8) == 0
+        self.direct = not self.rowwise and finish is None and self._stores_as_it_comes(grid)
+
+    def _grid(self, alignment: int) -> int:
+        """The power of two, at most a line, on which all output rows begin."""
+        for loop in (*self.choice.outer, *self.choice.rows):
+            alignment = gcd(alignment, loop.dst)
+        return alignment
+
+    def _stores_as_it_comes(self, grid: int) -> bool:
+        """Whether a pure move needs no scratch area: rows are whole lines, or not streamed."""
+        if self.choice.run[-1].dst != self.out:
+            return True
+        return not self.stream or (self.choice.kernel != "gather" and grid == LINE)
+
+    # -- axes ------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        run, rows = self._axes()
+        loops, r_loop, q_loop = self._loops(run, rows)
+        coefficients, coef_rows = self._coefficients(run, rows)
+        pitch = self._pitch(run.longest)
+        cols = rows.table if self.direct else tuple(range(0, rows.longest * pitch, pitch))
+        words = [len(loops), *(step for loop in loops for step in loop)]
+        words += [0] * (HEAD - len(words))
+        tables, starts = self._place(run.table, cols, rows.table, coef_rows)
+        words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
+        words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
+        end = WORDS + len(tables)
+        half = len(coefficients) // 16
+        pace = self.choice.run[-1].dst if self.direct else self.item
+        words += [pitch, starts[2], starts[3], end, end + half, pace]
+        params = struct.pack(f"{end}q", *words, *tables) + coefficients
+        units = prod(loop.count for loop in loops)
+        return Launch(self._spec(), params, units, self._grain(units))
+
+    def _axes(self) -> tuple[_Axis, _Axis]:
+        """Blocks of both axes; fused axes are taken apart where the scratch area is too small."""
+        deep, wide = self._tile()
+        while True:
+            rows = self._rows(wide)
+            run = self._run(deep, rows)
+            fits = self._pitch(run.longest) * rows.longest <= SCRATCH
+            if fits or self.direct or self.rowwise:
+                return run, rows
+            self.choice = _less_fused(self.choice)
+
+    def _tile(self) -> tuple[int, int]:
+        """Places of the run and rows that the mover takes at once."""
+        kernel, side = self.choice.kernel, 16 // self.item
+        if kernel == "transpose":
+            return max(side * lanes(), LINE // self.item), side * self._squares()
+        line = LINE // min(self.item, self.out)
+        return (1 if kernel == "gather" else line), 1
+
+    def _squares(self) -> int:
+        """Squares side by side, so that a source line is used up at once; more would spill."""
+        return 4 if self.item >= 4 else 1
+
+    def _rows(self, wide: int) -> _Axis:
+        loops = self.choice.rows
+        if not loops:
+            return _Axis(1, 1, (0,), 1, 0)
+        total, inner = _product(loops), _product(loops[1:])
+        room = ROW_BYTES // self.item if self.direct else STAGED_ROWS
+        if self.choice.kernel == "split":
+            block = total
+        elif len(loops) > 1:
+            block = _best_multiple(inner, wide, max(inner, FUSED_ROWS))
+        else:
+            block = max(wide, room // wide * wide)
+        axis = _Axis(total, min(total, block), (), 1, 0)
+        return replace(axis, table=_offsets(loops, 2, axis.longest))
+
+    def _run(self, deep: int, rows: _Axis) -> _Axis:
+        loops = self.choice.run[:1] if self.merge else self.choice.run
+        total, inner = _product(loops), _product(loops[1:])
+        quantum = deep if len(loops) == 1 else inner
+        axis = _Axis(total, min(total, self._run_block(total, quantum, rows)), (), 1, 0)
+        if self.merge:
+            return replace(axis, table=_offsets(self.choice.run[1:], 1, self.choice.channels))
+        if self.rowwise:
+            return axis
+        if self.choice.kernel == "gather":
+            period = max(1, min(MAX_TABLE // inner, loops[0].count)) * inner
+        else:
+            period = deep if len(loops) == 1 else axis.longest
+        table = _offsets(loops, 1, period + deep)
+        return replace(axis, table=table, period=period, step=period // inner * loops[0].src)
+
+    def _run_block(self, total: int, quantum: int, rows: _Axis) -> int:
+        """How many places of the run one block takes: a multiple of the quantum."""
+        place = self.width * max(self.item, self.out)
+        if self.rowwise:
+            room = (COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES) // place
+        elif self.direct:
+            room = RUN_BYTES // place * (4 if rows.longest <= 4 else 1)
+        else:
+            return self._staged_block(total, quantum, rows)
+        return max(quantum, room // quantum * quantum)
+
+    def _staged_block(self, total: int, quantum: int, rows: _Axis) -> int:
+        """The longest block that fits the scratch area together with its longer last one."""
+        block = SCRATCH // (rows.longest * self.width * self.item) // quantum * quantum
+        while block > quantum:
+            longest = _Axis(total, min(total, block), (), 1, 0).longest
+            if self._pitch(longest) * rows.longest <= SCRATCH:
+                return block
+            block -= quantum
+        return quantum
+
+    def _pitch(self, places: int) -> int:
+        """Bytes between rows of the scratch area; never a multiple of a page."""
+        return -(-places * self.width * self.item // LINE) * LINE + LINE
+
+    # -- the walk --------------------------------------------------------------------------
+
+    def _loops(self, run: _Axis, rows: _Axis) -> tuple[list[Loop], int, int]:
+        """All loops of the walk, and which of them count the blocks of the two axes."""
+        size = self._coef_size()
+        outer = [loop._replace(coef=loop.coef * size) for loop in self.choice.outer]
+        r_block = self._run_loop(run)
+        q_block = Loop(rows.blocks, rows.block * self.item, self._row_step(rows), 0)
+        if len(self.choice.rows) == 1:
+            q_block = q_block._replace(coef=rows.block * self.choice.rows[0].coef * size)
+        if self.choice.kernel == "gather" and outer:
+            loops = [*outer[:-1], r_block, outer[-1], q_block]
+            return loops, len(outer) - 1, len(outer) + 1
+        return [*outer, q_block, r_block], len(outer) + 1, len(outer)
+
+    def _run_loop(self, run: _Axis) -> Loop:
+        loops = self.choice.run[:1] if self.merge else self.choice.run
+        inner = prod(loop.count for loop in loops[1:])
+        src = run.block // inner * loops[0].src
+        dst = run.block * self.width * self.choice.run[-1].dst
+        each = loops[-1].coef * run.block * self._coef_size() if len(loops) == 1 else 0
+        return Loop(run.blocks, src, dst, 0 if self.merge else each)
+
+    def _row_step(self, rows: _Axis) -> int:
+        loops = self.choice.rows
+        if not loops:
+            return 0
+        return rows.block // prod(loop.count for loop in loops[1:]) * loops[0].dst
+
+    def _grain(self, units: int) -> int:
+        total = self.choice.count * (self.item + self.out)
+        return max(1, min(CHUNK_BYTES * units // max(1, total), units // 16))
+
+    # -- coefficients ----------------------------------------------------------------------
+
+    def _coef_size(self) -> int:
+        return 8 if self.finish is not None and self.finish.computed == "f8" else 4
+
+    def _coefs(self) -> str:
+        if self.finish is None or self.finish.coefficients is None:
+            return "none"
+        return "each" if self.choice.run[-1].coef else "run"
+
+    def _coefficients(self, run: _Axis, rows: _Axis) -> tuple[bytes, tuple[int, ...]]:
+        """Factors and terms as the kernel reads them, and the offset of each row's."""
+        size = self._coef_size()
+        steps = _offsets(self.choice.rows, 3, rows.longest)
+        offsets = tuple(step * size for step in steps)
+        if self.finish is None or self.finish.coefficients is None:
+            return b"", offsets
+        both = (self.finish.coefficients.factor, self.finish.coefficients.term)
+        if self._coefs() == "each" and len(self.choice.run) > 1:
+            places = _offsets(self.choice.run, 3, run.longest * self.width)
+            both = (tuple(both[0][i] for i in places), tuple(both[1][i] for i in places))
+        with np.errstate(over="ignore"):
+            packed = [np.array(values, self.finish.computed).tobytes() for values in both]
+        room = -(-(len(packed[0]) + SLACK) // 8) * 8
+        return b"".join(p.ljust(room, b"\0") for p in packed), offsets
+
+    @staticmethod
+    def _place(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """All tables in a row, and the word index of each."""
+        starts, words = [], []
+        for table in tables:
+            starts.append(WORDS + len(words))
+            words += table
+        return words, starts
+
+    # -- the code --------------------------------------------------------------------------
+
+    def _spec(self) -> KernelSpec:
+        move = "rows" if self.rowwise else self.choice.kernel
+        if self.choice.channels:
+            move += f"-{self.choice.channels}"
+        nt = 0 if self.direct and move == "gather" else int(self.stream)
+        finish = "" if self.direct else self._finish()
+        return KernelSpec("engine", (move, self.item, self._shape(), finish, nt))
+
+    def _shape(self) -> str:
+        if self.choice.kernel == "transpose":
+            return f"{lanes()}x{self._squares()}"
+        if self.choice.kernel in ("split", "merge"):
+            return str(vector_bytes(self.item))
+        return ""
+
+    def _finish(self) -> str:
+        if self.finish is None:
+            name = f"u{min(self.item, 8)}"
+            return f"{name}-{name}-none-0"
+        saturate = int(self.finish.saturate)
+        return f"{self.finish.source}-{self.finish.target}-{self._coefs()}-{saturate}"

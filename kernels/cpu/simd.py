@@ -1,0 +1,288 @@
+"""The few instructions that kernels need and Numba lacks, as intrinsics.
+
+Addresses are `uintp` and every load or store states its own alignment: 1 unless the caller
+has proved more, since arrays may be unaligned and an aligned instruction on an unaligned
+address ends the process. Vectors are built from 16-byte lanes. The same IR becomes AVX-512,
+AVX2, SSE or NEON: only the number of lanes, a literal, differs.
+
+A streaming store (`nt`) writes a whole aligned vector past the caches. It must be followed by
+`fence()` before another thread is told that the data is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANE = 16  # bytes of a 128-bit lane, the widest unit in which all CPUs shuffle freely
+I64 = ir.IntType(64)
+
+
+def address(b: Any, base: Any, offset: int, type_: Any) -> Any:
+    """A pointer to `type_` at `base + offset` bytes."""
+    moved = b.add(base, ir.Constant(I64, offset)) if offset else base
+    return b.inttoptr(moved, type_.as_pointer())
+
+
+def vload(b: Any, base: Any, offset: int, type_: Any, align: int = 1) -> Any:
+    value = b.load(address(b, base, offset, type_))
+    value.align = align
+    return value
+
+
+def nbytes(vector: Any) -> int:
+    floats = {ir.HalfType: 2, ir.FloatType: 4, ir.DoubleType: 8}
+    item = floats.get(type(vector.element)) or vector.element.width // 8
+    return int(vector.count * item)
+
+
+def vstore(b: Any, value: Any, base: Any, offset: int = 0, nt: int = 0) -> None:
+    """Store a vector; `nt`: streaming, the caller has proved that the address is aligned."""
+    store = b.store(value, address(b, base, offset, value.type))
+    store.align = nbytes(value.type) if nt else 1
+    if nt:
+        store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+
+
+def shuffle(b: Any, x: Any, y: Any, mask: list[int]) -> Any:
+    constant = ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask)
+    return b.shuffle_vector(x, y, constant)
+
+
+def undef_like(x: Any) -> Any:
+    return ir.Constant(x.type, ir.Undefined)
+
+
+def concat(b: Any, parts: list[Any]) -> Any:
+    """Join vectors of one type, a power of two of them, end to end."""
+    while len(parts) > 1:
+        mask = list(range(2 * parts[0].type.count))
+        parts = [shuffle(b, x, y, mask) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+@intrinsic
+def i64_at(typingctx: Any, base: Any, index: Any) -> Any:
+    """The index-th 64-bit word from address `base`."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        return vload(b, at, 0, I64, 8)
+
+    return types.intp(types.uintp, types.intp), codegen
+
+
+@intrinsic(prefer_literal=True)
+def stack(typingctx: Any, nbytes: Any) -> Any:
+    """Address of `nbytes` (a literal) of the kernel's own stack, 64-byte aligned."""
+    size = nbytes.literal_value
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        with b.goto_entry_block():  # Numba's own helper would fill it with zeros
+            block = b.alloca(ir.ArrayType(ir.IntType(8), size))
+        block.align = 64
+        return b.ptrtoint(block, I64)
+
+    return types.uintp(nbytes), codegen
+
+
+@intrinsic
+def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
+    """Write the index-th 64-bit word from address `base`."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        b.store(args[2], address(b, at, 0, I64)).align = 8
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """Make streaming stores visible before whatever the caller does next."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        if "x86" in b.module.triple:
+            name = "llvm.x86.sse.sfence"
+            b.call(b.module.declare_intrinsic(name, (), ir.FunctionType(ir.VoidType(), [])), [])
+        else:
+            b.fence("release")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic(prefer_literal=True)
+def move_item(typingctx: Any, src: Any, dst: Any, itemsize: Any) -> Any:
+    """Copy one item of `itemsize` (a literal: 1, 2, 4, 8, 16) bytes."""
+    type_ = ir.IntType(8 * itemsize.literal_value)
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        b.store(vload(b, args[0], 0, type_), address(b, args[1], 0, type_)).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, itemsize), codegen
+
+
+@intrinsic(prefer_literal=True)
+def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, nt: Any) -> Any:
+    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `nt`: streaming."""
+    type_ = ir.VectorType(ir.IntType(8), nbytes.literal_value)
+    flag = nt.literal_value
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        vstore(b, vload(b, args[0], 0, type_), args[1], 0, flag)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, nbytes, nt), codegen
+
+
+def lane_type(itemsize: int, lanes: int) -> Any:
+    """A vector of `lanes` lanes of items; 16-byte items are pairs of 64-bit words."""
+    word = min(itemsize, 8)
+    return ir.VectorType(ir.IntType(8 * word), lanes * LANE // word)
+
+
+def unpack(b: Any, x: Any, y: Any, per_lane: int, high: int) -> Any:
+    """Interleave the low (or high) halves of each lane of x and y."""
+    n, half = x.type.count, per_lane // 2
+    mask = []
+    for lane in range(0, n, per_lane):
+        for i in range(half):
+            mask += [lane + high * half + i, n + lane + high * half + i]
+    return shuffle(b, x, y, mask)
+
+
+def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
+    """Transpose the k x k square in every lane of k vectors: log2(k) rounds of unpacking.
+
+    One round joins row i with row i + k/2: items ab.. and cd.. become acbd... After log2(k)
+    rounds the item at (row i, place j) has come to (row j, place i).
+    """
+    k = len(rows)
+    for _ in range(k.bit_length() - 1):
+        pairs = [(rows[i], rows[i + k // 2]) for i in range(k // 2)]
+        rows = [unpack(b, x, y, k, high) for x, y in pairs for high in (0, 1)]
+    return rows
+
+
+@intrinsic(prefer_literal=True)
+def transpose_tile(
+    typingctx: Any, src: Any, rows: Any, dst: Any, cols: Any,
+    itemsize: Any, lanes: Any, squares: Any, nt: Any,
+) -> Any:
+    """Transpose a tile of (lanes * k) x (squares * k) items, k = 16 / itemsize.
+
+    Row i of the source begins at src + rows[i], and its items are contiguous; row j of the
+    output begins at dst + cols[j], and its items are contiguous. `rows` and `cols` are
+    addresses of tables of 64-bit byte offsets. Each lane takes its own k rows, so that no
+    item ever crosses a lane: lane l of vector i is filled from row l*k + i.
+    """
+    size, L, S, flag = (v.literal_value for v in (itemsize, lanes, squares, nt))
+    k = LANE // size
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source, row_table, target, col_table = args[:4]
+        parts: list[list[list[Any]]] = [[[None] * L for _ in range(k)] for _ in range(S)]
+        for lane in range(L):
+            for i in range(k):
+                offset = vload(b, row_table, 8 * (lane * k + i), I64, 8)
+                row = b.add(source, offset)
+                for square in range(S):
+                    parts[square][i][lane] = vload(b, row, LANE * square, lane_type(size, 1))
+        for square in range(S):
+            vectors = transpose_lanes(b, [concat(b, p) for p in parts[square]])
+            for j, vector in enumerate(vectors):
+                offset = vload(b, col_table, 8 * (square * k + j), I64, 8)
+                vstore(b, vector, b.add(target, offset), 0, flag)
+        return context.get_dummy_value()
+
+    return (
+        types.void(
+            types.uintp, types.uintp, types.uintp, types.uintp, itemsize, lanes, squares, nt
+        ),
+        codegen,
+    )
+
+
+# ---- for the worker threads --------------------------------------------------------------
+
+
+@intrinsic
+def load_acquire(typingctx: Any, at: Any) -> Any:
+    """The 64-bit word at `at`, before anything read later."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.load_atomic(address(b, args[0], 0, I64), "acquire", 8)
+
+    return types.intp(types.uintp), codegen
+
+
+@intrinsic
+def store_release(typingctx: Any, at: Any, value: Any) -> Any:
+    """Write the 64-bit word at `at`, after everything written before."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        b.store_atomic(args[1], address(b, args[0], 0, I64), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.intp), codegen
+
+
+@intrinsic
+def exchange_if(typingctx: Any, at: Any, expected: Any, value: Any) -> Any:
+    """Write `value` at `at` if `expected` stands there; whether it did."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        where = address(b, args[0], 0, I64)
+        pair = b.cmpxchg(where, args[1], args[2], "acq_rel", "acquire")
+        return b.extract_value(pair, 1)
+
+    return types.boolean(types.uintp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def fetch_add(typingctx: Any, at: Any, value: Any) -> Any:
+    """Add to the 64-bit word at `at`; what it was before."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.atomic_rmw("add", address(b, args[0], 0, I64), args[1], "acq_rel")
+
+    return types.intp(types.uintp, types.intp), codegen
+
+
+@intrinsic
+def pause(typingctx: Any) -> Any:
+    """Tell the CPU that this is a waiting loop."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        triple = b.module.triple
+        if "x86" in triple:
+            hint = ir.FunctionType(ir.VoidType(), [])
+            b.call(b.module.declare_intrinsic("llvm.x86.sse2.pause", (), hint), [])
+        elif "aarch64" in triple or "arm64" in triple:
+            hint = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+            function = b.module.declare_intrinsic("llvm.aarch64.hint", (), hint)
+            b.call(function, [ir.Constant(ir.IntType(32), 1)])
+        else:
+            b.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def call_kernel(typingctx: Any, code: Any, params: Any, src: Any, dst: Any, lo: Any, hi: Any) -> Any:
+    """Call the kernel at address `code`."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        type_ = ir.FunctionType(ir.VoidType(), [I64] * 5)
+        b.call(b.inttoptr(args[0], type_.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    signature = types.void(*[types.uintp] * 4, types.intp, types.intp)
+    return signature, codegen

@@ -1,0 +1,187 @@
+"""A small pool of worker threads for kernels.
+
+Kernels are serial functions over a range of work units, called without the GIL. A job is cut
+into chunks that the calling thread and the workers draw from one counter; the caller always
+works too, and never waits for a thread that has not started. Small jobs are done alone.
+
+- Many Python threads may call at once: one of them gets the workers, the others work alone.
+- A worker that finished a job looks out for the next one for `SPIN_SECONDS` and then sleeps.
+- In a forked child the pool starts anew, since threads do not survive a fork.
+
+The number of threads is `LAYOUTKIT_NUM_THREADS`, else the CPUs this process may use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from .arrays import address
+from .errors import ArgumentError
+
+__all__ = ["get_num_threads", "set_num_threads"]
+
+VARIABLE = "LAYOUTKIT_NUM_THREADS"
+MAX_THREADS = 256
+# Below this many bytes read and written, a hand-over costs more than the second core saves.
+ALONE_BYTES = 128 << 10
+# How long a worker looks for another job: longer than the gap between two calls in a loop,
+# shorter than anybody would notice.
+SPIN_SECONDS = 1e-4
+WORDS_PER_LINE = 8
+_ASLEEP = 4  # word of a worker's line
+
+
+def set_num_threads(n: int) -> None:
+    """Let conversions use `n` threads from now on, the calling one included.
+
+    Raises
+    ------
+    ArgumentError
+        `n` is not a whole number from 1 to 256.
+    """
+    global _threads
+    _threads = _checked(n, "set_num_threads")
+
+
+def get_num_threads() -> int:
+    """The number of threads that a large conversion uses, the calling one included."""
+    global _threads
+    if _threads is None:
+        _threads = _default_threads()
+    return _threads
+
+
+def _checked(n: Any, who: str) -> int:
+    try:
+        count = index(n)
+    except TypeError:
+        count = 0
+    if isinstance(n, bool) or not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(
+            f"{who}: {n!r} is no number of threads; give a whole number from 1 to {MAX_THREADS}"
+        )
+    return count
+
+
+def _default_threads() -> int:
+    text = os.environ.get(VARIABLE, "").strip()
+    if text:
+        return _checked(int(text) if text.isdigit() else text, VARIABLE)
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    return min(os.cpu_count() or 1, MAX_THREADS)
+
+
+_threads: int | None = None
+
+
+class Job:
+    """A kernel with its parameter block, cut into `units` that are drawn `grain` at a time."""
+
+    __slots__ = ("_keep", "block", "grain", "kernel", "params", "small", "units")
+
+    def __init__(self, kernel: Any, params: bytes, units: int, grain: int, nbytes: int) -> None:
+        self.kernel, self.params, self.units, self.grain = kernel, params, units, grain
+        self._keep = np.frombuffer(params, np.uint8)
+        self.block = address(self._keep)
+        self.small = nbytes < ALONE_BYTES or units <= grain
+
+    def run(self, src: int, dst: int) -> None:
+        """Run the job on the arrays that begin at two addresses."""
+        if self.small:
+            self.kernel.run(self.params, src, dst, 0, self.units)
+        else:
+            pool.run(self, src, dst)
+
+
+class Pool:
+    """Workers, the board they share with callers, and the lock for the right to post on it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake: list[Any] = []
+        self._raw = np.zeros((MAX_THREADS + 2) * WORDS_PER_LINE, np.int64)
+        raw = address(self._raw)
+        skip = -raw % 64 // 8  # lines of the board are cache lines
+        self.board = self._raw[skip : skip + (MAX_THREADS + 1) * WORDS_PER_LINE]
+        self.address = raw + 8 * skip
+        self._run: Callable[..., None] | None = None
+        self._serve: Callable[..., None] | None = None
+        self._spins = 0
+
+    def run(self, job: Job, src: int, dst: int) -> None:
+        """Do all units of a job with as many threads as are free."""
+        workers = min(get_num_threads() - 1, (job.units - 1) // job.grain)
+        if workers < 1 or not self._lock.acquire(blocking=False):
+            job.kernel.run(job.params, src, dst, 0, job.units)
+            return
+        try:
+            self._post(job, src, dst, workers)
+        finally:
+            self._lock.release()
+
+    def _post(self, job: Job, src: int, dst: int, workers: int) -> None:
+        if len(self._wake) < workers:
+            self._start(workers)
+        board = self.board
+        board[1:7] = (job.kernel.address, job.block, src, dst, job.units, job.grain)
+        for w in range(1, workers + 1):
+            if board[w * WORDS_PER_LINE + _ASLEEP]:
+                board[w * WORDS_PER_LINE + _ASLEEP] = 0
+                self._wake[w - 1].release()
+        self._run(None, self.address, None, workers, 0)  # type: ignore[misc]
+
+    # -- workers ---------------------------------------------------------------------------
+
+    def _start(self, workers: int) -> None:
+        if self._run is None:
+            self._load()
+        while len(self._wake) < workers:
+            lock = threading.Lock()
+            lock.acquire()
+            self._wake.append(lock)
+            number = len(self._wake)
+            name = f"layoutkit-{number}"
+            threading.Thread(target=self._work, args=(number, lock), name=name, daemon=True).start()
+
+    def _load(self) -> None:
+        from .kernels.cpu.compiler import KernelSpec, load
+
+        self._serve = load(KernelSpec("workers", ("serve",))).run
+        self._run = load(KernelSpec("workers", ("run",))).run
+        self._spins = self._calibrate()
+
+    def _calibrate(self) -> int:
+        """How many looks at an empty line take SPIN_SECONDS on this CPU."""
+        looks = 1000
+        began = time.perf_counter()
+        self._serve(None, self.address, self.address + 64 * MAX_THREADS, looks, 0)  # type: ignore[misc]
+        return max(100, int(looks * SPIN_SECONDS / max(time.perf_counter() - began, 1e-7)))
+
+    def _work(self, number: int, lock: Any) -> None:
+        asleep = number * WORDS_PER_LINE + _ASLEEP
+        serve, line = self._serve, self.address + 64 * number
+        while True:
+            serve(None, self.address, line, self._spins, 0)  # type: ignore[misc]
+            self.board[asleep] = 1
+            lock.acquire()
+
+
+pool = Pool()
+
+
+def _after_fork() -> None:
+    """The child has no workers, and its copy of the lock may be held for ever."""
+    global pool
+    pool = Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
