@@ -199,6 +199,8 @@ def _upright(image: "Image") -> "Image":
 def _to_rgb(image: "Image", path: Path) -> "Image":
     if image.mode == "F" or image.mode.startswith("I"):
         image = _eight_bit_grey(image, path)
+    # Alpha is dropped; Pillow would warn of that where a palette carries it.
+    image.info.pop("transparency", None)
     return image.convert("RGB")
 
 

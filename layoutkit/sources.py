@@ -49,7 +49,7 @@ def open_source(source: str, job: Job, resize: tuple[int, int] | None = None) ->
         _check_pattern(job.pattern)
         paths, others = find_images(source)
         if others and not job.quiet:
-            print(f"{source}: skipped {others} that are not pictures", file=sys.stderr)
+            print(f"{source}: files skipped as no pictures: {others}", file=sys.stderr)
         with open_images(paths, resize) as batch:
             yield batch
 

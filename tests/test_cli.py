@@ -1,0 +1,264 @@
+"""The command as a whole: what it prints, what it refuses and how it says so."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import layoutkit
+from layoutkit.cli import main
+
+
+@pytest.fixture
+def source(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(2 * 4 * 5 * 3, dtype="f4").reshape(2, 4, 5, 3))
+    return tmp_path / "x.npy"
+
+
+def _refused(capsys, *arguments):
+    """What stands on stderr after a refusal: one line or a pattern with its caret."""
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("layoutkit: error: ")
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+# ---- where to read and write ---------------------------------------------------------------
+
+
+def test_a_link_to_the_source_is_the_source(tmp_path, source, capsys):
+    (tmp_path / "soft.npy").symlink_to(source)
+    os.link(source, tmp_path / "hard.npy")
+    before = source.read_bytes()
+    for target in (source, tmp_path / "soft.npy", tmp_path / "hard.npy"):
+        error = _refused(capsys, "convert", source, target, "bhwc->bchw")
+        assert "the source itself" in error
+        assert str(target) in error
+    assert source.read_bytes() == before
+
+
+def test_the_result_is_npy(tmp_path, source, capsys):
+    error = _refused(capsys, "convert", source, tmp_path / "y.npz", "bhwc->bchw")
+    assert f"{tmp_path}/y.npz" in error
+    assert f"{tmp_path}/y.npz.npy" in error
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_a_missing_folder_is_named(tmp_path, source, capsys):
+    error = _refused(capsys, "convert", source, tmp_path / "new" / "y.npy", "bhwc->bchw")
+    assert f"there is no folder {tmp_path}/new; create it" in error
+
+
+def test_a_folder_is_no_file(tmp_path, source, capsys):
+    (tmp_path / "y.npy").mkdir()
+    assert "is not a file" in _refused(capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written(tmp_path, source, capsys):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    target = tmp_path / "locked" / "y.npy"
+    error = _refused(capsys, "convert", source, target, "bhwc->bchw")
+    assert f"{target}: Permission denied; choose a place" in error
+
+
+def test_a_folder_that_nobody_may_write(source, capsys):
+    target = "/proc/y.npy"
+    error = _refused(capsys, "convert", source, target, "bhwc->bchw")
+    assert error.startswith(f"layoutkit: error: {target}: ")
+
+
+def test_a_write_protected_file_is_not_replaced(tmp_path, source, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for anyone but root
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    error = _refused(capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw")
+    assert "write-protected" in error
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+
+
+def test_a_missing_source_is_named(tmp_path, capsys):
+    error = _refused(capsys, "convert", tmp_path / "no.npy", tmp_path / "y.npy", "bhwc->bchw")
+    assert f"{tmp_path}/no.npy: No such file or directory; check the path" in error
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_array_needs_no_suffix(tmp_path, source):
+    source.rename(tmp_path / "array")
+    target = tmp_path / "y.npy"
+    assert main(["convert", str(tmp_path / "array"), str(target), "bhwc->bchw", "--quiet"]) == 0
+    assert np.load(target).shape == (2, 3, 4, 5)
+
+
+# ---- what is wrong with the request --------------------------------------------------------
+
+
+def test_a_bad_pattern_is_shown_before_a_file_is_looked_for(tmp_path, capsys):
+    error = _refused(capsys, "convert", tmp_path / "no.npy", tmp_path / "y.npy", "bhwC->bchw")
+    assert "bhwC->bchw\n" in error
+    assert "   ^\n" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["bhw->bwh"], ["x.npy", "(2, 4, 5, 3)", "bhw"]),
+        (["bhwc->bhw"], ["x.npy", "c", "3"]),
+        (["bhwc->bchw", "--dtype", "uint8"], ["x.npy", "float32", "uint8", "saturate", "unsafe"]),
+        (["bhwc->bchw", "--dtype", "float99"], ["float99"]),
+        (["bhwc->bchw", "--dtype", "bfloat16"], ["--dtype bfloat16", "float16 or float32"]),
+        (["bhwc->bchw", "--mean", "1,2"], ["x.npy", "mean", "2", "3"]),
+        (["bhwc->bchw", "--size", "x=3"], ["x.npy", "x"]),
+        (["bhwc->bchw", "--resize", "2x2"], ["--resize", "x.npy"]),
+    ],
+)
+def test_what_does_not_fit_names_the_file_or_option(tmp_path, source, capsys, options, words):
+    error = _refused(capsys, "convert", source, tmp_path / "y.npy", *options)
+    for word in words:
+        assert word in error
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--scale", "1/0"),
+        ("--scale", "nan"),
+        ("--mean", "1;2"),
+        ("--mean", ""),
+        ("--std", "a,b"),
+        ("--size", "h"),
+        ("--size", "h=0"),
+        ("--size", "hw=3"),
+        ("--resize", "224"),
+        ("--resize", "0x5"),
+        ("--resize", "2x-3"),
+        ("--chunk", "0"),
+        ("--chunk", "1.5"),
+        ("--casting", "sane_kind"),
+    ],
+)
+def test_values_that_cannot_be_read_name_their_option(tmp_path, capsys, option, value):
+    error = _refused(capsys, "convert", "x.npy", "y.npy", "b->b", f"{option}={value}")
+    assert option in error
+    assert "layoutkit convert --help" in error
+
+
+def test_one_size_for_an_axis(capsys):
+    error = _refused(capsys, "convert", "x", "y.npy", "bf->bhwc", "--size", "h=1", "--size", "h=2")
+    assert "--size: the same axis twice" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["paint"], ["convert"], ["convert", "a", "b"], ["info", "--all"], ["explain", "b->b"]],
+)
+def test_usage_errors(capsys, arguments):
+    assert "--help" in _refused(capsys, *arguments)
+
+
+def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
+    def exhaust(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("layoutkit.npyfiles.NpyFile.read", exhaust)
+    assert "--chunk" in _refused(
+        capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw", "--quiet"
+    )
+
+
+# ---- the other commands --------------------------------------------------------------------
+
+
+def test_explain_prints_the_plan_and_both_orders(capsys):
+    arguments = ["--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
+    assert main(["explain", "bhwc->bchw", *arguments, "--scale", "1/255"]) == 0
+    out = capsys.readouterr().out
+    plan = layoutkit.plan(
+        "bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32", scale=1 / 255
+    )
+    assert out.startswith(str(plan))
+    assert "R000 G000 B000" in out
+    assert "R000 R001 R002" in out
+
+
+def test_explain_draws(tmp_path, capsys):
+    target = tmp_path / "picture.svg"
+    arguments = ["--shape", "(4, 60)", "--size", "h=4", "--size", "w=5", "--svg", str(target)]
+    assert main(["explain", "bf->bhwc", *arguments]) == 0
+    assert target.read_text().startswith("<svg xmlns")
+    assert "before bf" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shape", ["64,224", "64,x", "", "-1,2,3,4"])
+def test_explain_refuses_shapes_that_do_not_fit(capsys, shape):
+    assert "shape" in _refused(capsys, "explain", "bhwc->bchw", f"--shape={shape}")
+
+
+def test_explain_names_the_picture_it_cannot_write(tmp_path, capsys):
+    target = tmp_path / "none" / "picture.svg"
+    assert main(["explain", "b->b", "--shape", "3", "--svg", str(target)]) == 2
+    assert capsys.readouterr().err.startswith(f"layoutkit: error: {target}: No such file")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    """`layoutkit explain ... | head -1` ends without a word."""
+    code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "explain", "bhwc->bchw", "--shape", "2,2,2,3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_bench_hands_its_options_on(monkeypatch):
+    bench = pytest.importorskip("layoutkit.bench")
+    seen = {}
+    monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
+    assert main(["bench", "--quick", "--json", "r.json"]) == 0
+    assert seen == {"quick": True, "plot": None, "json": "r.json"}
+
+
+def test_info_prints_the_configuration(capsys):
+    assert main(["info"]) == 0
+    assert np.__version__ in capsys.readouterr().out
+
+
+def test_version_and_help(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"layoutkit {layoutkit.__version__}\n"
+    with pytest.raises(SystemExit) as caught:
+        main(["convert", "--help"])
+    assert caught.value.code == 0
+    assert "--resize HxW" in capsys.readouterr().out
+
+
+def test_the_command_starts_without_what_it_does_not_need():
+    heavy = ["numba", "llvmlite", "PIL", "matplotlib", "tqdm", "ml_dtypes"]
+    code = f"import sys, layoutkit.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_termination_handler_is_not_left_behind(source, tmp_path):
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["convert", str(source), str(tmp_path / "y.npy"), "bhwc->bchw", "--quiet"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_it_runs_in_a_thread(source, tmp_path):
+    import threading
+
+    codes = []
+    arguments = ["convert", str(source), str(tmp_path / "y.npy"), "bhwc->bchw", "--quiet"]
+    thread = threading.Thread(target=lambda: codes.append(main(arguments)))
+    thread.start()
+    thread.join()
+    assert codes == [0]

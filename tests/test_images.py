@@ -1,0 +1,276 @@
+"""Pictures become uint8 RGB whatever they were, upright, in name order, or a clear error."""
+
+import sys
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from layoutkit.cli import main  # noqa: E402
+from layoutkit.errors import ArgumentError  # noqa: E402
+from layoutkit.images import find_images  # noqa: E402
+
+HEIGHT, WIDTH = 6, 4
+
+
+def _pixels(seed=0, *channels):
+    shape = (HEIGHT, WIDTH, *channels)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _save(path, array, **options):
+    Image.fromarray(array).save(path, **options)
+
+
+def _convert(source, tmp_path, *options):
+    """The pictures as the command writes them, in bhwc."""
+    target = tmp_path / "out.npy"
+    code = main(["convert", str(source), str(target), "bhwc->bhwc", "--quiet", *options])
+    return np.load(target) if code == 0 else code
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    return folder
+
+
+# ---- what a picture becomes ----------------------------------------------------------------
+
+
+def test_rgb_is_taken_as_it_is(tmp_path, folder):
+    _save(folder / "a.png", _pixels(0, 3))
+    np.testing.assert_array_equal(_convert(folder / "a.png", tmp_path), _pixels(0, 3)[None])
+
+
+def test_grey_is_repeated(tmp_path, folder):
+    _save(folder / "a.png", _pixels())
+    expected = np.repeat(_pixels()[None, ..., None], 3, axis=3)
+    np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
+
+
+def test_one_bit_is_black_and_white(tmp_path, folder):
+    Image.fromarray(_pixels() > 127).save(folder / "a.png")
+    expected = np.repeat(np.where(_pixels() > 127, 255, 0)[None, ..., None], 3, axis=3)
+    np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
+
+
+@pytest.mark.parametrize("channels", [2, 4], ids=["grey", "rgb"])
+def test_alpha_is_dropped_not_blended(tmp_path, folder, channels):
+    pixels = _pixels(0, channels)
+    _save(folder / "a.png", pixels)
+    colours = pixels[..., :-1]
+    expected = np.broadcast_to(colours, (HEIGHT, WIDTH, 3))[None]
+    np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("transparency", [None, 3, bytes(range(256))])
+def test_a_palette_is_looked_up(tmp_path, folder, transparency):
+    palette = np.random.default_rng(1).integers(0, 256, (256, 3), dtype=np.uint8)
+    image = Image.fromarray(_pixels())
+    image.putpalette(palette.tobytes())
+    options = {} if transparency is None else {"transparency": transparency}
+    image.save(folder / "a.png", **options)
+    with Image.open(folder / "a.png") as saved:
+        assert saved.mode == "P"
+    np.testing.assert_array_equal(_convert(folder, tmp_path), palette[_pixels()][None])
+
+
+def test_cmyk_becomes_rgb(tmp_path, folder):
+    none, full = (Image.new("L", (WIDTH, HEIGHT), value) for value in (0, 255))
+    cyan = Image.merge("CMYK", (full, none, none, none))  # takes the red away
+    cyan.save(folder / "a.tif")
+    expected = np.broadcast_to(np.array([0, 255, 255], np.uint8), (1, HEIGHT, WIDTH, 3))
+    np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bit_grey_is_scaled(tmp_path, folder, suffix):
+    values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    Image.fromarray(values).save(folder / f"a.{suffix}")
+    expected = np.rint(values / 257).astype(np.uint8)
+    np.testing.assert_array_equal(_convert(folder, tmp_path)[0, ..., 1], expected)
+
+
+def test_float_grey_has_no_range_and_is_refused(tmp_path, folder, capsys):
+    Image.fromarray(np.ones((4, 4), np.float32)).save(folder / "a.tif")
+    assert _convert(folder, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"layoutkit: error: {folder}/a.tif: ")
+    assert "8 or 16 bits" in error
+
+
+def test_of_an_animation_the_first_picture_is_taken(tmp_path, folder):
+    frames = [Image.fromarray(np.full((HEIGHT, WIDTH, 3), value, np.uint8)) for value in (9, 200)]
+    frames[0].save(folder / "a.png", save_all=True, append_images=frames[1:])
+    assert (_convert(folder, tmp_path) == 9).all()
+
+
+# What a viewer does for each orientation, and what was stored for it to come out upright.
+STORED = {
+    1: lambda upright: upright,
+    2: lambda upright: upright[:, ::-1],
+    3: lambda upright: upright[::-1, ::-1],
+    4: lambda upright: upright[::-1],
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: np.rot90(upright, 1),
+    7: lambda upright: np.rot90(upright, 2).swapaxes(0, 1),
+    8: lambda upright: np.rot90(upright, -1),
+}
+
+
+def _save_turned(path, upright, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = np.ascontiguousarray(STORED[orientation](upright))
+    Image.fromarray(stored).save(path, exif=exif)
+
+
+@pytest.mark.parametrize("channels", [(), (3,)], ids=["grey", "rgb"])
+def test_pictures_are_turned_upright(tmp_path, folder, channels):
+    """All eight orientations, of which four are stored lying on their side, in one batch."""
+    for orientation in STORED:
+        _save_turned(folder / f"{orientation}.png", _pixels(0, *channels), orientation)
+    result = _convert(folder, tmp_path)
+    assert result.shape == (8, HEIGHT, WIDTH, 3)
+    upright = _pixels(0, *channels).reshape(HEIGHT, WIDTH, -1)
+    for picture in result:
+        np.testing.assert_array_equal(picture, np.broadcast_to(upright, (HEIGHT, WIDTH, 3)))
+
+
+def test_sixteen_bit_grey_is_turned_too(tmp_path, folder):
+    values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    _save_turned(folder / "a.png", values, 6)
+    result = _convert(folder, tmp_path)[0, ..., 0]
+    np.testing.assert_array_equal(result, np.rint(values / 257).astype(np.uint8))
+
+
+# ---- which pictures, in which order --------------------------------------------------------
+
+
+def test_a_folder_in_name_order_whatever_the_chunk(tmp_path, folder):
+    names = ["b.png", "a10.png", "a2.PNG", "c.bmp"]
+    for seed, name in enumerate(names):
+        _save(folder / name, _pixels(seed, 3))
+    expected = np.stack([_pixels(names.index(name), 3) for name in sorted(names)])
+    for chunk in ("1", "3", "100"):
+        np.testing.assert_array_equal(_convert(folder, tmp_path, "--chunk", chunk), expected)
+
+
+def test_a_glob(tmp_path, folder):
+    for seed, name in enumerate(["a.png", "b.png", "other.png"]):
+        _save(folder / name, _pixels(seed, 3))
+    (folder / "a.txt").write_text("not a picture")
+    result = _convert(f"{folder}/?.*", tmp_path)
+    np.testing.assert_array_equal(result, np.stack([_pixels(0, 3), _pixels(1, 3)]))
+
+
+def test_other_files_are_skipped_and_counted(tmp_path, folder, capsys):
+    _save(folder / "a.png", _pixels(0, 3))
+    (folder / "notes.txt").write_text("x")
+    (folder / ".hidden.png").write_text("x")
+    (folder / "nested.png").mkdir()
+    files = [str(folder), str(tmp_path / "out.npy")]
+    assert main(["convert", *files, "bhwc->bchw"]) == 0
+    assert f"{folder}: files skipped as no pictures: 2" in capsys.readouterr().err
+    assert np.load(tmp_path / "out.npy").shape == (1, 3, HEIGHT, WIDTH)
+
+
+def test_a_file_named_by_itself_needs_no_suffix(tmp_path, folder):
+    _save(folder / "picture", _pixels(0, 3), format="png")
+    np.testing.assert_array_equal(_convert(folder / "picture", tmp_path), _pixels(0, 3)[None])
+
+
+def test_names_in_several_folders_go_by_path(folder):
+    for name in ("b/1.png", "a/2.png", "a-b/0.png"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_bytes(b"")
+    found, others = find_images(f"{folder}/**/*.png")
+    assert [str(path.relative_to(folder)) for path in found] == ["a/2.png", "a-b/0.png", "b/1.png"]
+    assert others == 0
+
+
+@pytest.mark.parametrize("name", ["empty", "empty/*.png", "nowhere"])
+def test_no_pictures_is_an_error(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ArgumentError, match=name.replace("*", r"\*")):
+        find_images(str(tmp_path / name))
+
+
+# ---- sizes ---------------------------------------------------------------------------------
+
+
+def test_the_first_odd_one_is_named_before_any_work(tmp_path, folder, capsys):
+    for name in ("a.png", "b.png"):
+        _save(folder / name, _pixels(0, 3))
+    for name in ("c.png", "d.png"):
+        _save(folder / name, _pixels(0, 3).swapaxes(0, 1).copy())
+    assert _convert(folder, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"layoutkit: error: {folder}/c.png: 4x6 (height x width)")
+    assert f"{folder}/a.png is 6x4" in error
+    assert "--resize HxW" in error
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_resize_stretches_all_to_one_size(tmp_path, folder):
+    flat = {"a.png": (10, 30), "b.png": (30, 10), "c.png": (8, 12)}
+    for value, (name, shape) in enumerate(flat.items()):
+        _save(folder / name, np.full((*shape, 3), 50 + value, np.uint8))
+    result = _convert(folder, tmp_path, "--resize", "8x12")
+    assert result.shape == (3, 8, 12, 3)
+    for value, picture in enumerate(result):
+        assert (picture == 50 + value).all()
+
+
+def test_resize_keeps_left_left_and_top_top(tmp_path, folder):
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[:, 20:, 0] = 255  # right half red
+    pixels[10:, :, 2] = 255  # lower half blue
+    _save(folder / "a.png", pixels)
+    (picture,) = _convert(folder, tmp_path, "--resize", "4x4")
+    assert picture[0, 0].tolist() == [0, 0, 0]
+    assert picture[0, 3].tolist() == [255, 0, 0]
+    assert picture[3, 0].tolist() == [0, 0, 255]
+
+
+# ---- mistakes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", None], ids=["empty", "text", "cut off"])
+def test_a_damaged_picture_is_named(tmp_path, folder, capsys, content):
+    for name in ("a.png", "b.png"):
+        _save(folder / name, np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
+    damaged = folder / "b.png"
+    damaged.write_bytes(damaged.read_bytes()[:5000] if content is None else content)
+    assert _convert(folder, tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"layoutkit: error: {folder}/b.png: cannot be read")
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_decompression_bomb_is_refused(tmp_path, folder, capsys, monkeypatch):
+    _save(folder / "a.png", _pixels(0, 3))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    assert _convert(folder, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"layoutkit: error: {folder}/a.png: ")
+    assert "decompression bomb" in error
+
+
+@pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwc->nchw", "bf->b(hwc)"])
+def test_pictures_are_bhwc_and_nothing_else(tmp_path, folder, capsys, pattern):
+    _save(folder / "a.png", _pixels(0, 3))
+    assert main(["convert", str(folder), str(tmp_path / "out.npy"), pattern]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("layoutkit: error: ")
+    assert "begin the pattern with bhwc->" in error
+
+
+def test_without_pillow_the_extra_is_named(tmp_path, folder, capsys, monkeypatch):
+    _save(folder / "a.png", _pixels(0, 3))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert _convert(folder, tmp_path) == 2
+    assert 'pip install "layoutkit[images]"' in capsys.readouterr().err
