@@ -35,7 +35,7 @@ SCRATCH = 24576  # bytes; half of a first-level cache of 48 KB
 def build(move, itemsize, shape, finish, nt):
     """The kernel of a mover ("rows", "transpose", "split-3", ...) and a finisher.
 
-    `shape` is the mover's literal: lanes and squares of a tile ("4x4"), or the vector width.
+    `shape` is the mover's literal: lanes, depth and squares of a tile ("4x2x2"), or the vector width.
     `finish` is "" for a plain move, else "source-target-coefs-saturate".
     """
     if not finish:
@@ -53,8 +53,8 @@ def block_mover(move, itemsize, shape, nt):
     """Adapt a mover to the parameter block: move(params, src, dst, n, m)."""
     name, _, channels = move.partition("-")
     if name == "transpose":
-        lanes, squares = map(int, shape.split("x"))
-        body = transpose.mover(itemsize, lanes, squares, nt)
+        lanes, depth, squares = map(int, shape.split("x"))
+        body = transpose.mover(itemsize, lanes, depth, squares, nt)
 
         @inline
         def tiles(params, src, dst, n, m):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from itertools import product as cartesian
-from math import gcd, prod
+from math import gcd, lcm, prod
 from operator import mul
 
 import numpy as np
@@ -29,13 +29,13 @@ LINE = 64
 STREAM_BYTES = 4 << 20
 SCRATCH = 24576  # bytes a staged block may use, as in engine.py
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
-ROW_BYTES = 256  # source bytes of one block across: four cache lines of every source row
+ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 STAGED_ROWS = 16  # rows of a staged block: more would shorten its runs
 FUSED_ROWS = 64  # at most so many rows where two axes are fused
 MAX_TABLE = 256  # places of one period of a gathered run
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
 REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their copies share L1
-CHUNK_BYTES = 131072  # bytes that a thread takes at a time
+CHUNK_BYTES = 1 << 20  # bytes that a thread takes at a time
 MAX_LOOPS = 10
 HEAD = 1 + 4 * MAX_LOOPS
 WORDS = HEAD + 18
@@ -208,13 +208,17 @@ class _Cutter:
         """Places of the run and rows that the mover takes at once."""
         kernel, side = self.choice.kernel, 16 // self.item
         if kernel == "transpose":
-            return max(side * lanes(), LINE // self.item), side * self._squares()
+            return max(side * lanes() * self._depth(), LINE // self.item), side * self._squares()
         line = LINE // min(self.item, self.out)
         return (1 if kernel == "gather" else line), 1
 
     def _squares(self) -> int:
         """Squares side by side, so that a source line is used up at once; more would spill."""
         return 4 if self.item >= 4 else 1
+
+    def _depth(self) -> int:
+        """Vectors side by side in an output row: two cache lines, which DRAM takes as one."""
+        return 2 if self.item >= 4 else 1
 
     def _rows(self, wide: int) -> _Axis:
         loops = self.choice.rows
@@ -234,7 +238,8 @@ class _Cutter:
     def _run(self, deep: int, rows: _Axis) -> _Axis:
         loops = self.choice.run[:1] if self.merge else self.choice.run
         total, inner = _product(loops), _product(loops[1:])
-        quantum = deep if len(loops) == 1 else inner
+        # Blocks end where fused axes and, where lines go straight to the output, lines do.
+        quantum = deep if len(loops) == 1 else lcm(inner, deep) if self.direct else inner
         axis = _Axis(total, min(total, self._run_block(total, quantum, rows)), (), 1, 0)
         if self.merge:
             return replace(axis, table=_offsets(self.choice.run[1:], 1, self.choice.channels))
@@ -352,7 +357,7 @@ class _Cutter:
 
     def _shape(self) -> str:
         if self.choice.kernel == "transpose":
-            return f"{lanes()}x{self._squares()}"
+            return f"{lanes()}x{self._depth()}x{self._squares()}"
         if self.choice.kernel in ("split", "merge"):
             return str(vector_bytes(self.item))
         return ""

@@ -11,6 +11,7 @@ A streaming store (`nt`) writes a whole aligned vector past the caches. It must 
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -173,40 +174,37 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
 @intrinsic(prefer_literal=True)
 def transpose_tile(
     typingctx: Any, src: Any, rows: Any, dst: Any, cols: Any,
-    itemsize: Any, lanes: Any, squares: Any, nt: Any,
+    itemsize: Any, lanes: Any, depth: Any, squares: Any, nt: Any,
 ) -> Any:
-    """Transpose a tile of (lanes * k) x (squares * k) items, k = 16 / itemsize.
+    """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
     Row i of the source begins at src + rows[i], and its items are contiguous; row j of the
     output begins at dst + cols[j], and its items are contiguous. `rows` and `cols` are
     addresses of tables of 64-bit byte offsets. Each lane takes its own k rows, so that no
-    item ever crosses a lane: lane l of vector i is filled from row l*k + i.
+    item ever crosses a lane: lane l of vector i is filled from row l*k + i. `depth` vectors
+    lie side by side in each output row and are stored one right after the other.
     """
-    size, L, S, flag = (v.literal_value for v in (itemsize, lanes, squares, nt))
+    size, L, D, S, flag = (v.literal_value for v in (itemsize, lanes, depth, squares, nt))
     k = LANE // size
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         source, row_table, target, col_table = args[:4]
-        parts: list[list[list[Any]]] = [[[None] * L for _ in range(k)] for _ in range(S)]
-        for lane in range(L):
-            for i in range(k):
-                offset = vload(b, row_table, 8 * (lane * k + i), I64, 8)
-                row = b.add(source, offset)
-                for square in range(S):
-                    parts[square][i][lane] = vload(b, row, LANE * square, lane_type(size, 1))
-        for square in range(S):
-            vectors = transpose_lanes(b, [concat(b, p) for p in parts[square]])
-            for j, vector in enumerate(vectors):
-                offset = vload(b, col_table, 8 * (square * k + j), I64, 8)
-                vstore(b, vector, b.add(target, offset), 0, flag)
+        piece = lane_type(size, 1)
+        parts = [[[[None] * L for _ in range(k)] for _ in range(S)] for _ in range(D)]
+        for d, lane, i in product(range(D), range(L), range(k)):
+            offset = vload(b, row_table, 8 * ((d * L + lane) * k + i), I64, 8)
+            row = b.add(source, offset)
+            for square in range(S):
+                parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
+        tiles = [[transpose_lanes(b, [concat(b, p) for p in sq]) for sq in deep] for deep in parts]
+        for square, j in product(range(S), range(k)):
+            offset = vload(b, col_table, 8 * (square * k + j), I64, 8)
+            for d in range(D):
+                vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
         return context.get_dummy_value()
 
-    return (
-        types.void(
-            types.uintp, types.uintp, types.uintp, types.uintp, itemsize, lanes, squares, nt
-        ),
-        codegen,
-    )
+    literals = (itemsize, lanes, depth, squares, nt)
+    return types.void(*[types.uintp] * 4, *literals), codegen
 
 
 # ---- for the worker threads --------------------------------------------------------------

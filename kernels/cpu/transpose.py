@@ -28,32 +28,22 @@ from .simd import LANE, i64_at, move_item, transpose_tile
 from .walk import inline
 
 
-def mover(itemsize, lanes, squares, nt):
+def mover(itemsize, lanes, depth, squares, nt):
     """move(src, rows, period, step, n, dst, cols, m)."""
     side = LANE // itemsize
-    deep, wide = side * lanes, side * squares
+    deep, wide = side * lanes * depth, side * squares
 
     @inline
-    def band(src, rows, period, step, n, dst, cols):
-        """Fill `wide` output rows."""
-        r = 0
-        place = 0
-        base = 0
-        while r + deep <= n:
-            table = rows + uintp(8 * place)
-            out = dst + uintp(r * itemsize)
-            transpose_tile(src + uintp(base), table, out, cols, itemsize, lanes, squares, nt)
-            r += deep
-            place += deep
-            if place == period:
-                place = 0
-                base += step
-        if r < n:
-            r = n - deep
-            table = rows + uintp(8 * (r % period))
-            x = src + uintp(r // period * step)
-            out = dst + uintp(r * itemsize)
-            transpose_tile(x, table, out, cols, itemsize, lanes, squares, 0)
+    def band(src, rows, dst, cols, m, whole):
+        """Transpose `deep` source rows, all m items of each."""
+        for q0 in range(0, m, wide):
+            q = q0 if q0 + wide <= m else m - wide
+            x = src + uintp(q * itemsize)
+            table = cols + uintp(8 * q)
+            if whole:
+                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt)
+            else:
+                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0)
 
     @inline
     def small(src, rows, period, step, n, dst, cols, m):
@@ -67,7 +57,7 @@ def mover(itemsize, lanes, squares, nt):
                 table = rows + uintp(8 * (r % period))
                 target = cols + uintp(8 * q)
                 if n >= side and m >= side:
-                    transpose_tile(x, table, y, target, itemsize, 1, 1, 0)
+                    transpose_tile(x, table, y, target, itemsize, 1, 1, 1, 0)
                 else:
                     items(x, table, y, target, min(side, n), min(side, m))
 
@@ -83,9 +73,20 @@ def mover(itemsize, lanes, squares, nt):
         if n < deep or m < wide:
             small(src, rows, period, step, n, dst, cols, m)
             return
-        for q0 in range(0, m, wide):
-            q = q0 if q0 + wide <= m else m - wide
-            x = src + uintp(q * itemsize)
-            band(x, rows, period, step, n, dst, cols + uintp(8 * q))
+        r = 0
+        place = 0
+        base = 0
+        while r + deep <= n:
+            x = src + uintp(base)
+            band(x, rows + uintp(8 * place), dst + uintp(r * itemsize), cols, m, True)
+            r += deep
+            place += deep
+            if place == period:
+                place = 0
+                base += step
+        if r < n:
+            r = n - deep
+            x = src + uintp(r // period * step)
+            band(x, rows + uintp(8 * (r % period)), dst + uintp(r * itemsize), cols, m, False)
 
     return move
