@@ -164,7 +164,7 @@ def _planes(bchw: Array, chwb: Array) -> Sequence[tuple[Array, str, str]]:
     return first + [(chwb[c, :, :, 0], maps[c], f"chwb[{c}, :, :, 0]") for c in range(3)]
 
 
-def _row(area: Any, title: str, panels: Sequence[tuple[Array, str | None, str]]) -> None:  # noqa: ANN401
+def _row(area: Any, title: str, panels: Sequence[tuple[Array, str | None, str]]) -> None:
     area.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color="#1f2328")
     for axes, (image, colours, label) in zip(area.subplots(1, len(panels)), panels, strict=True):
         axes.imshow(image, cmap=colours)

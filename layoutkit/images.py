@@ -137,7 +137,7 @@ def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
-def _pillow() -> Any:  # noqa: ANN401  a module
+def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
