@@ -24,12 +24,14 @@ from .compiler import KernelSpec, cpu_features
 __all__ = ["Coefficients", "Finish", "Launch", "prepare"]
 
 LINE = 64
+LANE = 16
 # Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
 # plain store would first read the line that it is about to overwrite.
 STREAM_BYTES = 4 << 20
 SCRATCH = 24576  # bytes a staged block may use, as in engine.py
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
+SQUARES = {1: 1, 2: 2, 4: 4, 8: 4, 16: 4}  # by item size, for two vectors in each output row
 STAGED_ROWS = 16  # rows of a staged block: more would shorten its runs
 FUSED_ROWS = 64  # at most so many rows where two axes are fused
 MAX_TABLE = 256  # places of one period of a gathered run
@@ -212,13 +214,13 @@ class _Cutter:
         line = LINE // min(self.item, self.out)
         return (1 if kernel == "gather" else line), 1
 
-    def _squares(self) -> int:
-        """Squares side by side, so that a source line is used up at once; more would spill."""
-        return 4 if self.item >= 4 else 1
-
     def _depth(self) -> int:
         """Vectors side by side in an output row: two cache lines, which DRAM takes as one."""
-        return 2 if self.item >= 4 else 1
+        return 2 if _product(self.choice.run) * self.item >= 2 * LANE * lanes() else 1
+
+    def _squares(self) -> int:
+        """Squares side by side: as much of a source line as registers hold."""
+        return 4 if self._depth() == 1 else SQUARES[self.item]
 
     def _rows(self, wide: int) -> _Axis:
         loops = self.choice.rows
