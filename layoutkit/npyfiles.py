@@ -1,12 +1,15 @@
-"""Arrays in `.npy` files, mapped into memory one slab at a time.
+"""Arrays in `.npy` files, read and written one slab at a time.
 
-A slab is everything between two positions of one axis. Mapping only what is being worked
-on, and letting go of it afterwards, keeps the resident memory at the size of a slab however
-large the file is.
+A slab is everything between two positions of one axis. It is read through a memory map of
+itself only, so the resident memory stays at the size of a slab however large the file is.
+A slab that is one run of the file is written as such: into a map of a new file the same
+bytes take two to four times as long, for the page faults. One that is scattered over the
+file is copied into maps of it.
 """
 
 import io
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,28 +40,31 @@ class NpyFile:
     dtype: np.dtype[Any]
     fortran_order: bool = False
 
-    def window(self, axis: int | None, start: int, stop: int) -> NDArray[Any] | None:
-        """The slab itself, mapped, if it is one run of the file; else None. No axis: all of it."""
-        outer = self._runs(axis)[0]
-        return self._shaped(self._map(axis, start, stop, 0, 1), axis) if outer == 1 else None
-
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """The slab: a window on the file where that is possible, else a copy."""
-        mapped = self.window(axis, start, stop)
-        if mapped is not None:
-            return mapped
+        """The slab (all if `axis` is None): mapped if it is one run of the file, else a copy."""
         outer, _, inner = self._runs(axis)
+        if outer == 1:
+            return self._shaped(self._map(axis, start, stop, 0, 1), axis)
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
         for first, last in self._windows(axis):
             slab[first:last] = self._map(axis, start, stop, first, last)
         return self._shaped(slab, axis)
 
     def write(self, axis: int | None, start: int, stop: int, values: NDArray[Any]) -> None:
-        """Copy `values` into the slab, for slabs that are more than one run of the file."""
+        """Write contiguous `values` as the slab (all if `axis` is None)."""
         outer, _, inner = self._runs(axis)
+        if outer == 1:
+            self._write_run(start * inner * self.dtype.itemsize, values)
+            return
         slab = values.reshape(outer, stop - start, inner)
         for first, last in self._windows(axis):
             self._map(axis, start, stop, first, last)[...] = slab[first:last]
+
+    def _write_run(self, position: int, values: NDArray[Any]) -> None:
+        rest = values.reshape(-1).view(np.uint8)
+        while rest.size:  # the system takes about 2 GiB at once
+            count = os.pwrite(self.file.fileno(), rest, self.offset + position)
+            rest, position = rest[count:], position + count
 
     def _stored_shape(self) -> tuple[int, ...]:
         # A Fortran-ordered file is the C-ordered file of the transposed array.

@@ -1,8 +1,9 @@
 """Files of any size through a conversion, a chunk of the batch at a time.
 
 A chunk is a range of axis `b`. It is read through a memory map (or decoded from pictures),
-converted straight into a map of the new file, and let go, so the resident memory is about
-the size of a chunk. A pattern that has no `b` of its own on both sides goes in one piece.
+converted into memory that every chunk uses again, written, and let go, so the resident memory
+is about the size of a chunk. A pattern that has no `b` of its own on both sides goes in one
+piece.
 """
 
 import errno
@@ -108,14 +109,7 @@ def _convert_chunks(source: Source, target: NpyFile, job: Job) -> None:
     left, right = _batch_axes(job.pattern)
     converter = job.converter(whole=left is None)
     for start, stop in _chunks(source, target, left, job):
-        chunk = source.read(left, start, stop)
-        window = target.window(right, start, stop)
-        if window is None:
-            target.write(right, start, stop, converter(chunk))
-        else:
-            converter(chunk, out=window)
-        # Unmaps both before the next chunk is mapped.
-        del chunk, window
+        target.write(right, start, stop, converter(source.read(left, start, stop)))
 
 
 def _batch_axes(pattern: str) -> tuple[int, int] | tuple[None, None]:
