@@ -8,7 +8,10 @@ Importing this package imports NumPy and nothing else.
 """
 
 from . import buffers
-from .conversion import Converter, convert, plan
+from .accumulation import accumulate
+from .configuration import show_config, warmup
+from .conversion import convert, plan
+from .converter import Converter
 from .errors import (
     ArgumentError,
     BackwardError,
@@ -21,7 +24,6 @@ from .errors import (
     SpaceError,
     ViewError,
 )
-from .plans import Plan
 from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads
 
@@ -37,13 +39,15 @@ __all__ = [
     "DtypeError",
     "LayoutkitError",
     "PatternError",
-    "Plan",
     "ShapeError",
     "SpaceError",
     "ViewError",
+    "accumulate",
     "buffers",
     "convert",
     "get_num_threads",
     "plan",
     "set_num_threads",
+    "show_config",
+    "warmup",
 ]

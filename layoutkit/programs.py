@@ -50,7 +50,7 @@ class Program:
                 dst = address(out)
             dst += self._dst
             alignment = min(dst & -dst, LINE)
-            job = self._jobs.get(alignment) or self._prepare(alignment)
+            job = self._jobs.get(alignment) or self.prepare(alignment)
             job.run(address(array) + self._src, dst)
             return out
         if self.plan.kernel == "view":
@@ -79,12 +79,12 @@ class Program:
             x = src + sum(i * loop.src for i, loop in zip(place, choice.beyond, strict=True))
             y = dst + sum(i * loop.dst for i, loop in zip(place, choice.beyond, strict=True))
             alignment = min(y & -y, LINE)
-            (self._jobs.get(alignment) or self._prepare(alignment)).run(x, y)
+            (self._jobs.get(alignment) or self.prepare(alignment)).run(x, y)
         if after is not None:
             with np.errstate(all="ignore"):
                 np.copyto(result, middle, casting="unsafe")
 
-    def _prepare(self, alignment: int) -> Job:
+    def prepare(self, alignment: int) -> Job:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
         from .kernels.cpu.compiler import load
         from .kernels.cpu.launch import Coefficients, Finish, prepare

@@ -1,0 +1,165 @@
+"""The sum of gradients that arrive in different layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, as_numpy
+from .axes import Pattern, parse_layout, parse_pattern
+from .buffers import empty_with_address
+from .converter import Converter
+from .errors import ArgumentError, DtypeError, ShapeError
+from .outputs import check_out, check_writable
+from .spec import DType, as_dtype, can_cast, kind_of
+
+__all__ = ["accumulate"]
+
+
+def accumulate(
+    parts: Iterable[tuple[Any, str]],
+    layout: str,
+    /,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    **sizes: int,
+) -> Any:
+    """Sum arrays of different layouts and dtypes into one layout.
+
+    >>> import numpy as np
+    >>> planes, pixels = np.ones((2, 3, 4, 5), np.float32), np.ones((2, 4, 5, 3), np.float32)
+    >>> accumulate([(planes, "bchw"), (pixels, "bhwc")], "bhwc").shape
+    (2, 4, 5, 3)
+
+    Parameters
+    ----------
+    parts : iterable of (array, layout), one or more
+        They are added from left to right.
+    layout : str
+        Of the sum.
+    dtype : dtype, optional
+        Of the sum. Default: out's, else what NumPy promotes the parts to.
+    out : array, optional
+        Where to write: of the sum's shape and dtype, not sharing memory with a part.
+    **sizes : int
+        Sizes of axes that parts fold.
+
+    Returns
+    -------
+    array
+        `out` or new memory, never a view of a part. Sums are computed in float64 if a part or
+        the result is float64, else in float32; integers in 64 bits, wrapping as NumPy does.
+
+    Raises
+    ------
+    PatternError, ShapeError, DtypeError, ArgumentError
+        Before anything is written.
+    """
+    arrays, converters = _read(parts, layout, sizes)
+    target = None if out is None else as_numpy(out, "out")
+    result = _result_dtype(arrays, dtype, target)
+    computed = _computed_dtype([array.dtype for array in arrays], result)
+    shape = _common_shape(arrays, converters, layout)
+    if target is not None:
+        check_out(target, shape, f"the sum in {layout}")
+        for array in arrays:
+            check_writable(array, target)
+    total = _sum(arrays, [c.with_dtype(computed) for c in converters], shape, computed)
+    if target is None and computed == result:
+        return total
+    final = empty_with_address(shape, result)[0] if target is None else target
+    with np.errstate(all="ignore"):
+        np.copyto(final, total, casting="unsafe")
+    return final if out is None else out
+
+
+def _read(
+    parts: Iterable[tuple[Any, str]], layout: str, sizes: dict[str, int]
+) -> tuple[list[Array], list[Converter]]:
+    """The parts' arrays, and the Converter of each to the layout of the sum."""
+    parse_layout(layout)
+    arrays, converters, letters = [], [], set(sizes)
+    for number, part in enumerate(parts):
+        if not isinstance(part, tuple | list) or len(part) != 2:
+            raise ArgumentError(f"part {number} is {part!r}; give (array, layout) pairs")
+        arrays.append(as_numpy(part[0], f"part {number}"))
+        parse_layout(part[1])
+        pattern = parse_pattern(f"{part[1]}->{layout}")
+        useful = _useful(pattern, sizes)
+        converters.append(Converter(pattern.text, casting="unsafe", **useful))
+        letters -= set(useful)
+    if not arrays:
+        raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
+    if letters:
+        raise ShapeError(f"no part has an axis {', '.join(sorted(letters))}; drop its size")
+    return arrays, converters
+
+
+def _useful(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes of axes that this pattern has; another part may need the others."""
+    letters = set(pattern.source.letters) | set(pattern.target.letters)
+    return {letter: size for letter, size in sizes.items() if letter in letters}
+
+
+def _result_dtype(arrays: list[Array], dtype: Any, out: Array | None) -> DType:
+    asked = None if dtype is None else as_dtype(dtype)
+    if out is not None:
+        if asked is not None and out.dtype != asked:
+            raise DtypeError(f"out has dtype {out.dtype}, but dtype={asked} was asked")
+        asked = out.dtype
+    promoted = _promote([array.dtype for array in arrays])
+    if asked is None:
+        return promoted
+    if kind_of(asked) not in "uifc" or not can_cast(promoted, asked, "same_kind"):
+        raise DtypeError(f"the sum of {promoted} does not fit dtype {asked}; ask for a wider dtype")
+    return asked
+
+
+def _promote(dtypes: list[DType]) -> DType:
+    """NumPy's common dtype; bfloat16 with float16 is float32."""
+    for dtype in dtypes:
+        if kind_of(dtype) not in "uifc":
+            raise DtypeError(f"a part has dtype {dtype}, which cannot be added; convert it first")
+    try:
+        return np.result_type(*dtypes)
+    except TypeError:  # ml_dtypes leaves pairs of 16-bit floats open
+        return np.result_type(np.float32, *(d for d in dtypes if d.itemsize > 2))
+
+
+def _computed_dtype(dtypes: list[DType], result: DType) -> DType:
+    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
+    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
+    if kinds <= {"u", "i"}:
+        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
+    if "c" in kinds:
+        return np.result_type(np.complex64, *(d for d in dtypes if kind_of(d) in "fc"))
+    wide = any(kind_of(d) == "f" and d.itemsize >= 8 for d in (*dtypes, result))
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+def _common_shape(
+    arrays: list[Array], converters: list[Converter], layout: str
+) -> tuple[int, ...]:
+    """The shape of the sum, which every part must have in the layout of the sum."""
+    shapes = [c.target_shape(a.shape) for a, c in zip(arrays, converters, strict=True)]
+    for number, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ShapeError(
+                f"part {number} has shape {shape} in layout {layout}, but part 0 has {shapes[0]}; "
+                "gradients of one array have one shape"
+            )
+    return shapes[0]
+
+
+def _sum(
+    arrays: list[Array], converters: list[Converter], shape: tuple[int, ...], computed: DType
+) -> Array:
+    total: Array = empty_with_address(shape, computed)[0]
+    converters[0](arrays[0], out=total)
+    for array, converter in zip(arrays[1:], converters[1:], strict=True):
+        with np.errstate(all="ignore"):
+            np.add(total, converter(array), out=total)
+    return total

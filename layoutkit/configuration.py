@@ -1,0 +1,98 @@
+"""What layoutkit found on this machine, and compiling kernels before they are needed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from . import buffers
+from .conversion import plan
+from .threads import get_num_threads
+
+__all__ = ["show_config", "warmup"]
+
+# What most programs convert: every kernel for pixels and for features, small and streaming.
+_PATTERNS = ("bhwc->bchw", "bchw->bhwc", "bchw->chwb", "chwb->bchw", "bhwc->chwb", "chwb->bhwc")
+_SHAPES = ((8, 16, 16, 3), (64, 224, 224, 3), (8, 16, 16, 64), (64, 56, 56, 64))
+_DTYPES = ("uint8", "float32")
+LINE = 64
+
+
+def show_config() -> None:
+    """Print versions, CPU, threads, memory and compiled kernels, for reports of problems."""
+    for name, value in _facts():
+        print(f"{name:<10} {value}")
+
+
+def _facts() -> Iterable[tuple[str, object]]:
+    from importlib.metadata import version
+
+    from . import __version__
+    from .kernels.cpu.compiler import cache_dir, loaded, target_cpu
+    from .kernels.cpu.launch import lanes
+
+    stats = buffers.stats()
+    folder = cache_dir()
+    yield "layoutkit", __version__
+    yield "python", f"{platform.python_version()} on {sys.platform} {platform.machine()}"
+    for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
+        yield package, version(package)
+    yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
+    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs"
+    yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
+    yield "kernels", f"{len(loaded())} loaded, kept in {folder or 'no folder (no home folder)'}"
+    for kernel in loaded():
+        yield "", f"{kernel.spec} ({kernel.origin})"
+
+
+def warmup(
+    pattern: str | None = None,
+    shape: Iterable[int] | None = None,
+    dtype: Any = "float32",
+    **keywords: Any,
+) -> list[str]:
+    """Compile, or load from disk, the kernels of a conversion, so that a first batch is fast.
+
+    >>> import layoutkit
+    >>> kernels = layoutkit.warmup("bhwc->bchw", (64, 32, 32, 3), "uint8", to_dtype="float32")
+    >>> len(kernels)
+    1
+
+    Parameters
+    ----------
+    pattern, shape, dtype, **keywords
+        As for `plan`. Without a pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3
+        and with many channels, of uint8 and float32, and uint8 images to normalised float32.
+
+    Returns
+    -------
+    list of str
+        The names of the kernels, which are now loaded. They stay on disk for later processes.
+    """
+    if pattern is not None:
+        return _load([plan(pattern, shape or (), dtype, **keywords)])
+    plans = [plan(p, _ordered(p, s), d) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)]
+    for size in (8, 64):
+        shape = (size, 224, 224, 3)
+        formula = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+        plans.append(plan("bhwc->bchw", shape, "uint8", to_dtype=np.float32, **formula))
+    return _load(plans)
+
+
+def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
+    """A bhwc shape in the order of the pattern's left side."""
+    sizes = dict(zip("bhwc", bhwc, strict=True))
+    return tuple(sizes[letter] for letter in pattern.split("->")[0])
+
+
+def _load(plans: Iterable[Any]) -> list[str]:
+    from .programs import Program
+
+    jobs = [Program(found).prepare(LINE) for found in plans if found.choice is not None]
+    return sorted({str(job.kernel.spec) for job in jobs})

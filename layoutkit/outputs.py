@@ -1,0 +1,43 @@
+"""Whether the caller's `out` can take a result: asked before anything is written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .arrays import Array
+from .errors import ArgumentError, ShapeError
+
+__all__ = ["check_out", "check_writable"]
+
+# How hard NumPy may think about whether two strided arrays meet; then they are taken to.
+MAX_WORK = 100_000
+
+
+def check_out(out: Array, shape: tuple[int, ...], what: str) -> None:
+    """Raise unless `out` has the shape of the result and no place twice."""
+    if out.shape != shape:
+        raise ShapeError(f"out has shape {out.shape}, but {what} makes {shape}; give that shape")
+    reach = out.dtype.itemsize
+    for step, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        if count > 1:
+            if step < reach and 0 not in out.shape:
+                raise ArgumentError(
+                    f"out of shape {out.shape} and strides {out.strides} may hold one place "
+                    "twice; give an out whose elements do not overlap"
+                )
+            reach += step * (count - 1)
+
+
+def check_writable(array: Array, out: Array) -> None:
+    """Raise unless `out` may be written without touching `array`."""
+    if not out.flags.writeable:
+        raise ArgumentError("out is read-only; give a writeable array")
+    if np.may_share_memory(array, out) and _meet(array, out):
+        raise ArgumentError("out shares memory with x; give an out of its own memory")
+
+
+def _meet(array: Array, out: Array) -> bool:
+    try:
+        return bool(np.shares_memory(array, out, max_work=MAX_WORK))
+    except np.exceptions.TooHardError:
+        return True
