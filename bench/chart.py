@@ -1,0 +1,114 @@
+"""The picture: how much of the limit each row reaches, and where the other libraries are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .cases import LIMIT
+from .protocol import paired_ratio
+from .results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+BAR, GOAL, GRID, INK, PALE = "#9cc3d5", "#d1495b", "#dddddd", "#222222", "#777777"
+PEERS = {"NumPy": ("o", "#b5651d"), "torch": ("D", "#6a3d9a"), "OpenCV": ("s", "#1b7837")}
+
+
+def draw(path: str, results: Sequence[Result], about: Mapping[str, Any]) -> None:
+    """Draw a horizontal bar for each row with a limit, into a file (the suffix says which kind)."""
+    from matplotlib.figure import Figure
+
+    shown = [result for result in results if result.of_limit is not None]
+    places = _places(shown)
+    figure = Figure(figsize=(10, 1.2 + 0.21 * (places[-1] + 2 if places else 2)), dpi=150)
+    axes = figure.add_subplot()
+    _bars(axes, shown, places)
+    _marks(axes, shown, places)
+    _frame(axes, shown, places)
+    _text(axes, about)
+    figure.savefig(path, bbox_inches="tight", facecolor="white")
+
+
+def _places(results: Sequence[Result]) -> list[float]:
+    """Where each bar goes, from the top, with room for a heading above each group."""
+    places: list[float] = []
+    group, place = "", -1.0
+    for result in results:
+        place += 1.0 if result.row.group == group else 2.2
+        group = result.row.group
+        places.append(place)
+    return places
+
+
+def _bars(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+    shares = [100 * (result.of_limit or 0) for result in results]
+    axes.barh(places, shares, height=0.72, color=BAR, label="layoutkit", zorder=2)
+    for place, share in zip(places, shares, strict=True):
+        text = f"{share:.0f} %"
+        # In a column beside the frame, where no bar or mark can cover it.
+        x, frame = (1.012, place), axes.get_yaxis_transform()
+        axes.text(*x, text, transform=frame, fontsize=7, color=INK, va="center")
+    goals = [100 * (result.row.at_least or 0) for result in results]
+    drawn = [(goal, place) for goal, place in zip(goals, places, strict=True) if goal]
+    if drawn:
+        x_goals, y_goals = zip(*drawn, strict=True)
+        axes.scatter(x_goals, y_goals, s=70, marker="|", color=GOAL, lw=1.8, label="goal", zorder=3)
+
+
+def _marks(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+    for name, (marker, colour) in PEERS.items():
+        points = [
+            (100 * paired_ratio(result.times[LIMIT], result.times[name]), place)
+            for result, place in zip(results, places, strict=True)
+            if name in result.times
+        ]
+        if points:
+            x, y = zip(*points, strict=True)
+            axes.scatter(x, y, s=14, marker=marker, color=colour, label=name, zorder=5, lw=0)
+
+
+def _frame(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+    labels = [_label(result) for result in results]
+    axes.set_yticks(places, labels, fontsize=6.5, family="monospace")
+    axes.set_ylim((places[-1] if places else 0) + 0.8, -0.6)
+    axes.set_xlim(0, max([105.0, *(102 * (result.of_limit or 0) for result in results)]))
+    axes.axvline(100, color=INK, lw=0.8, zorder=1)
+    axes.xaxis.grid(True, color=GRID, lw=0.6, zorder=0)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=INK)
+    axes.tick_params(axis="x", labelsize=7.5)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    _group_names(axes, results, places)
+
+
+def _group_names(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+    group = ""
+    for result, place in zip(results, places, strict=True):
+        if result.row.group != group:
+            group = result.row.group
+            axes.text(0, place - 0.8, group, fontsize=8, weight="bold", color=INK, va="center")
+
+
+def _label(result: Result) -> str:
+    row = result.row
+    gradients = len(row.sources)
+    pattern = row.pattern if gradients == 1 else f"{gradients} gradients->{row.target}"
+    dtypes = row.dtype if row.dtype == row.to_dtype else f"{row.dtype}->{row.to_dtype}"
+    return f"{pattern} {dtypes} {'x'.join(map(str, row.sizes))}"
+
+
+def _text(axes: Axes, about: Mapping[str, Any]) -> None:
+    """Title and legend above the frame, machine and versions below it, at fixed distances."""
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    note = f"{about['date'][:10]}, {about['cpu']}, {about['threads']} threads, {versions}"
+    title = "Percent of the limit (a straight pass over the same bytes)"
+    axes.set_title(title, fontsize=11, loc="left", color=INK, pad=20)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=5, fontsize=7.5, frameon=False)
+    axes.annotate(
+        note, (0, 0), (0, -22), "axes fraction", "offset points", fontsize=7, color=PALE, va="top"
+    )

@@ -1,0 +1,120 @@
+"""The limit of a row: a streaming pass that reads the same bytes and writes the same bytes.
+
+The pass reads its sources from first to last byte, 64 bytes at a time, and writes the target
+from first to last byte, on as many threads as conversions use; what it writes is nonsense that
+depends on every byte read, so that no read can be left out. Where a row writes four times what
+it reads, every 64 bytes read become 256 bytes written. Of streaming and plain stores it uses
+those that are faster for the row.
+
+It is not a law of nature: a conversion may beat it by a little, when its order of addresses
+happens to suit the memory better. It runs in the row's own buffers and in the same rounds.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, c_char_p, c_ssize_t, c_void_p
+from functools import cache
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from layoutkit.kernels.cpu.simd import fence, vload, vstore
+from llvmlite import ir
+from numba import cfunc, types, uintp
+from numba.extending import intrinsic
+
+from layoutkit.threads import Job
+
+__all__ = ["limit_pass", "streaming_is_faster"]
+
+LINE = 64
+CHUNK_BYTES = 131072  # as much as a thread takes at a time in conversions
+_PROTOTYPE = CFUNCTYPE(None, c_char_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t)
+_VECTOR = ir.VectorType(ir.IntType(64), LINE // 8)
+_Array = npt.NDArray[Any]
+
+
+def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Callable[[], None]:
+    """Return a call that streams all bytes of `sources` in and all bytes of `target` out.
+
+    The sources are of one size; all arrays are contiguous, and the target begins on a cache
+    line. Bytes behind the last whole group of lines are left out. `streaming` says which kind
+    of stores to write with.
+    """
+    read, written = sources[0].nbytes, target.nbytes
+    common = gcd(read, written)
+    reads, writes = read // common, written // common  # lines of each source and of the target
+    groups = written // (writes * LINE)
+    addresses = np.array([source.ctypes.data for source in sources], np.int64).tobytes()
+    moved = read * len(sources) + written
+    grain = max(1, min(CHUNK_BYTES * groups // moved, groups // 16))
+    kernel = _kernel(len(sources), reads, writes, int(streaming))
+    job = Job(kernel, addresses, groups, grain, moved)
+    destination = target.ctypes.data
+
+    def run(_keep: object = (sources, target)) -> None:
+        job.run(0, destination)
+
+    return run
+
+
+def streaming_is_faster(sources: Sequence[_Array], target: _Array) -> bool:
+    """Try both kinds of stores. The limit is the better one."""
+    passes = [limit_pass(sources, target, streaming) for streaming in (True, False)]
+    return _seconds(passes[0]) < _seconds(passes[1])
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    """The best of a few calls, after one to warm up."""
+    call()
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+class _Kernel(NamedTuple):
+    """What `Job` calls: the address of the code, and the code as a Python function."""
+
+    address: int
+    run: Any
+    code: Any  # keeps it alive
+
+
+@cache
+def _kernel(sources: int, reads: int, writes: int, nt: int) -> _Kernel:
+    """Compile a pass: each group is `reads` lines of every source and `writes` of the target."""
+    group = _group(sources, reads, writes, nt)
+    finish: Any = fence  # typed as it is written, not as it is called
+
+    def stream(addresses: int, _: int, target: int, lo: int, hi: int) -> None:
+        for number in range(lo, hi):
+            group(addresses, number * (reads * LINE), target + uintp(number * (writes * LINE)))
+        finish()
+
+    signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
+    code: Any = cfunc(signature)(stream)
+    return _Kernel(code.address, _PROTOTYPE(code.address), code)
+
+
+def _group(sources: int, reads: int, writes: int, nt: int) -> Any:
+    """One group as an instruction: combine all lines read, and write the result over and over."""
+
+    @intrinsic
+    def group(typing: Any, addresses: Any, offset: Any, target: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            total = ir.Constant(_VECTOR, None)
+            for source in range(sources):
+                first = b.add(vload(b, args[0], 8 * source, ir.IntType(64), 8), args[1])
+                for line in range(reads):
+                    total = b.xor(total, vload(b, first, line * LINE, _VECTOR))
+            for line in range(writes):
+                vstore(b, total, args[2], line * LINE, nt)
+            return context.get_dummy_value()
+
+        return types.void(types.uintp, types.intp, types.uintp), codegen
+
+    return group

@@ -1,0 +1,132 @@
+"""The table: printed line by line as rows are measured, with what every number depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+from .cases import FRESH, LIMIT, OURS
+from .results import Result, summary
+
+__all__ = ["Table"]
+
+Cell = Callable[[Result], str]
+_LABEL = 52
+
+
+class Table:
+    """Writes to `stream`; `peers` are the names of the other libraries, one column each."""
+
+    def __init__(self, stream: TextIO, peers: Sequence[str]) -> None:
+        self._stream = stream
+        self._peers = peers
+        self._group = ""
+        self._columns = _columns(peers)
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Say when, where and with what."""
+        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+        self._line(f"{about['date']}  {about['command']}")
+        self._line(f"{about['cpu']}, {about['cpus']} CPUs, {about['threads']} threads")
+        self._line(f"{about['system']}, Python {about['python']}, {versions}")
+        self._line()
+        self._line(
+            "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads"
+        )
+        self._line(
+            "and writes the same bytes in a straight line. x: so many times layoutkit's time."
+        )
+
+    def add(self, result: Result) -> None:
+        """Write one row, under the heading of its group."""
+        if result.row.group != self._group:
+            self._group = result.row.group
+            self._heading(calls=result.row.kind == "call")
+        if result.row.kind == "call":
+            self._calls(result)
+        else:
+            cells = "".join(cell(result).rjust(width) for _, width, cell in self._columns)
+            self._line(result.row.name.ljust(_LABEL) + cells)
+        for name in result.wrong:
+            self._line(f"    {name}: WRONG RESULT, not timed")
+
+    def end(self, results: Sequence[Result]) -> None:
+        """Write what all rows together say."""
+        total = summary(results, self._peers)
+        self._line()
+        for name, speedup in total["speedup"].items():
+            if speedup is not None:
+                self._line(f"all moves together (geometric mean): {speedup:.1f} times {name}")
+        self._line(f"goals reached: {total['goals_reached']} of {total['goals']}")
+        self._list("faster than layoutkit:", total["slower_than"])
+        self._list("wrong results:", total["wrong"])
+
+    def _heading(self, calls: bool) -> None:
+        self._line()
+        heads = "" if calls else "".join(head.rjust(width) for head, width, _ in self._columns)
+        self._line(self._group.ljust(_LABEL) + heads)
+
+    def _calls(self, result: Result) -> None:
+        for name, times in result.times.items():
+            spread = f"({times.low * 1e6:.2f}-{times.high * 1e6:.2f})"
+            label = f"{name}: {result.row.name}"
+            self._line(f"{label.ljust(_LABEL)}{times.median * 1e6:8.2f} us {spread}")
+
+    def _list(self, title: str, items: Iterable[str]) -> None:
+        for number, item in enumerate(items):
+            if number == 0:
+                self._line(title)
+            self._line(f"    {item}")
+
+    def _line(self, text: str = "") -> None:
+        print(text.rstrip(), file=self._stream, flush=True)
+
+
+def _columns(peers: Sequence[str]) -> list[tuple[str, int, Cell]]:
+    """Heading, width and content of all columns behind the row's name."""
+    columns: list[tuple[str, int, Cell]] = [
+        ("limit GB/s", 11, lambda result: _number(result.gigabytes_per_second(LIMIT))),
+        ("GB/s", 7, lambda result: _number(result.gigabytes_per_second(OURS))),
+        ("ms", 8, lambda result: _milliseconds(result, OURS)),
+        ("p10-p90", 14, _spread),
+        ("of limit", 9, lambda result: _percent(result.of_limit)),
+        ("goal", 8, _goal),
+        ("fresh ms", 9, lambda result: _milliseconds(result, FRESH)),
+    ]
+    for name in peers:
+        columns.append((name, 9, _times(name, OURS)))
+        columns.append(("fresh", 8, _times(f"{name}, fresh", FRESH)))
+    return columns
+
+
+def _times(name: str, ours: str) -> Cell:
+    def cell(result: Result) -> str:
+        ratio = result.speedup(name, ours)
+        return "-" if ratio is None else f"x{ratio:.1f}"
+
+    return cell
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _milliseconds(result: Result, name: str) -> str:
+    return f"{result.times[name].median * 1e3:.3f}" if name in result.times else "-"
+
+
+def _spread(result: Result) -> str:
+    if OURS not in result.times:
+        return "-"
+    times = result.times[OURS]
+    return f"{times.low * 1e3:.2f}-{times.high * 1e3:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def _goal(result: Result) -> str:
+    """The goal, and a mark where it was missed."""
+    mark = " !" if result.reached is False else "  "
+    return _percent(result.row.at_least) + mark

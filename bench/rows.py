@@ -1,0 +1,149 @@
+"""What is measured: the rows of the table, and what each must reach.
+
+The twelve pairs are all ordered pairs of the layouts that Views know: six among `bhwc`, `bchw`
+and `chwb` for pictures, six among `bwc`, `bcw` and `cwb` for sequences, which is what the shape
+(256, 512, 64) is. Item sizes stand for all dtypes of that size, since pure moves do not look at
+values.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+from typing import Any
+
+from layoutkit.spec import as_dtype
+
+__all__ = ["Row", "all_rows"]
+
+PICTURES = ("bhwc", "bchw", "chwb")
+SEQUENCES = ("bwc", "bcw", "cwb")
+PICTURE_SIZES = ((64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3))
+SEQUENCE_SIZES = (256, 512, 64)
+DTYPES = ("uint8", "int16", "float32")  # items of 1, 2 and 4 bytes
+SCALE, MEAN, STD = 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+GRADIENTS = ("bchw", "chwb", "bhwc", "bchw")
+REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a conversion of arrays of one shape.
+
+    `sources` are the layouts of what is read: one, or one for each gradient. `sizes` go with
+    the letters of `letters`. `at_least` is the share of the limit that design asks for.
+    """
+
+    group: str
+    kind: str  # "move", "fused", "accumulate" or "call"
+    sources: tuple[str, ...]
+    target: str
+    letters: str
+    sizes: tuple[int, ...]
+    dtype: str
+    to_dtype: str
+    at_least: float | None = None
+
+    @property
+    def pattern(self) -> str:
+        """What is converted to what, as in `convert`; gradients joined by plus signs."""
+        return f"{'+'.join(self.sources)}->{self.target}"
+
+    @property
+    def name(self) -> str:
+        """A label that no other row has."""
+        dtypes = self.dtype if self.dtype == self.to_dtype else f"{self.dtype}->{self.to_dtype}"
+        return f"{self.pattern} {dtypes} ({', '.join(map(str, self.sizes))})"
+
+    def shape(self, layout: str) -> tuple[int, ...]:
+        """The shape of an array in this layout."""
+        return tuple(self.sizes[self.letters.index(letter)] for letter in layout)
+
+    def order(self, source: str) -> tuple[int, ...]:
+        """The axes for `numpy.transpose` from a source's layout to the target's."""
+        return tuple(source.index(letter) for letter in self.target)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all sources."""
+        return len(self.sources) * prod(self.sizes) * as_dtype(self.dtype).itemsize
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the result."""
+        return prod(self.sizes) * as_dtype(self.to_dtype).itemsize
+
+    @property
+    def formula(self) -> dict[str, Any]:
+        """The keywords of a fused row's formula (three channels); none for other rows."""
+        return {"scale": SCALE, "mean": MEAN, "std": STD} if self.kind == "fused" else {}
+
+
+def all_rows(quick: bool = False) -> list[Row]:
+    """All rows, in the order of the table. `quick` keeps one or two of each kind."""
+    rows = [*_pairs(), *_fused(), *_accumulate(), *_hostile(), *_calls()]
+    return [row for row in rows if not quick or _in_quick(row)]
+
+
+def _in_quick(row: Row) -> bool:
+    if row.group == "pairs":
+        large = row.sizes in (PICTURE_SIZES[1], SEQUENCE_SIZES) and row.dtype == "float32"
+        small = row.sizes == PICTURE_SIZES[2] and row.dtype == "uint8"
+        return large or (small and row.sources[0] == "bhwc")
+    return row.group != "hostile" or row.letters == "hw"
+
+
+def _pairs() -> Iterator[Row]:
+    shapes = [(PICTURES, "bhwc", sizes) for sizes in PICTURE_SIZES]
+    for layouts, letters, sizes in [*shapes, (SEQUENCES, "bwc", SEQUENCE_SIZES)]:
+        for dtype in reversed(DTYPES):
+            for source, target in permutations(layouts, 2):
+                least = _at_least(source, target, sizes[-1], dtype)
+                yield Row("pairs", "move", (source,), target, letters, sizes, dtype, dtype, least)
+
+
+def _at_least(source: str, target: str, channels: int, dtype: str) -> float:
+    """The share of the limit that a pure move must reach."""
+    if as_dtype(dtype).itemsize < 4:
+        return 0.45
+    if channels <= 4:
+        return 0.55
+    return 0.60 if frozenset((source, target)) in REVERSALS else 0.85
+
+
+def _fused() -> Iterator[Row]:
+    for sizes in (PICTURE_SIZES[0], PICTURE_SIZES[2]):
+        for to_dtype, least in (("float32", 0.85), ("bfloat16", 0.60)):
+            # The small one is a latency, not a bandwidth: nothing is asked of it.
+            asked = least if sizes == PICTURE_SIZES[0] else None
+            yield Row("fused", "fused", ("bhwc",), "bchw", "bhwc", sizes, "uint8", to_dtype, asked)
+
+
+def _accumulate() -> Iterator[Row]:
+    sizes = PICTURE_SIZES[1]
+    dtypes = "float32", "float32"
+    yield Row("accumulate", "accumulate", GRADIENTS, "bhwc", "bhwc", sizes, *dtypes, 0.60)
+
+
+def _hostile() -> Iterator[Row]:
+    """Shapes that break transposers: powers of two, odd ones, batches of 1 and 255, odd C."""
+    pictures = ("bhwc", "bchw"), ("bchw", "bhwc"), ("bhwc", "chwb")
+    shapes: list[tuple[str, str, str, tuple[int, ...], str]] = [
+        ("hw", "wh", "hw", (4096, 4096), "float32"),
+        ("hw", "wh", "hw", (4096, 4096), "uint8"),
+        ("bwc", "bcw", "bwc", (16, 1024, 1024), "float32"),  # steps of 4 KiB on both sides
+        ("bwc", "cwb", "bwc", (1024, 16, 1024), "float32"),
+        ("bhwc", "bchw", "bhwc", (64, 55, 57, 64), "float32"),
+        ("bhwc", "bchw", "bhwc", (64, 223, 225, 3), "uint8"),
+        ("bhwc", "bchw", "bhwc", (1, 512, 512, 64), "float32"),
+        ("bhwc", "chwb", "bhwc", (255, 32, 32, 64), "float32"),
+    ]
+    for channels in (5, 17):
+        shapes += [(*pair, "bhwc", (64, 112, 112, channels), "float32") for pair in pictures]
+    for source, target, letters, sizes, dtype in shapes:
+        yield Row("hostile", "move", (source,), target, letters, sizes, dtype, dtype)
+
+
+def _calls() -> Iterator[Row]:
+    sizes = (2, 4, 4, 3)
+    yield Row("call cost", "call", ("bhwc",), "bchw", "bhwc", sizes, "float32", "float32")
