@@ -8,6 +8,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -135,7 +136,10 @@ def _info(_: argparse.Namespace) -> int:
 def _warmup(_: argparse.Namespace) -> int:
     from . import warmup
 
-    warmup()
+    began = time.perf_counter()
+    kernels = warmup()
+    print(f"{len(kernels)} kernels are ready after {time.perf_counter() - began:.1f} s:")
+    print(*(f"  {kernel}" for kernel in kernels), sep="\n")
     return 0
 
 

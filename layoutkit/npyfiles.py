@@ -2,9 +2,9 @@
 
 A slab is everything between two positions of one axis. It is read through a memory map of
 itself only, so the resident memory stays at the size of a slab however large the file is.
-A slab that is one run of the file is written as such: into a map of a new file the same
-bytes take two to four times as long, for the page faults. One that is scattered over the
-file is copied into maps of it.
+A slab that is one run of the file is written as such: through a map of a new file it takes
+half as long again, for the page faults, and a failing disk would kill the process. One that
+is scattered over the file is copied into maps of it.
 """
 
 import io

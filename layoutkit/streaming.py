@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .atomic import replacing
 from .axes import parse_pattern
-from .conversion import Converter
+from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
 from .npyfiles import NpyFile, create_npy
 from .spec import ArraySpec

@@ -227,6 +227,14 @@ def test_info_prints_the_configuration(capsys):
     assert np.__version__ in capsys.readouterr().out
 
 
+def test_warmup_says_what_it_compiled(capsys, monkeypatch):
+    monkeypatch.setattr(layoutkit, "warmup", lambda: ["split 3", "transpose 4"])
+    assert main(["warmup"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("2 kernels are ready after ")
+    assert rest == ["  split 3", "  transpose 4"]
+
+
 def test_version_and_help(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
