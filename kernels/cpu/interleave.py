@@ -92,18 +92,19 @@ def splitter(itemsize, channels, width, nt):
 
     @inline
     def split(src, n, dst, cols):
-        i = 0
-        while i + count <= n:
-            whole(src + uintp(i * pixel), dst + uintp(i * itemsize), cols)
-            i += count
-        if i < n and n >= count:
-            i = n - count
-            plain(src + uintp(i * pixel), dst + uintp(i * itemsize), cols)
-        elif i < n:
+        if n < count:
             for p in range(n):
                 for c in range(channels):
                     x = src + uintp(p * pixel + c * itemsize)
                     move_item(x, dst + uintp(i64_at(cols, c) + p * itemsize), itemsize)
+            return
+        for first in range(0, n, count):
+            i = min(first, n - count)
+            x, y = src + uintp(i * pixel), dst + uintp(i * itemsize)
+            if nt and i != first:
+                plain(x, y, cols)
+            else:
+                whole(x, y, cols)
 
     return split
 
@@ -115,17 +116,18 @@ def merger(itemsize, channels, width, nt):
 
     @inline
     def merge(src, rows, n, dst):
-        i = 0
-        while i + count <= n:
-            whole(src + uintp(i * itemsize), rows, dst + uintp(i * pixel))
-            i += count
-        if i < n and n >= count:
-            i = n - count
-            plain(src + uintp(i * itemsize), rows, dst + uintp(i * pixel))
-        elif i < n:
+        if n < count:
             for p in range(n):
                 for c in range(channels):
                     x = src + uintp(i64_at(rows, c) + p * itemsize)
                     move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
+            return
+        for first in range(0, n, count):
+            i = min(first, n - count)
+            x, y = src + uintp(i * itemsize), dst + uintp(i * pixel)
+            if nt and i != first:
+                plain(x, rows, y)
+            else:
+                whole(x, rows, y)
 
     return merge

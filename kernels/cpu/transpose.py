@@ -36,26 +36,25 @@ def mover(itemsize, lanes, depth, squares, nt):
     @inline
     def band(src, rows, dst, cols, m, whole):
         """Transpose `deep` source rows, all m items of each."""
-        for q0 in range(0, m, wide):
-            q = q0 if q0 + wide <= m else m - wide
-            x = src + uintp(q * itemsize)
-            table = cols + uintp(8 * q)
-            if whole:
-                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt)
-            else:
+        for start in range(0, m, wide):
+            q = min(start, m - wide)
+            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
+            if nt and not whole:  # a tile that overlaps its neighbour begins within a line
                 transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0)
+            else:
+                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt)
 
     @inline
     def small(src, rows, period, step, n, dst, cols, m):
         """A block with an axis shorter than a tile, by squares or by items."""
         for q0 in range(0, m, side):
-            q = q0 if q0 + side <= m else max(m - side, 0)
+            q = max(min(q0, m - side), 0)
             for r0 in range(0, n, side):
-                r = r0 if r0 + side <= n else max(n - side, 0)
-                x = src + uintp(r // period * step + q * itemsize)
+                r = max(min(r0, n - side), 0)
+                turn, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
+                x = src + turn * uintp(step) + uintp(q * itemsize)
                 y = dst + uintp(r * itemsize)
-                table = rows + uintp(8 * (r % period))
-                target = cols + uintp(8 * q)
+                table, target = rows + place * uintp(8), cols + uintp(8 * q)
                 if n >= side and m >= side:
                     transpose_tile(x, table, y, target, itemsize, 1, 1, 1, 0)
                 else:
@@ -73,20 +72,11 @@ def mover(itemsize, lanes, depth, squares, nt):
         if n < deep or m < wide:
             small(src, rows, period, step, n, dst, cols, m)
             return
-        r = 0
-        place = 0
-        base = 0
-        while r + deep <= n:
-            x = src + uintp(base)
-            band(x, rows + uintp(8 * place), dst + uintp(r * itemsize), cols, m, True)
-            r += deep
-            place += deep
-            if place == period:
-                place = 0
-                base += step
-        if r < n:
-            r = n - deep
-            x = src + uintp(r // period * step)
-            band(x, rows + uintp(8 * (r % period)), dst + uintp(r * itemsize), cols, m, False)
+        for first in range(0, n, deep):
+            r = min(first, n - deep)
+            turn, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
+            x = src + turn * uintp(step)
+            y = dst + uintp(r * itemsize)
+            band(x, rows + place * uintp(8), y, cols, m, r == first)
 
     return move
