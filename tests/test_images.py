@@ -90,7 +90,9 @@ def test_cmyk_becomes_rgb(tmp_path, folder):
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
 def test_sixteen_bit_grey_is_scaled(tmp_path, folder, suffix):
     values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
-    Image.fromarray(values).save(folder / f"a.{suffix}")
+    # Older Pillows write the 16 bits of a PGM from 32.
+    stored = values.astype(np.int32) if suffix == "pgm" else values
+    Image.fromarray(stored).save(folder / f"a.{suffix}")
     expected = np.rint(values / 257).astype(np.uint8)
     np.testing.assert_array_equal(_convert(folder, tmp_path)[0, ..., 1], expected)
 
