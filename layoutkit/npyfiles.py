@@ -63,7 +63,7 @@ class NpyFile:
     def _write_run(self, position: int, values: NDArray[Any]) -> None:
         rest = values.reshape(-1).view(np.uint8)
         while rest.size:  # the system takes about 2 GiB at once
-            count = os.pwrite(self.file.fileno(), rest, self.offset + position)
+            count = os.pwrite(self.file.fileno(), rest.data, self.offset + position)
             rest, position = rest[count:], position + count
 
     def _stored_shape(self) -> tuple[int, ...]:
