@@ -16,6 +16,8 @@ The parameter block (64-bit words; tables lie behind them and are named by their
     OUTS, COEFS     tables: output offset and coefficient offset of each row of a block
     FACTOR, TERM    word index of the coefficients
     PACE            bytes between neighbours in an output run (gather)
+    JOINED          1 where the rows of a block follow each other in the output and in the scratch
+                    area without a gap, so that they are finished as one
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from .walk import COEF, DST, HEAD, SRC, STATE, advance, inline, start
 
 R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
 Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUTS, COEFS, FACTOR, TERM, PACE = range(HEAD + 12, HEAD + 18)
-SCRATCH = 24576  # bytes; half of a first-level cache of 48 KB
+PITCH, OUTS, COEFS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 19)
+SCRATCH = 32768  # bytes; two thirds of a first-level cache of 48 KB
 
 
 def build(move, itemsize, shape, finish, nt):
@@ -148,7 +150,7 @@ def staged(move, finish, pieces):
         term = params + uintp(8 * i64_at(params, TERM))
         outs = params + uintp(8 * i64_at(params, OUTS))
         coefs = params + uintp(8 * i64_at(params, COEFS))
-        pitch = i64_at(params, PITCH)
+        pitch, joined = i64_at(params, PITCH), i64_at(params, JOINED)
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
@@ -156,6 +158,7 @@ def staged(move, finish, pieces):
             k = i64_at(state, COEF)
             n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
             move(params, x, scratch, n, m)
+            n, m = (n * m, 1) if joined else (n, m)
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
                 line = scratch + uintp(q * pitch)

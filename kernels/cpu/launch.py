@@ -27,12 +27,13 @@ LINE = 64
 LANE = 16
 # Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
 # plain store would first read the line that it is about to overwrite.
-STREAM_BYTES = 4 << 20
-SCRATCH = 24576  # bytes a staged block may use, as in engine.py
+STREAM_BYTES = 1 << 20
+SCRATCH = 32768  # bytes a staged block may use, as in engine.py
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: 1, 2: 2, 4: 4, 8: 4, 16: 4}  # by item size, for two vectors in each output row
-STAGED_ROWS = 16  # rows of a staged block: more would shorten its runs
+STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
+JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
 FUSED_ROWS = 64  # at most so many rows where two axes are fused
 MAX_TABLE = 256  # places of one period of a gathered run
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
@@ -40,7 +41,7 @@ REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their c
 CHUNK_BYTES = 1 << 20  # bytes that a thread takes at a time
 MAX_LOOPS = 10
 HEAD = 1 + 4 * MAX_LOOPS
-WORDS = HEAD + 18
+WORDS = HEAD + 19
 SLACK = 512  # bytes behind the coefficients that a full vector may read
 
 
@@ -161,6 +162,7 @@ class _Cutter:
         grid = self._grid(alignment)
         self.stream = choice.count * self.out >= STREAM_BYTES and grid % min(self.out, 8) == 0
         self.direct = not self.rowwise and finish is None and self._stores_as_it_comes(grid)
+        self.joined = self._follows_on()
 
     def _grid(self, alignment: int) -> int:
         """The power of two, at most a line, on which all output rows begin."""
@@ -173,6 +175,20 @@ class _Cutter:
         if self.choice.run[-1].dst != self.out:
             return True
         return not self.stream or (self.choice.kernel != "gather" and grid == LINE)
+
+    def _follows_on(self) -> bool:
+        """Whether the rows of a staged transpose are short and lie end to end in the output."""
+        run = _product(self.choice.run)
+        if self.direct or self.choice.kernel != "transpose":
+            return False
+        if run * max(self.item, self.out) > JOINED_BYTES:
+            return False
+        expected = run * self.out
+        for loop in reversed(self.choice.rows):
+            if loop.dst != expected or loop.coef:
+                return False
+            expected *= loop.count
+        return True
 
     # -- axes ------------------------------------------------------------------------------
 
@@ -190,7 +206,7 @@ class _Cutter:
         end = WORDS + len(tables)
         half = len(coefficients) // 16
         pace = self.choice.run[-1].dst if self.direct else self.item
-        words += [pitch, starts[2], starts[3], end, end + half, pace]
+        words += [pitch, starts[2], starts[3], end, end + half, pace, self.joined]
         params = struct.pack(f"{end}q", *words, *tables) + coefficients
         units = prod(loop.count for loop in loops)
         return Launch(self._spec(), params, units, self._grain(units))
@@ -205,6 +221,7 @@ class _Cutter:
             if fits or self.direct or self.rowwise:
                 return run, rows
             self.choice = _less_fused(self.choice)
+            self.joined = self._follows_on()
 
     def _tile(self) -> tuple[int, int]:
         """Places of the run and rows that the mover takes at once."""
@@ -230,6 +247,10 @@ class _Cutter:
         room = ROW_BYTES // self.item if self.direct else STAGED_ROWS
         if self.choice.kernel == "split":
             block = total
+        elif self.joined:
+            room = SCRATCH // (2 * self.item * _product(self.choice.run))
+            unit = inner if inner > 1 else min(wide, room)
+            block = max(room // unit, 1) * unit
         elif len(loops) > 1:
             block = _best_multiple(inner, wide, max(inner, FUSED_ROWS))
         else:
@@ -256,6 +277,8 @@ class _Cutter:
 
     def _run_block(self, total: int, quantum: int, rows: _Axis) -> int:
         """How many places of the run one block takes: a multiple of the quantum."""
+        if self.joined:
+            return total
         place = self.width * max(self.item, self.out)
         if self.rowwise:
             room = (COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES) // place
@@ -277,6 +300,8 @@ class _Cutter:
 
     def _pitch(self, places: int) -> int:
         """Bytes between rows of the scratch area; never a multiple of a page."""
+        if self.joined:
+            return places * self.item
         return -(-places * self.width * self.item // LINE) * LINE + LINE
 
     # -- the walk --------------------------------------------------------------------------
@@ -330,8 +355,9 @@ class _Cutter:
         if self.finish is None or self.finish.coefficients is None:
             return b"", offsets
         both = (self.finish.coefficients.factor, self.finish.coefficients.term)
-        if self._coefs() == "each" and len(self.choice.run) > 1:
-            places = _offsets(self.choice.run, 3, run.longest * self.width)
+        if self._coefs() == "each" and (len(self.choice.run) > 1 or self.joined):
+            loops = (*self.choice.rows, *self.choice.run)
+            places = _offsets(loops, 3, run.longest * rows.longest * self.width)
             both = (tuple(both[0][i] for i in places), tuple(both[1][i] for i in places))
         with np.errstate(over="ignore"):
             packed = [np.array(values, self.finish.computed).tobytes() for values in both]

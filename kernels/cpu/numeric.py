@@ -74,17 +74,18 @@ def widen(b: Any, x: Any, name: str) -> Any:
     return b.bitcast(b.shl(b.zext(x, words), splat(words, 16)), vector(COMPUTED["f4"], x))
 
 
-def narrow(b: Any, x: Any, name: str) -> Any:
-    """An f4 as a 16-bit float, rounded to even."""
+def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
+    """An f4 as a 16-bit float, rounded to even; `nan`: a NaN with any payload may be among x."""
     if name == "f2":
         return b.fptrunc(x, vector(ir.HalfType(), x))
     words = vector(ir.IntType(32), x)
     bits = b.bitcast(x, words)
     odd = b.and_(b.lshr(bits, splat(words, 16)), splat(words, 1))
     rounded = b.add(bits, b.add(odd, splat(words, 0x7FFF)))
-    quiet = b.or_(bits, splat(words, 0x400000))  # a NaN must not round up to infinity
-    chosen = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
-    return b.trunc(b.lshr(chosen, splat(words, 16)), vector(ir.IntType(16), x))
+    if nan:  # a full payload must not round up to infinity
+        quiet = b.or_(bits, splat(words, 0x400000))
+        rounded = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
+    return b.trunc(b.lshr(rounded, splat(words, 16)), vector(ir.IntType(16), x))
 
 
 def round_to_odd(b: Any, x: Any) -> Any:
@@ -222,6 +223,9 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
         if coefs == "none":
             return cast(b, x, source, target, saturate)
         x = affine(b, x, source, coefs, factor, term, computed)
+        if target == "bf" and source not in FLOATS:
+            # The only NaN that integers lead to is 0 * inf, whose payload is empty.
+            return narrow(b, x, "bf", nan=False)
         return cast(b, x, computed, target, saturate)
 
     def whole(context: Any, b: Any, signature: Any, args: Any) -> Any:

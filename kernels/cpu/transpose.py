@@ -36,29 +36,32 @@ def mover(itemsize, lanes, depth, squares, nt):
     @inline
     def band(src, rows, dst, cols, m, whole):
         """Transpose `deep` source rows, all m items of each."""
-        for start in range(0, m, wide):
-            q = min(start, m - wide)
+        q = 0
+        while q + wide <= m:
             x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
             if nt and not whole:  # a tile that overlaps its neighbour begins within a line
                 transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0)
             else:
                 transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt)
+            q += wide
+        while q < m:
+            q = min(q, m - side)
+            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
+            transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0)
+            q += side
 
     @inline
-    def small(src, rows, period, step, n, dst, cols, m):
-        """A block with an axis shorter than a tile, by squares or by items."""
-        for q0 in range(0, m, side):
-            q = max(min(q0, m - side), 0)
-            for r0 in range(0, n, side):
-                r = max(min(r0, n - side), 0)
-                turn, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
-                x = src + turn * uintp(step) + uintp(q * itemsize)
-                y = dst + uintp(r * itemsize)
-                table, target = rows + place * uintp(8), cols + uintp(8 * q)
-                if n >= side and m >= side:
-                    transpose_tile(x, table, y, target, itemsize, 1, 1, 1, 0)
-                else:
-                    items(x, table, y, target, min(side, n), min(side, m))
+    def small(src, rows, dst, cols, n, m):
+        """Transpose fewer rows than a tile, by squares or by items."""
+        q = 0
+        while q < m:
+            q = max(min(q, m - side), 0)
+            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
+            if n >= side and m >= side:
+                transpose_tile(x, rows, dst, table, itemsize, 1, 1, 1, 0)
+            else:
+                items(x, rows, dst, table, min(side, n), min(side, m))
+            q += side
 
     @inline
     def items(src, rows, dst, cols, n, m):
@@ -69,14 +72,16 @@ def mover(itemsize, lanes, depth, squares, nt):
 
     @inline
     def move(src, rows, period, step, n, dst, cols, m):
-        if n < deep or m < wide:
-            small(src, rows, period, step, n, dst, cols, m)
-            return
-        for first in range(0, n, deep):
-            r = min(first, n - deep)
+        large = n >= deep and m >= side
+        reach = deep if large else side
+        for first in range(0, n, reach):
+            r = max(min(first, n - reach), 0)
             turn, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
-            x = src + turn * uintp(step)
-            y = dst + uintp(r * itemsize)
-            band(x, rows + place * uintp(8), y, cols, m, r == first)
+            x, y = src + turn * uintp(step), dst + uintp(r * itemsize)
+            table = rows + place * uintp(8)
+            if large:
+                band(x, table, y, cols, m, r == first)
+            else:
+                small(x, table, y, cols, n, m)
 
     return move
