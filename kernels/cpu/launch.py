@@ -31,7 +31,7 @@ STREAM_BYTES = 1 << 20
 SCRATCH = 32768  # bytes a staged block may use, as in engine.py
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
-SQUARES = {1: 1, 2: 2, 4: 4, 8: 4, 16: 4}  # by item size, for two vectors in each output row
+SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
 FUSED_ROWS = 64  # at most so many rows where two axes are fused
@@ -233,11 +233,12 @@ class _Cutter:
 
     def _depth(self) -> int:
         """Vectors side by side in an output row: two cache lines, which DRAM takes as one."""
-        return 2 if _product(self.choice.run) * self.item >= 2 * LANE * lanes() else 1
+        long = _product(self.choice.run) * self.item >= 2 * LANE * lanes()
+        return 2 if long and self.item > 1 else 1
 
     def _squares(self) -> int:
         """Squares side by side: as much of a source line as registers hold."""
-        return 4 if self._depth() == 1 else SQUARES[self.item]
+        return SQUARES[self._depth()][self.item]
 
     def _rows(self, wide: int) -> _Axis:
         loops = self.choice.rows

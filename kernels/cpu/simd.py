@@ -174,7 +174,7 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
 @intrinsic(prefer_literal=True)
 def transpose_tile(
     typingctx: Any, src: Any, rows: Any, dst: Any, cols: Any,
-    itemsize: Any, lanes: Any, depth: Any, squares: Any, nt: Any,
+    itemsize: Any, lanes: Any, depth: Any, squares: Any, nt: Any, pitch: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
@@ -182,9 +182,11 @@ def transpose_tile(
     output begins at dst + cols[j], and its items are contiguous. `rows` and `cols` are
     addresses of tables of 64-bit byte offsets. Each lane takes its own k rows, so that no
     item ever crosses a lane: lane l of vector i is filled from row l*k + i. `depth` vectors
-    lie side by side in each output row and are stored one right after the other.
+    lie side by side in each output row and are stored one right after the other. With a `pitch`
+    (a literal) row i begins at src + i * pitch instead, and `rows` is not read.
     """
-    size, L, D, S, flag = (v.literal_value for v in (itemsize, lanes, depth, squares, nt))
+    literals = (itemsize, lanes, depth, squares, nt, pitch)
+    size, L, D, S, flag, step = (v.literal_value for v in literals)
     k = LANE // size
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -192,7 +194,9 @@ def transpose_tile(
         piece = lane_type(size, 1)
         parts = [[[[None] * L for _ in range(k)] for _ in range(S)] for _ in range(D)]
         for d, lane, i in product(range(D), range(L), range(k)):
-            offset = vload(b, row_table, 8 * ((d * L + lane) * k + i), I64, 8)
+            number = (d * L + lane) * k + i
+            near = ir.Constant(I64, number * step)
+            offset = near if step else vload(b, row_table, 8 * number, I64, 8)
             row = b.add(source, offset)
             for square in range(S):
                 parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
@@ -203,7 +207,6 @@ def transpose_tile(
                 vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
         return context.get_dummy_value()
 
-    literals = (itemsize, lanes, depth, squares, nt)
     return types.void(*[types.uintp] * 4, *literals), codegen
 
 

@@ -16,6 +16,10 @@ The block is cut into tiles of whole cache lines: 64 bytes of output by 16 to 64
 
 Rows a, b, c, d fill lane 0 of four registers, the next four rows lane 1, and so on, so the
 shuffles never leave a lane (one cycle each) and AVX-512, AVX2 and SSE differ in lanes only.
+Bytes take a detour: a tile of them is 16 wide, so every source line would be visited four times,
+and rows a power of two apart push each other out of the cache in between. Their lines are first
+copied to a packed area.
+
 What a tile leaves over at an end is covered by a tile that overlaps its neighbour: it writes
 the same values again. Blocks shorter than a tile fall to one-lane tiles, then to items.
 """
@@ -24,30 +28,51 @@ from __future__ import annotations
 
 from numba import uintp
 
-from .simd import LANE, i64_at, move_item, transpose_tile
+from .simd import LANE, i64_at, move_item, move_vector, stack, transpose_tile
 from .walk import inline
+
+LINE = 64
 
 
 def mover(itemsize, lanes, depth, squares, nt):
     """move(src, rows, period, step, n, dst, cols, m)."""
     side = LANE // itemsize
     deep, wide = side * lanes * depth, side * squares
+    packed = deep * LINE
+
+    @inline
+    def lines(src, rows, dst, cols, m, whole):
+        """Transpose the whole cache lines of `deep` source rows by way of a packed copy."""
+        near = stack(packed)
+        q = 0
+        while q + LINE <= m:
+            for i in range(deep):
+                x = src + uintp(i64_at(rows, i) + q)
+                move_vector(x, near + uintp(i * LINE), LINE, 0)
+            for s in range(0, LINE, side):
+                x, table = near + uintp(s), cols + uintp(8 * (q + s))
+                if nt and not whole:
+                    transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, LINE)
+                else:
+                    transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, nt, LINE)
+            q += LINE
+        return q
 
     @inline
     def band(src, rows, dst, cols, m, whole):
         """Transpose `deep` source rows, all m items of each."""
-        q = 0
+        q = lines(src, rows, dst, cols, m, whole) if itemsize == 1 else 0
         while q + wide <= m:
             x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
             if nt and not whole:  # a tile that overlaps its neighbour begins within a line
-                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0)
+                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0, 0)
             else:
-                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt)
+                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt, 0)
             q += wide
         while q < m:
             q = min(q, m - side)
             x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
-            transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0)
+            transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, 0)
             q += side
 
     @inline
@@ -58,7 +83,7 @@ def mover(itemsize, lanes, depth, squares, nt):
             q = max(min(q, m - side), 0)
             x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
             if n >= side and m >= side:
-                transpose_tile(x, rows, dst, table, itemsize, 1, 1, 1, 0)
+                transpose_tile(x, rows, dst, table, itemsize, 1, 1, 1, 0, 0)
             else:
                 items(x, rows, dst, table, min(side, n), min(side, m))
             q += side
