@@ -1,0 +1,1 @@
+"""Kernels: machine code that moves and converts arrays. No validation, no allocation, no policy."""

@@ -39,7 +39,7 @@ FEW = (2, 3, 4)  # channel counts that are rearranged between whole registers
 class Loop(NamedTuple):
     """One loop: its count and the steps in the source, the output and the coefficients."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which no loop needs
     src: int
     dst: int
     coef: int = 0
@@ -90,8 +90,11 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> Loops:
     bhwc -> bchw of (2, 4, 4, 3) items of 4 bytes is one batched transpose:
 
     >>> hw = [Loop(4, 48, 16), Loop(4, 12, 4)]
-    >>> canonical([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops
-    (Loop(count=2, src=192, dst=192, coef=0), Loop(count=3, src=4, dst=64, coef=0), Loop(count=16, src=12, dst=4, coef=0))
+    >>> for loop in canonical([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops:
+    ...     print(tuple(loop))
+    (2, 192, 192, 0)
+    (3, 4, 64, 0)
+    (16, 12, 4, 0)
     """
     item = itemsize
     todo = list(loops)
@@ -167,9 +170,7 @@ def choose(plan: Loops, target_item: int, *, pure: bool) -> Choice:
         outer = _near_last(outer)
     beyond = [loop for loop in outer if not loop.coef][: max(0, len(outer) - MAX_OUTER)]
     outer = [loop for loop in outer if not any(loop is b for b in beyond)]
-    return Choice(
-        kernel, channels, run, rows, tuple(outer), item, target_item, tuple(beyond)
-    )
+    return Choice(kernel, channels, run, rows, tuple(outer), item, target_item, tuple(beyond))
 
 
 Roles = tuple[str, int, tuple[Loop, ...], tuple[Loop, ...]]
@@ -186,10 +187,11 @@ def _roles(loops: tuple[Loop, ...], item: int, target_item: int) -> Roles:
     if not candidates:
         return "gather", 0, (inner,), ()
     row = max(candidates, key=lambda loop: loop.count)
-    if inner.count in FEW and row is loops[-2] and row.dst == inner.count * target_item:
-        if row.count * item >= 16 and not row.coef:
-            return "merge", inner.count, (row, inner), ()
-    if row.count in FEW and inner.src == row.count * item and inner.count * item >= 16:
+    packed = row is loops[-2] and row.dst == inner.count * target_item
+    if inner.count in FEW and packed and row.count * item >= 16 and not row.coef:
+        return "merge", inner.count, (row, inner), ()
+    packed = inner.src == row.count * item
+    if row.count in FEW and packed and inner.count * item >= 16:
         return "split", row.count, (inner,), (row,)
     return _two_long(loops, row, item)
 
@@ -197,10 +199,10 @@ def _roles(loops: tuple[Loop, ...], item: int, target_item: int) -> Roles:
 def _contiguous(loops: tuple[Loop, ...], item: int, target_item: int) -> Roles:
     """Runs are contiguous on both sides: copy or cast them, unless they are very short."""
     inner = loops[-1]
-    run = (inner,)
-    if len(loops) > 1 and 0 < inner.coef and inner.count <= MAX_TABLE:
-        if _gapless(loops[-2], inner) and not loops[-2].coef:
-            run = loops[-2:]  # a run of pixels: the coefficients repeat along it
+    run: tuple[Loop, ...] = (inner,)
+    pixels = len(loops) > 1 and inner.coef > 0 and inner.count <= MAX_TABLE
+    if pixels and _gapless(loops[-2], inner) and not loops[-2].coef:
+        run = loops[-2:]  # the coefficients repeat along it
     short = prod(loop.count for loop in run) * min(item, target_item) < SHORT_RUN
     return ("gather" if short and len(loops) > len(run) else "copy"), 0, run, ()
 
@@ -212,7 +214,9 @@ def _gapless(outer: Loop, inner: Loop) -> bool:
 def _two_long(loops: tuple[Loop, ...], row: Loop, item: int) -> Roles:
     """A transpose, its axes lengthened where they are too short to fill registers."""
     side = 16 // item
-    inner, rows, run = loops[-1], (row,), (loops[-1],)
+    inner = loops[-1]
+    rows: tuple[Loop, ...] = (row,)
+    run: tuple[Loop, ...] = (inner,)
     if _fills_badly(row, item):
         rows = _longer_rows(loops, row, inner, item)
     if _fills_badly(inner, item) and not inner.coef:
@@ -262,5 +266,5 @@ def _near_last(outer: list[Loop]) -> list[Loop]:
     """Put the loop with the smallest source step innermost: its turns share cache lines."""
     if not outer:
         return outer
-    near = min(outer, key=lambda loop: (abs(loop.src) or 1 << 62))
+    near = min(outer, key=lambda loop: abs(loop.src) or 1 << 62)
     return [loop for loop in outer if loop is not near] + [near]

@@ -6,18 +6,7 @@ is gathered in a scratch area of the first-level cache and the finisher takes it
 by row: it casts, applies the formula and streams whole lines out. Memory is read once and
 written once either way.
 
-The parameter block (64-bit words; tables lie behind them and are named by their word index):
-
-    0 .. HEAD - 1   the loops of the walk (walk.py)
-    R_*             axis r, contiguous in the output: its loop, length, block length, number of
-                    the last block (which takes all that is left), table, period and step
-    Q_*             the same for axis q, contiguous in the source, whose table is of a whole block
-    PITCH           bytes between rows of the scratch area
-    OUTS, COEFS     tables: output offset and coefficient offset of each row of a block
-    FACTOR, TERM    word index of the coefficients
-    PACE            bytes between neighbours in an output run (gather)
-    JOINED          1 where the rows of a block follow each other in the output and in the scratch
-                    area without a gap, so that they are finished as one
+The parameter block that tells them what to do is described in words.py.
 """
 
 from __future__ import annotations
@@ -26,18 +15,30 @@ from numba import uintp
 
 from . import gather, interleave, numeric, transpose
 from .simd import fence, i64_at, stack
-from .walk import COEF, DST, HEAD, SRC, STATE, advance, inline, start
-
-R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
-Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUTS, COEFS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 19)
-SCRATCH = 32768  # bytes; two thirds of a first-level cache of 48 KB
+from .walk import COEF, DST, SRC, STATE, advance, inline, start
+from .words import (
+    COEFS,
+    FACTOR,
+    JOINED,
+    OUTS,
+    PACE,
+    PITCH,
+    Q_LOOP,
+    Q_TABLE,
+    R_LOOP,
+    R_PERIOD,
+    R_STEP,
+    R_TABLE,
+    SCRATCH,
+    TERM,
+)
 
 
 def build(move, itemsize, shape, finish, nt):
     """The kernel of a mover ("rows", "transpose", "split-3", ...) and a finisher.
 
-    `shape` is the mover's literal: lanes, depth and squares of a tile ("4x2x2"), or the vector width.
+    `shape` is the mover's literal: lanes, depth and squares of a tile ("4x2x2"), or the width of
+    a vector.
     `finish` is "" for a plain move, else "source-target-coefs-saturate".
     """
     if not finish:

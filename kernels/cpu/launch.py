@@ -20,15 +20,13 @@ import numpy as np
 from layoutkit.planning import Choice, Loop
 
 from .compiler import KernelSpec, cpu_features
+from .words import HEAD, LANE, LINE, SCRATCH, WORDS
 
 __all__ = ["Coefficients", "Finish", "Launch", "prepare"]
 
-LINE = 64
-LANE = 16
 # Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
 # plain store would first read the line that it is about to overwrite.
 STREAM_BYTES = 1 << 20
-SCRATCH = 32768  # bytes a staged block may use, as in engine.py
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
@@ -39,9 +37,6 @@ MAX_TABLE = 256  # places of one period of a gathered run
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
 REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their copies share L1
 CHUNK_BYTES = 1 << 20  # bytes that a thread takes at a time
-MAX_LOOPS = 10
-HEAD = 1 + 4 * MAX_LOOPS
-WORDS = HEAD + 19
 SLACK = 512  # bytes behind the coefficients that a full vector may read
 
 

@@ -24,8 +24,8 @@ from numba.extending import intrinsic
 
 from .simd import I64, address, undef_like, vload, vstore
 from .walk import inline
+from .words import LINE
 
-LINE = 64  # bytes of output a step writes: one cache line
 FLOATS = ("f2", "bf", "f4", "f8")
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
 
@@ -214,7 +214,7 @@ def computed_in(source: str, target: str) -> str:
 
 
 def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: bool) -> Any:
-    """The intrinsic that finishes one line of output: step(src, dst, factor, term, count)."""
+    """The intrinsic that finishes one cache line of output: step(src, dst, factor, term, count)."""
     count = LINE // itemsize(target)
     memory = ir.VectorType(element(source), count)
     computed = computed_in(source, target)
@@ -249,9 +249,7 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
     return one_step
 
 
-def finisher(
-    source: str, target: str, coefs: str, saturate: bool, nt: int
-) -> Callable[..., None]:
+def finisher(source: str, target: str, coefs: str, saturate: bool, nt: int) -> Callable[..., None]:
     """finish(src, dst, n, factor, term): convert a run of n items.
 
     `coefs` is "none", "run" (one factor and term) or "each" (an array of each, n long, with a

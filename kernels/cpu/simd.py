@@ -18,7 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-LANE = 16  # bytes of a 128-bit lane, the widest unit in which all CPUs shuffle freely
+from .words import LANE
+
 I64 = ir.IntType(64)
 
 
@@ -173,8 +174,17 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
 
 @intrinsic(prefer_literal=True)
 def transpose_tile(
-    typingctx: Any, src: Any, rows: Any, dst: Any, cols: Any,
-    itemsize: Any, lanes: Any, depth: Any, squares: Any, nt: Any, pitch: Any,
+    typingctx: Any,
+    src: Any,
+    rows: Any,
+    dst: Any,
+    cols: Any,
+    itemsize: Any,
+    lanes: Any,
+    depth: Any,
+    squares: Any,
+    nt: Any,
+    pitch: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
@@ -277,7 +287,9 @@ def pause(typingctx: Any) -> Any:
 
 
 @intrinsic
-def call_kernel(typingctx: Any, code: Any, params: Any, src: Any, dst: Any, lo: Any, hi: Any) -> Any:
+def call_kernel(
+    typingctx: Any, code: Any, params: Any, src: Any, dst: Any, lo: Any, hi: Any
+) -> Any:
     """Call the kernel at address `code`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 from numba import uintp
 
-from .simd import LANE, i64_at, move_item, move_vector, stack, transpose_tile
+from .simd import i64_at, move_item, move_vector, stack, transpose_tile
 from .walk import inline
-
-LINE = 64
+from .words import LANE, LINE
 
 
 def mover(itemsize, lanes, depth, squares, nt):

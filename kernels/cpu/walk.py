@@ -1,13 +1,7 @@
 """The loops around every kernel: a walk over the work units of a plan.
 
-A plan cuts its work into equal units, numbered in the order of the output, and describes
-them as up to eight nested loops. One loop is (count, source step, output step, coefficient
-step), the steps in bytes. The parameter block of a kernel begins with these loops:
-
-    word 0                number of loops, outermost first
-    words 1 + 4*i ...     count, source step, output step, coefficient step of loop i
-
-and goes on, from word `HEAD`, with what the family needs.
+A plan cuts its work into equal units, numbered in the order of the output, and describes them as
+nested loops (words.py).
 """
 
 from __future__ import annotations
@@ -15,9 +9,8 @@ from __future__ import annotations
 from numba import njit, uintp
 
 from .simd import i64_at, i64_put
+from .words import MAX_LOOPS
 
-MAX_LOOPS = 10
-HEAD = 1 + 4 * MAX_LOOPS
 inline = njit(forceinline=True, error_model="numpy", boundscheck=False)
 
 

@@ -29,8 +29,8 @@ from .simd import (
     store_release,
 )
 from .walk import inline
+from .words import LINE
 
-LINE = 64
 NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN = range(7)
 IDLE, POSTED, TAKEN, DONE = range(4)
 
