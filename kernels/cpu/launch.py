@@ -59,6 +59,7 @@ class Finish:
 
     @property
     def computed(self) -> str:
+        """The dtype that the formula is computed in."""
         return "f8" if "f8" in (self.source, self.target) else "f4"
 
 
@@ -119,7 +120,7 @@ class _Axis:
     @property
     def longest(self) -> int:
         """The last block takes all that is left."""
-        return self.total - (self.blocks - 1) * self.block if self.blocks else self.total
+        return self.total - (self.blocks - 1) * self.block
 
 
 def prepare(choice: Choice, finish: Finish | None, alignment: int) -> Launch:
@@ -307,9 +308,7 @@ class _Cutter:
         size = self._coef_size()
         outer = [loop._replace(coef=loop.coef * size) for loop in self.choice.outer]
         r_block = self._run_loop(run)
-        q_block = Loop(rows.blocks, rows.block * self.item, self._row_step(rows), 0)
-        if len(self.choice.rows) == 1:
-            q_block = q_block._replace(coef=rows.block * self.choice.rows[0].coef * size)
+        q_block = self._row_loop(rows)
         if self.choice.kernel == "gather" and outer:
             loops = [*outer[:-1], r_block, outer[-1], q_block]
             return loops, len(outer) - 1, len(outer) + 1
@@ -317,17 +316,19 @@ class _Cutter:
 
     def _run_loop(self, run: _Axis) -> Loop:
         loops = self.choice.run[:1] if self.merge else self.choice.run
-        inner = prod(loop.count for loop in loops[1:])
+        inner = _product(loops[1:])
         src = run.block // inner * loops[0].src
         dst = run.block * self.width * self.choice.run[-1].dst
         each = loops[-1].coef * run.block * self._coef_size() if len(loops) == 1 else 0
         return Loop(run.blocks, src, dst, 0 if self.merge else each)
 
-    def _row_step(self, rows: _Axis) -> int:
+    def _row_loop(self, rows: _Axis) -> Loop:
         loops = self.choice.rows
         if not loops:
-            return 0
-        return rows.block // prod(loop.count for loop in loops[1:]) * loops[0].dst
+            return Loop(1, 0, 0)
+        turns = rows.block // _product(loops[1:])
+        coef = turns * loops[0].coef * self._coef_size()
+        return Loop(rows.blocks, rows.block * self.item, turns * loops[0].dst, coef)
 
     def _grain(self, units: int) -> int:
         total = self.choice.count * (self.item + self.out)
