@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-from .arguments import parse
+from .commands.arguments import parse
 from .errors import LayoutkitError
 
 __all__ = ["main"]
@@ -88,8 +88,8 @@ def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from .sources import check_destination, open_source
-    from .streaming import Job, convert_to_file
+    from .commands.sources import check_destination, open_source
+    from .commands.streaming import Job, convert_to_file
 
     options = {"dtype": arguments.dtype, "casting": arguments.casting, **_formula(arguments)}
     job = Job(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
@@ -103,7 +103,7 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from . import plan
-    from .drawing import svg_picture, text_picture
+    from .commands.drawing import svg_picture, text_picture
 
     how = plan(
         arguments.pattern,

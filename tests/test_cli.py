@@ -164,7 +164,7 @@ def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
     def exhaust(*_):
         raise MemoryError
 
-    monkeypatch.setattr("layoutkit.npyfiles.NpyFile.read", exhaust)
+    monkeypatch.setattr("layoutkit.commands.npyfiles.NpyFile.read", exhaust)
     assert "--chunk" in _refused(
         capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw", "--quiet"
     )

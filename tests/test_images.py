@@ -8,8 +8,8 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from layoutkit.cli import main  # noqa: E402
+from layoutkit.commands.images import find_images  # noqa: E402
 from layoutkit.errors import ArgumentError  # noqa: E402
-from layoutkit.images import find_images  # noqa: E402
 
 HEIGHT, WIDTH = 6, 4
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from layoutkit import npyfiles
-from layoutkit.atomic import replacing
+from layoutkit.commands import npyfiles
+from layoutkit.commands.atomic import replacing
+from layoutkit.commands.npyfiles import create_npy, is_npy, open_npy
 from layoutkit.errors import ArgumentError, DtypeError
-from layoutkit.npyfiles import create_npy, is_npy, open_npy
 
 SHAPE = (5, 4, 3, 2)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import layoutkit
-from layoutkit.drawing import svg_picture
+from layoutkit.commands.drawing import svg_picture
 
 HOME = Path(__file__).parent.parent
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())

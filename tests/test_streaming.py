@@ -236,7 +236,7 @@ def test_a_limit_on_file_size_is_an_error_at_the_start(tmp_path):
 
 
 def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
-    from layoutkit.npyfiles import NpyFile
+    from layoutkit.commands.npyfiles import NpyFile
 
     read = NpyFile.read
 

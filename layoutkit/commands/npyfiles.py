@@ -20,9 +20,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from . import buffers
+from .. import buffers
+from ..errors import ArgumentError, DtypeError
 from .atomic import reserve
-from .errors import ArgumentError, DtypeError
 
 __all__ = ["NpyFile", "create_npy", "is_npy", "open_npy"]
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__
-from .errors import ArgumentError
-from .spec import CASTINGS
+from .. import __version__
+from ..errors import ArgumentError
+from ..spec import CASTINGS
 
 __all__ = ["parse"]
 

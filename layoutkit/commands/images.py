@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers
-from .errors import ArgumentError, LayoutkitError, ShapeError
+from .. import buffers
+from ..errors import ArgumentError, LayoutkitError, ShapeError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .axes import parse_pattern
-from .errors import ArgumentError, PatternError
+from ..axes import parse_pattern
+from ..errors import ArgumentError, PatternError
 from .images import find_images, open_images
 from .npyfiles import is_npy, open_npy
 from .streaming import Job, Source

@@ -13,7 +13,7 @@ from operator import mul
 from string import ascii_uppercase
 from xml.sax.saxutils import escape
 
-from .axes import Layout, parse_pattern
+from ..axes import Layout, parse_pattern
 
 __all__ = ["svg_picture", "text_picture"]
 

@@ -20,12 +20,12 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..axes import parse_pattern
+from ..converter import Converter
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..spec import ArraySpec
 from .atomic import replacing
-from .axes import parse_pattern
-from .converter import Converter
-from .errors import ArgumentError, DtypeError, ShapeError
 from .npyfiles import NpyFile, create_npy
-from .spec import ArraySpec
 
 __all__ = ["Job", "Source", "convert_to_file"]
 
