@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from layoutkit.kernels.cpu.simd import fence, vload, vstore
 from llvmlite import ir
 from numba import cfunc, types, uintp
 from numba.extending import intrinsic
 
+from layoutkit.kernels.cpu.simd import fence, vload, vstore
 from layoutkit.threads import Job
 
 __all__ = ["limit_pass", "streaming_is_faster"]

@@ -76,6 +76,7 @@ class Choice:
 
     @property
     def count(self) -> int:
+        """Items that one pass over the loops visits."""
         return prod(loop.count for loop in (*self.outer, *self.rows, *self.run))
 
 
@@ -219,7 +220,7 @@ def _two_long(loops: tuple[Loop, ...], row: Loop, item: int) -> Roles:
     run: tuple[Loop, ...] = (inner,)
     if _fills_badly(row, item):
         rows = _longer_rows(loops, row, inner, item)
-    if _fills_badly(inner, item) and not inner.coef:
+    if _fills_badly(inner, item):
         run = _longer_run(loops, inner, rows)
     if _length(rows) < side or _length(run) < side:
         return "gather", 0, (inner,), ()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import reference_convert
 
 from layoutkit.axes import Layout, as_shape, parse_layout, parse_pattern
 from layoutkit.errors import PatternError, ShapeError
+from reference import reference_convert
 
 
 def apply(move, x):

@@ -8,6 +8,9 @@ from statistics import median
 
 import numpy as np
 import pytest
+
+import layoutkit
+from layoutkit import bench
 from layoutkit.bench import cases, run
 from layoutkit.bench.limit import LINE, limit_pass, streaming_is_faster
 from layoutkit.bench.peers import NumPy, OpenCV, Torch, available
@@ -22,9 +25,6 @@ from layoutkit.bench.protocol import (
 from layoutkit.bench.report import Table
 from layoutkit.bench.results import Result, as_json, environment, geometric_mean, summary
 from layoutkit.bench.rows import Row, all_rows
-
-import layoutkit
-from layoutkit import bench
 from layoutkit.buffers import empty
 
 # ---- The protocol, on a clock that only moves when a call says so --------------------------

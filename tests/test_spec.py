@@ -9,7 +9,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from reference import reference_convert
 
 from layoutkit.errors import ArgumentError, DeviceError, DtypeError, PatternError, ShapeError
 from layoutkit.spec import (
@@ -21,6 +20,7 @@ from layoutkit.spec import (
     check_movable,
     kind_of,
 )
+from reference import reference_convert
 
 NUMERIC = [np.dtype(char) for char in "?bhilqBHILQefdgFDG"]
 ML_FLOATS = [

@@ -1,1 +1,1 @@
-"""Numba kernels for CPUs: `launch` prepares them, `compiler` loads them, `engine` is their frame."""
+"""Numba kernels for CPUs: `launch` prepares, `compiler` loads, `engine` is their frame."""

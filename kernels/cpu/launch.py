@@ -353,8 +353,9 @@ class _Cutter:
             return b"", offsets
         both = (self.finish.coefficients.factor, self.finish.coefficients.term)
         if self._coefs() == "each" and (len(self.choice.run) > 1 or self.joined):
-            loops = (*self.choice.rows, *self.choice.run)
-            places = _offsets(loops, 3, run.longest * rows.longest * self.width)
+            loops = (*self.choice.rows, *self.choice.run) if self.joined else self.choice.run
+            count = run.longest * (rows.longest if self.joined else self.width)
+            places = _offsets(loops, 3, count)
             both = (tuple(both[0][i] for i in places), tuple(both[1][i] for i in places))
         with np.errstate(over="ignore"):
             packed = [np.array(values, self.finish.computed).tobytes() for values in both]

@@ -143,12 +143,32 @@ def resize(b: Any, x: Any, source: str, target: str) -> Any:
 
 
 def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
-    """Round half to even, then saturate."""
-    kind = mangled(x.type)
-    x = call(b, "llvm.rint." + kind, x.type, x)
-    result = vector(element(target), x)
-    sign = "s" if target[0] == "i" else "u"
-    return call(b, f"llvm.fpto{sign}i.sat.{mangled(result)}.{kind}", result, x)
+    """Round half to even, then saturate; NaN becomes 0.
+
+    LLVM has an instruction for this, which it does item by item. Here the value is first brought
+    between the bounds, of which the upper one may be no float: what lies beyond the largest float
+    below it is replaced at the end.
+    """
+    x = call(b, "llvm.rint." + mangled(x.type), x.type, x)
+    least, most = bounds(target)
+    top = largest_float(most, computed)
+    low, high = (splat(x.type, float(bound)) for bound in (least, top))
+    if least < 0:
+        x = b.select(b.fcmp_ordered("ord", x, x), x, splat(x.type, 0.0))
+    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # a NaN compares false: low is 0 then
+    within = b.select(b.fcmp_ordered("<", above, high), above, high)
+    middle = vector(ir.IntType(max(32, 8 * itemsize(target))), x)
+    signed = target[0] == "i" or itemsize(target) < 4
+    result = (b.fptosi if signed else b.fptoui)(within, middle)
+    if top != most:
+        result = b.select(b.fcmp_ordered(">", x, high), splat(middle, most), result)
+    return b.trunc(result, vector(element(target), x)) if itemsize(target) < 4 else result
+
+
+def largest_float(bound: int, computed: str) -> int:
+    """The largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
+    digits = 53 if computed == "f8" else 24
+    return bound - bound % (1 << max(0, bound.bit_length() - digits))
 
 
 def to_bool(b: Any, x: Any, source: str) -> Any:
