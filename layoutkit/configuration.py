@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import buffers
+from . import buffers, threads
 from .conversion import plan
 from .threads import get_num_threads
 
@@ -31,10 +31,8 @@ def show_config() -> None:
 
 
 def _facts() -> Iterable[tuple[str, object]]:
-    from importlib.metadata import version
-
     from . import __version__
-    from .kernels.cpu.compiler import cache_dir, loaded, target_cpu
+    from .kernels.cpu.compiler import cache_dir, loaded, package_version, target_cpu
     from .kernels.cpu.launch import lanes
 
     stats = buffers.stats()
@@ -42,7 +40,7 @@ def _facts() -> Iterable[tuple[str, object]]:
     yield "layoutkit", __version__
     yield "python", f"{platform.python_version()} on {sys.platform} {platform.machine()}"
     for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
-        yield package, version(package)
+        yield package, package_version(package)
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
@@ -76,11 +74,11 @@ def warmup(
         The names of the kernels, which are now loaded. They stay on disk for later processes.
     """
     if pattern is not None:
-        return _load([plan(pattern, shape or (), dtype, **keywords)])
+        return _load([plan(pattern, () if shape is None else shape, dtype, **keywords)])
     plans = [plan(p, _ordered(p, s), d) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)]
     for size in (8, 64):
         shape = (size, 224, 224, 3)
-        formula = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+        formula: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
         plans.append(plan("bhwc->bchw", shape, "uint8", to_dtype=np.float32, **formula))
     return _load(plans)
 
@@ -94,5 +92,7 @@ def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
 def _load(plans: Iterable[Any]) -> list[str]:
     from .programs import Program
 
+    if get_num_threads() > 1:
+        threads.pool.load()
     jobs = [Program(found).prepare(LINE) for found in plans if found.choice is not None]
     return sorted({str(job.kernel.spec) for job in jobs})

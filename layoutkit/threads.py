@@ -73,7 +73,7 @@ def _checked(n: Any, who: str) -> int:
 def _default_threads() -> int:
     text = os.environ.get(VARIABLE, "").strip()
     if text:
-        return _checked(int(text) if text.isdigit() else text, VARIABLE)
+        return _checked(int(text) if text.isdecimal() and len(text) < 9 else text, VARIABLE)
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MAX_THREADS)
     return min(os.cpu_count() or 1, MAX_THREADS)
@@ -115,6 +115,7 @@ class Pool:
         self._run: Callable[..., None] | None = None
         self._serve: Callable[..., None] | None = None
         self._spins = 0
+        self._most = MAX_THREADS - 1  # workers that the system allows, as far as is known
 
     def run(self, job: Job, src: int, dst: int) -> None:
         """Do all units of a job with as many threads as are free."""
@@ -129,34 +130,44 @@ class Pool:
 
     def _post(self, job: Job, src: int, dst: int, workers: int) -> None:
         if len(self._wake) < workers:
-            self._start(workers)
+            workers = self._start(workers)
         board = self.board
         board[1:7] = (job.kernel.address, job.block, src, dst, job.units, job.grain)
         for w in range(1, workers + 1):
-            if board[w * WORDS_PER_LINE + _ASLEEP]:
-                board[w * WORDS_PER_LINE + _ASLEEP] = 0
+            # The worker itself takes the flag down, so that no exception between two steps here
+            # can leave it asleep for ever. Until it does, its lock may be free already.
+            if board[w * WORDS_PER_LINE + _ASLEEP] and self._wake[w - 1].locked():
                 self._wake[w - 1].release()
         self._run(None, self.address, None, workers, 0)  # type: ignore[misc]
 
     # -- workers ---------------------------------------------------------------------------
 
-    def _start(self, workers: int) -> None:
-        if self._run is None:
-            self._load()
-        while len(self._wake) < workers:
-            lock = threading.Lock()
-            lock.acquire()
-            self._wake.append(lock)
-            number = len(self._wake)
-            name = f"layoutkit-{number}"
-            threading.Thread(target=self._work, args=(number, lock), name=name, daemon=True).start()
+    def _start(self, workers: int) -> int:
+        """Have `workers` workers, or as many as there can be; return their number."""
+        self.load()
+        while len(self._wake) < min(workers, self._most):
+            try:
+                self._add()
+            except RuntimeError:  # the system has no more threads, or the interpreter is ending
+                self._most = len(self._wake)
+        return min(workers, len(self._wake))
 
-    def _load(self) -> None:
+    def _add(self) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        number = len(self._wake) + 1
+        name = f"layoutkit-{number}"
+        threading.Thread(target=self._work, args=(number, lock), name=name, daemon=True).start()
+        self._wake.append(lock)
+
+    def load(self) -> None:
+        """Load the code of the hand-over, once."""
         from .kernels.cpu.compiler import KernelSpec, load
 
-        self._serve = load(KernelSpec("workers", ("serve",))).run
-        self._run = load(KernelSpec("workers", ("run",))).run
-        self._spins = self._calibrate()
+        if self._run is None:
+            self._serve = load(KernelSpec("workers", ("serve",))).run
+            self._spins = self._calibrate()
+            self._run = load(KernelSpec("workers", ("run",))).run
 
     def _calibrate(self) -> int:
         """How many looks at an empty line take SPIN_SECONDS on this CPU."""
@@ -172,6 +183,7 @@ class Pool:
             serve(None, self.address, line, self._spins, 0)  # type: ignore[misc]
             self.board[asleep] = 1
             lock.acquire()
+            self.board[asleep] = 0
 
 
 pool = Pool()

@@ -12,10 +12,7 @@ be written, and executes corrupt files (they carry no checksum). Here:
 
 - one file is one kernel; its name is the hash of everything that shaped the code (sources of
   this folder, spec, compiler versions, CPU and its features), so nothing stale is ever read;
-- the file begins with a SHA-256 of the rest: a truncated, emptied or altered file is a miss,
-  and is written anew;
-- files are written beside and renamed, so two processes that compile the same kernel at once
-  each leave a whole file;
+- a file that is not whole, not this kernel's or not this user's is a miss (disk.py);
 - a folder that cannot be read or written costs a compilation in each process, nothing else.
 
 All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
@@ -29,16 +26,19 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import logging  # noqa: F401  (Numba does, and that must not happen while a fork waits: see below)
 import os
 import sys
-import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Kernel", "KernelSpec", "cache_dir", "load"]
+from . import disk
+
+__all__ = ["Kernel", "KernelSpec", "cache_dir", "load", "package_version"]
 
 # The return type and arguments of every kernel, for ctypes. ctypes drops the GIL.
 PROTOTYPE = ctypes.CFUNCTYPE(
@@ -46,6 +46,8 @@ PROTOTYPE = ctypes.CFUNCTYPE(
 )
 # What a finished object may ask of the process it is loaded into: nothing of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
+# Environment variables turn these for debugging; kernels do not compile, or stay slow, under them.
+NUMBA_SETTINGS = {"DISABLE_JIT": 0, "OPT": 3, "LOOP_VECTORIZE": 1, "DEBUGINFO_DEFAULT": 0}
 
 _lock = threading.RLock()
 _loaded: dict[KernelSpec, Kernel] = {}
@@ -84,6 +86,22 @@ def loaded() -> list[Kernel]:
     return list(_loaded.values())
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # on the old one there may be waiters that do not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for a running compilation: the child would inherit the locks of Numba and
+    # LLVM in the hands of a thread that it has not. The compilation must not register handlers
+    # meanwhile, since only their second halves would run; of Numba's imports `logging` has some.
+    os.register_at_fork(
+        before=lambda: _lock.acquire(),
+        after_in_parent=lambda: _lock.release(),
+        after_in_child=_after_fork,
+    )
+
+
 def cache_dir() -> Path | None:
     """The folder that holds compiled kernels, or None where no home folder is known."""
     chosen = os.environ.get("LAYOUTKIT_CACHE_DIR")
@@ -94,80 +112,45 @@ def cache_dir() -> Path | None:
         return Path(base, "layoutkit", "Cache") if base else None
     if os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"], "layoutkit")
-    home = os.path.expanduser("~")
-    return Path(home, ".cache", "layoutkit") if home != "~" else None
+    try:
+        return Path.home() / ".cache" / "layoutkit"
+    except RuntimeError:  # a user without an entry in the system's list
+        return None
 
 
 def _load(spec: KernelSpec) -> Kernel:
-    symbol = symbol_name(spec)
-    path = _path(spec)
-    code = _read(path)
+    key = "\n".join([fingerprint(), repr(spec)])
+    folder = cache_dir()
+    path = None if folder is None else folder / disk.file_name(spec.family, key)
+    code = None if path is None else disk.read(path, key)
     origin = "cached"
     if code is None:
         code, origin = compile_object(spec), "compiled"
-        _write(path, code)
-    address = _link(code, symbol)
+        if path is not None:
+            disk.write(path, key, code)
+    address = _link(code, symbol_name(spec))
     return Kernel(spec, address, PROTOTYPE(address), origin)
-
-
-# ---- the cache on disk -------------------------------------------------------------------
-
-
-def _path(spec: KernelSpec) -> Path | None:
-    folder = cache_dir()
-    if folder is None:
-        return None
-    key = hashlib.sha256("\n".join([fingerprint(), repr(spec)]).encode()).hexdigest()[:32]
-    return folder / f"{spec.family}-{key}.o"
-
-
-def _read(path: Path | None) -> bytes | None:
-    """The object in `path`, or None when there is none or its checksum is wrong."""
-    if path is None:
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, code = data[:32], data[32:]
-    return code if code and hashlib.sha256(code).digest() == digest else None
-
-
-def _write(path: Path | None, code: bytes) -> None:
-    """Keep `code` in `path`. A folder that cannot be written is no error: the cache is lost."""
-    if path is None:
-        return
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(temporary, path)
-    except OSError:
-        if temporary is not None:
-            _remove(temporary)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass  # someone else has tidied up; nothing depends on it
 
 
 @cache
 def fingerprint() -> str:
     """Everything besides the spec that shapes machine code, as text."""
-    from importlib.metadata import version
-
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         sources.update(path.read_bytes())
     name, features = target_cpu()
-    return "\n".join(
-        [sources.hexdigest(), version("numba"), version("llvmlite"), sys.platform, name, features]
-    )
+    versions = [package_version("numba"), package_version("llvmlite")]
+    return "\n".join([sources.hexdigest(), *versions, sys.platform, name, features])
+
+
+def package_version(name: str) -> str:
+    """The version of an installed package, "unknown" where it came without metadata."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 # ---- LLVM --------------------------------------------------------------------------------
@@ -232,12 +215,28 @@ def compile_ir(spec: KernelSpec) -> str:
     """The optimised LLVM IR of a kernel, its entry named `symbol_name(spec)`."""
     from numba import cfunc, types
 
-    family = importlib.import_module(f".{spec.family}", __package__)
-    function: Callable[..., None] = family.build(*spec.literals)
-    signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
-    compiled = cfunc(signature, error_model="numpy", boundscheck=False)(function)
+    with _numba_settings():
+        family = importlib.import_module(f".{spec.family}", __package__)
+        function: Callable[..., None] = family.build(*spec.literals)
+        signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
+        compiled = cfunc(signature, error_model="numpy", boundscheck=False)(function)
     text: str = compiled.inspect_llvm()
     return text.replace(compiled.native_name, symbol_name(spec))
+
+
+@contextmanager
+def _numba_settings() -> Iterator[None]:
+    """Numba's own settings for as long as a kernel compiles, whatever the user debugs elsewhere."""
+    from numba import config
+
+    before = {name: getattr(config, name) for name in NUMBA_SETTINGS}
+    for name, value in NUMBA_SETTINGS.items():
+        setattr(config, name, type(before[name])(value))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
 
 
 def compile_object(spec: KernelSpec) -> bytes:
@@ -252,6 +251,6 @@ def _check_symbols(module: Any, spec: KernelSpec) -> None:
     """Refuse IR that would call into Numba or Python: another process could not load it."""
     for function in module.functions:
         name = function.name
-        if function.is_declaration and not name.startswith("llvm."):
-            if name not in ALLOWED_SYMBOLS:
-                raise RuntimeError(f"kernel {spec} refers to {name}; it would not load alone")
+        outside = function.is_declaration and not name.startswith("llvm.")
+        if outside and name not in ALLOWED_SYMBOLS:
+            raise RuntimeError(f"kernel {spec} refers to {name}; it would not load alone")

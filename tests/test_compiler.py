@@ -1,0 +1,337 @@
+"""Kernels on disk: found by later processes, never trusted blindly, never in the way."""
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from children import finish, python, start
+
+from layoutkit.kernels.cpu import compiler, disk
+from layoutkit.kernels.cpu.compiler import KernelSpec
+
+# Converts a little and tells whether Numba was imported and where the kernels came from.
+CONVERT = """
+import sys
+import numpy as np
+import layoutkit
+from layoutkit.kernels.cpu import compiler
+x = np.arange(2 * 5 * 4 * 3, dtype=np.uint16).reshape(2, 5, 4, 3)
+y = layoutkit.convert(x, "bhwc->bchw")
+assert (y == x.transpose(0, 3, 1, 2)).all()
+print("numba" in sys.modules, *{kernel.origin for kernel in compiler.loaded()})
+"""
+COMPILED, CACHED = "True compiled\n", "False cached\n"
+KEY = "a key"
+SPEC = KernelSpec("engine", ("rows", 4, "", "", 0))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A folder that another process has filled, and the files in it."""
+    folder = tmp_path_factory.mktemp("cache") / "kernels"
+    assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == COMPILED
+    return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / disk.file_name("engine", KEY)
+
+
+def kept(path):
+    disk.write(path, KEY, b"code")
+    return path.read_bytes()
+
+
+# ---- a later process ---------------------------------------------------------------------
+
+
+def test_a_second_process_finds_the_cache_and_imports_no_numba(filled):
+    folder, files = filled
+    assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == CACHED
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+
+
+def test_the_folder_is_closed_to_others(filled):
+    folder, files = filled
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all((folder / name).stat().st_mode & 0o077 == 0 for name in files)
+
+
+def flipped(data, at):
+    changed = bytearray(data)
+    changed[at] ^= 0x40
+    return bytes(changed)
+
+
+DAMAGES = {
+    "empty": lambda data: b"",
+    "digest only": lambda data: data[: disk.DIGEST],
+    "half": lambda data: data[: len(data) // 2],
+    "short of a byte": lambda data: data[:-1],
+    "longer": lambda data: data + b"\0",
+    "digest flipped": lambda data: flipped(data, 0),
+    "start flipped": lambda data: flipped(data, disk.DIGEST),
+    "middle flipped": lambda data: flipped(data, len(data) // 2),
+    "end flipped": lambda data: flipped(data, -1),
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_a_miss_and_is_written_anew(path, damage):
+    whole = kept(path)
+    path.write_bytes(damage(whole))
+    assert disk.read(path, KEY) is None
+    assert kept(path) == whole
+    assert disk.read(path, KEY) == b"code"
+
+
+def test_any_flipped_byte_is_a_miss(path):
+    whole = kept(path)
+    for at in range(len(whole)):
+        path.write_bytes(flipped(whole, at))
+        assert disk.read(path, KEY) is None
+
+
+def test_the_file_of_another_kernel_is_a_miss(path):
+    other = path.with_name(disk.file_name("engine", "another key"))
+    disk.write(other, "another key", b"other code")
+    other.replace(path)
+    assert disk.read(path, KEY) is None
+
+
+@pytest.mark.parametrize("damage", ["half", "middle flipped"])
+def test_a_process_compiles_again_what_is_damaged(filled, damage):
+    folder, files = filled
+    for name, data in files.items():
+        (folder / name).write_bytes(DAMAGES[damage](data))
+    assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == COMPILED
+    assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == CACHED
+    assert {path.name for path in folder.iterdir()} == set(files)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
+def test_a_file_that_others_can_write_is_a_miss(path):
+    kept(path)
+    for mode in (0o620, 0o602, 0o666):
+        path.chmod(mode)
+        assert disk.read(path, KEY) is None
+    path.chmod(0o644)
+    assert disk.read(path, KEY) == b"code"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
+def test_a_file_of_another_user_is_a_miss(path, monkeypatch):
+    kept(path)
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert (disk.read(path, KEY) == b"code") is (owner == 0)  # root's are as good as ours
+    stranger = os.stat_result((0o100600, 0, 0, 1, owner + 2, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(os, "fstat", lambda _: stranger)
+    assert disk.read(path, KEY) is None
+
+
+# ---- where nothing can be kept -----------------------------------------------------------
+
+
+def test_without_any_folder_conversions_work(tmp_path):
+    """A folder below a file, and a file in place of the folder: root cannot write these either."""
+    plain = tmp_path / "file"
+    plain.touch()
+    for folder in (plain, plain / "below"):
+        assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == COMPILED
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no file system that refuses root")
+def test_a_folder_that_refuses_files_is_no_error():
+    disk.write(Path("/proc/self/kernel.o"), KEY, b"code")
+    assert disk.read(Path("/proc/self/kernel.o"), KEY) is None
+
+
+def test_a_folder_in_place_of_the_file_is_no_error(path, tmp_path):
+    path.mkdir()
+    disk.write(path, KEY, b"code")
+    assert disk.read(path, KEY) is None
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_folder_is_chosen_by_variables(monkeypatch, tmp_path):
+    monkeypatch.delenv("LAYOUTKIT_CACHE_DIR", raising=False)
+    monkeypatch.setattr(compiler.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert compiler.cache_dir() == Path("/xdg/layoutkit")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compiler.cache_dir() == tmp_path / ".cache" / "layoutkit"
+    monkeypatch.setenv("LAYOUTKIT_CACHE_DIR", str(tmp_path))
+    assert compiler.cache_dir() == tmp_path
+    monkeypatch.delenv("LAYOUTKIT_CACHE_DIR")
+    monkeypatch.setattr(compiler.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    assert compiler.cache_dir() == tmp_path / "layoutkit" / "Cache"
+    monkeypatch.delenv("LOCALAPPDATA")
+    assert compiler.cache_dir() is None
+
+
+def test_without_a_home_folder_kernels_are_compiled_each_time(monkeypatch):
+    def nobody(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("LAYOUTKIT_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    assert compiler.cache_dir() is None
+    monkeypatch.setattr(compiler, "compile_object", lambda spec: b"code")
+    monkeypatch.setattr(compiler, "_link", lambda code, symbol: 64)
+    assert compiler._load(SPEC).origin == "compiled"
+
+
+def test_a_disk_that_fills_up_half_way_leaves_nothing(path, tmp_path, monkeypatch):
+    def fdopen(handle, mode):
+        os.write(handle, b"half")
+        os.close(handle)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk.os, "fdopen", fdopen)
+    disk.write(path, KEY, b"code")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "denied"), KeyboardInterrupt()])
+def test_a_failed_renaming_leaves_nothing(path, tmp_path, monkeypatch, error):
+    def refuse(self, target):
+        raise error
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    try:
+        disk.write(path, KEY, b"code")
+    except KeyboardInterrupt:
+        assert isinstance(error, KeyboardInterrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- what is old -------------------------------------------------------------------------
+
+
+def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
+    old = time.time() - disk.KEEP_SECONDS - 60
+    for name in (disk.file_name("engine", "old"), disk.file_name("engine", "o") + ".x1.tmp"):
+        (tmp_path / name).write_bytes(b"old")
+        os.utime(tmp_path / name, (old, old))
+    read = tmp_path / disk.file_name("engine", "still read")
+    foreign = tmp_path / "engine-of-a-user.o"
+    for file, used in ((read, time.time()), (foreign, old)):
+        file.write_bytes(b"stays")
+        os.utime(file, (used, old))
+    kept(path)
+    assert set(tmp_path.iterdir()) == {path, read, foreign}
+
+
+# ---- the key -----------------------------------------------------------------------------
+
+
+def test_sources_versions_and_cpu_change_the_key(monkeypatch, tmp_path):
+    now = compiler.fingerprint.__wrapped__
+    usual = now()
+    assert now() == usual
+    with monkeypatch.context() as changed:
+        changed.setattr(compiler, "package_version", lambda name: "0.0")
+        assert now() != usual
+    for cpu in (("nehalem", "+sse4.2"), (compiler.target_cpu()[0], "+sse4.2")):
+        with monkeypatch.context() as changed:
+            changed.setattr(compiler, "target_cpu", lambda cpu=cpu: cpu)
+            assert now() != usual
+    for path in Path(compiler.__file__).parent.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(compiler, "__file__", str(tmp_path / "compiler.py"))
+    assert now() == usual
+    with (tmp_path / "walk.py").open("a") as file:
+        file.write("\n")
+    assert now() != usual
+
+
+def test_a_package_without_metadata_has_an_unknown_version():
+    assert compiler.package_version("there-is-no-such-package") == "unknown"
+
+
+def test_all_literals_are_in_the_key():
+    specs = [KernelSpec("engine", literals) for literals in ((1, "2"), ("1", 2), (12,), ("12",))]
+    assert len({disk.file_name(s.family, repr(s)) for s in specs}) == len(specs)
+
+
+# ---- at once -----------------------------------------------------------------------------
+
+
+def test_four_processes_that_compile_the_same_kernel_leave_a_whole_file(tmp_path):
+    together = f"import time\ntime.sleep(max(0, {time.time() + 1} - time.time()))\n" + CONVERT
+    four = [start(together, LAYOUTKIT_CACHE_DIR=tmp_path) for _ in range(4)]
+    assert {finish(process) for process in four} <= {COMPILED, CACHED}
+    assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
+    assert python(CONVERT, LAYOUTKIT_CACHE_DIR=tmp_path) == CACHED
+
+
+def test_two_threads_load_a_kernel_once(monkeypatch):
+    loads = []
+
+    def slow(spec):
+        loads.append(spec)
+        time.sleep(0.02)
+        return compiler.Kernel(spec, 64, None, "compiled")
+
+    monkeypatch.setattr(compiler, "_load", slow)
+    monkeypatch.setattr(compiler, "_loaded", {})
+    threads = [threading.Thread(target=compiler.load, args=(SPEC,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [SPEC]
+
+
+FORK = """
+import os, signal, threading, time
+import numpy as np
+import layoutkit
+from layoutkit.kernels.cpu import compiler
+x = np.arange(2 * 5 * 4 * 3, dtype=np.uint16).reshape(2, 5, 4, 3)
+began = threading.Event()
+real = compiler.compile_object
+
+def compile_object(spec):
+    began.set()
+    time.sleep(0.1)  # let the other thread get to its fork
+    return real(spec)
+
+compiler.compile_object = compile_object
+thread = threading.Thread(target=layoutkit.convert, args=(x, "bhwc->bchw"))
+thread.start()
+began.wait()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    y = layoutkit.convert(x, "bhwc->chwb")
+    os._exit(not (y == x.transpose(3, 1, 2, 0)).all())
+print(os.waitpid(child, 0)[1])
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_forked_during_a_compilation_can_compile():
+    assert python(FORK, LAYOUTKIT_CACHE_DIR=os.devnull) == "0\n"
+
+
+# ---- whatever Numba is told --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variable", [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_OPT": "0"}])
+def test_kernels_do_not_depend_on_settings_for_debugging(variable):
+    same = CONVERT + "from numba import config\nprint(config.DISABLE_JIT, int(config.OPT))"
+    expected = COMPILED + ("1 3\n" if "NUMBA_DISABLE_JIT" in variable else "0 0\n")
+    assert python(same, LAYOUTKIT_CACHE_DIR=os.devnull, **variable) == expected
