@@ -120,13 +120,13 @@ class Pool:
     def run(self, job: Job, src: int, dst: int) -> None:
         """Do all units of a job with as many threads as are free."""
         workers = min(get_num_threads() - 1, (job.units - 1) // job.grain)
-        if workers < 1 or not self._lock.acquire(blocking=False):
+        # `with` and a look before instead of an attempt: no interrupt can come between getting
+        # the lock and the promise to release it. Who looked in vain waits for one job.
+        if workers < 1 or self._lock.locked():
             job.kernel.run(job.params, src, dst, 0, job.units)
             return
-        try:
+        with self._lock:
             self._post(job, src, dst, workers)
-        finally:
-            self._lock.release()
 
     def _post(self, job: Job, src: int, dst: int, workers: int) -> None:
         if len(self._wake) < workers:

@@ -9,9 +9,10 @@ TIMEOUT = 120  # seconds; a hang is a failure, not a wait
 
 
 def environment(**variables):
-    """This process's environment with some variables changed, or None: removed."""
-    changed = {**os.environ, **variables}
-    return {name: str(value) for name, value in changed.items() if value is not None}
+    """This process's environment with some variables changed."""
+    # Newer Pythons warn of forks beside threads, which is what some of the tests are about.
+    changed = {**os.environ, "PYTHONWARNINGS": "ignore::DeprecationWarning", **variables}
+    return {name: str(value) for name, value in changed.items()}
 
 
 def start(code, **variables):

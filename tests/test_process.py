@@ -1,0 +1,204 @@
+"""Forked children, the end of the interpreter, and memory over a long run."""
+
+import multiprocessing
+import os
+import platform
+import sys
+
+import numpy as np
+import pytest
+from children import python
+
+import layoutkit
+
+SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+
+START = """
+import atexit, os, signal, sys, threading, time
+import numpy as np
+import layoutkit
+from layoutkit import threads
+layoutkit.set_num_threads(2)
+x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
+
+def right(seed=0):
+    x = np.random.default_rng(seed).random((16, 24, 24, 32), np.float32)
+    return bool((layoutkit.convert(x, "bhwc->bchw") == x.transpose(0, 3, 1, 2)).all())
+
+def in_child(work):
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(0 if work() else 1)
+    return child
+
+def wait(child):
+    return os.waitpid(child, 0)[1]
+
+"""
+
+
+def convert_seed(seed):
+    x = np.random.default_rng(seed).random(SHAPE, np.float32)
+    y = layoutkit.convert(x, "bhwc->bchw")
+    return bool((y == x.transpose(0, 3, 1, 2)).all())
+
+
+# ---- children ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_worker_processes_convert_after_the_parent_has(method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    before = layoutkit.get_num_threads()
+    layoutkit.set_num_threads(2)
+    try:
+        assert convert_seed(0)
+        with multiprocessing.get_context(method).Pool(3) as pool:
+            assert pool.map_async(convert_seed, range(12)).get(timeout=100) == [True] * 12
+        assert convert_seed(0)
+    finally:
+        layoutkit.set_num_threads(before)
+
+
+@needs_fork
+def test_nested_forks():
+    nested = """
+def deep(levels):
+    return right(levels) and (not levels or wait(in_child(lambda: deep(levels - 1))) == 0)
+
+assert right()
+print([wait(in_child(lambda: deep(3))), right()])
+"""
+    assert python(START + nested) == "[0, True]\n"
+
+
+@needs_fork
+def test_a_child_starts_workers_of_its_own():
+    own = """
+assert right()
+def work():
+    return not threads.pool._wake and right() and len(threads.pool._wake) == 1
+print(wait(in_child(work)), len(threads.pool._wake))
+"""
+    assert python(START + own) == "0 1\n"
+
+
+@needs_fork
+def test_forks_while_other_threads_are_in_the_middle_of_jobs():
+    busy = """
+ending = threading.Event()
+def work(seed):
+    while not ending.is_set():
+        assert right(seed)
+assert right()
+started = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+for thread in started: thread.start()
+codes = []
+for _ in range(15):
+    codes.append(wait(in_child(right)))
+ending.set()
+for thread in started: thread.join()
+print(set(codes))
+"""
+    assert python(START + busy) == "{0}\n"
+
+
+@needs_fork
+def test_a_child_does_not_wait_for_a_lock_that_nobody_holds_there():
+    held = """
+assert right()
+with threads.pool._lock:
+    child = in_child(lambda: right() and len(threads.pool._wake) == 1)
+    print(wait(child))
+"""
+    assert python(START + held) == "0\n"
+
+
+@needs_fork
+def test_a_fork_in_a_thread():
+    forked = """
+assert right()
+codes = []
+thread = threading.Thread(target=lambda: codes.append(wait(in_child(right))))
+thread.start()
+assert right()
+thread.join()
+print(codes)
+"""
+    assert python(START + forked) == "[0]\n"
+
+
+# ---- the end of the interpreter ----------------------------------------------------------
+
+ENDS = {
+    "workers spin": "assert right()",
+    "workers sleep": "assert right(); time.sleep(0.05)",
+    "sys.exit": "assert right(); sys.exit(0)",
+    "atexit": "atexit.register(right); assert right()",
+    "atexit, never used before": "atexit.register(right)",
+    "daemon threads convert": """
+def forever():
+    while True: right()
+for _ in range(3): threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.1)
+""",
+    "a destructor converts": """
+class Late:
+    def __init__(self): self.convert, self.x = layoutkit.Converter("bhwc->bchw"), x
+    def __del__(self): self.convert(self.x)
+late = Late()
+late.convert(x)
+sys.late = late
+""",
+}
+
+
+@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+def test_the_interpreter_ends_at_once_and_without_a_word(code):
+    assert python(START + code) == ""
+
+
+# ---- memory ------------------------------------------------------------------------------
+
+BATCHES = """
+import resource
+import numpy as np
+import layoutkit
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+layoutkit.set_num_threads(2)
+rng = np.random.default_rng(0)
+batch = rng.integers(0, 256, (64, 56, 56, 12), np.uint8)
+to_planes = layoutkit.Converter("bhwc->bchw", dtype="float32", scale=1 / 255, mean=0.5, std=0.25)
+
+def epoch(batches):
+    for number in range(batches):
+        x = batch if number % 10 < 9 else batch[:23]  # the last batch of an epoch is shorter
+        y = to_planes(x)
+        z = layoutkit.convert(y, "bchw->chwb")
+        gradient = to_planes.backward(y, like=x)
+
+epoch(30)
+layoutkit.buffers.stats()
+before, held = faults(), resident()
+epoch(1000)
+print((faults() - before) // 100, abs(resident() - held) >> 20, layoutkit.buffers.stats()["misses"])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.skipif(platform.python_implementation() != "CPython", reason="counts references")
+def test_a_thousand_batches_fault_no_pages_and_hold_no_more_memory():
+    pages, megabytes, misses = map(int, python(BATCHES).split())
+    assert pages == 0  # hundreds of faults; a single fresh result would be 2,352
+    assert megabytes <= 1
+    assert misses <= 8
