@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ __all__ = ["Formula", "computed_dtype", "make_formula"]
 
 Constants: TypeAlias = float | tuple[float, ...]
 
+_TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -25,13 +28,13 @@ class Formula:
     mean: Constants = 0.0
     std: Constants = 1.0
 
-    @property
-    def slope(self) -> Formula:
-        """The formula of the gradient: only scale / std is left."""
-        return Formula(self.scale, 0.0, self.std)
+    def keywords(self) -> dict[str, Constants]:
+        """The keyword arguments that make this formula."""
+        return {"scale": self.scale, "mean": self.mean, "std": self.std}
 
     @property
     def per_channel(self) -> bool:
+        """Whether there is one constant for each channel."""
         return isinstance(self.mean, tuple) or isinstance(self.std, tuple)
 
     def coefficients(self, channels: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -51,6 +54,12 @@ class Formula:
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 
+    def computed_dtype(self, source: DType, target: DType) -> DType:
+        """What to compute in: float64 also where float32 cannot hold the coefficients."""
+        lengths = [len(v) for v in (self.mean, self.std) if isinstance(v, tuple)]
+        fits = all(map(_fits_float32, sum(self.coefficients(max(lengths, default=None)), ())))
+        return computed_dtype(source, target) if fits else np.dtype(np.float64)
+
 
 def make_formula(scale: Any, mean: Any, std: Any) -> Formula | None:
     """The formula of three keyword arguments, or None when all of them are None.
@@ -69,8 +78,8 @@ def make_formula(scale: Any, mean: Any, std: Any) -> Formula | None:
         0.0 if mean is None else _numbers("mean", mean),
         1.0 if std is None else _numbers("std", std),
     )
-    if 0.0 in (formula.std if isinstance(formula.std, tuple) else (formula.std,)):
-        raise ArgumentError(f"std={std!r} would divide by zero; give positive numbers")
+    for name, divided in (("scale", formula.scale), ("mean", formula.mean)):
+        _check_divisible(name, divided, formula.std)
     return formula
 
 
@@ -93,27 +102,60 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, Real | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if math.isfinite(number) and not isinstance(value, np.complexfloating):
-            return number
-    raise ArgumentError(f"{name}={value!r} holds something that is not a finite number")
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    real = isinstance(value, np.generic) and kind_of(value.dtype) in "buif"
+    try:
+        number = float(value) if real or isinstance(value, Real) else math.nan
+    except (TypeError, OverflowError):  # beyond every float, such as 10**400
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentError(f"{name} is {_shorten(repr(value), 60)}; give a finite real number")
+    return number
 
 
 def _numbers(name: str, value: Any) -> Constants:
-    if isinstance(value, Real | np.generic | str) or not hasattr(value, "__len__"):
+    if isinstance(value, np.ndarray):
+        items, shape = list(value.flat), value.shape
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        items, shape = list(value), (len(value),)
+    else:
         return _number(name, value)
-    if getattr(value, "ndim", 1) == 0:
-        return _number(name, value)
-    if len(value) == 0 or any(hasattr(v, "__len__") and not isinstance(v, str) for v in value):
-        shape = np.shape(value)
+    if shape == ():
+        return _number(name, items[0])
+    if len(shape) > 1 or not items or any(map(_nests, items)):
         raise ShapeError(
-            f"{name} has shape {shape}; give a number, or one number for each channel"
+            f"{name} is {_shorten(repr(value), 60)}; give one number, or a flat list of one number "
+            "for each channel"
         )
-    return tuple(_number(name, v) for v in value)
+    return tuple(_number(f"{name}[{at}]", item) for at, item in enumerate(items))
+
+
+def _nests(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
+def _shorten(text: str, length: int) -> str:
+    """The text on one line, cut where it is too long for a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def _check_divisible(name: str, divided: Constants, std: Constants) -> None:
+    """Raise unless every quotient is a number."""
+    below = std if isinstance(std, tuple) else (std,)
+    above = divided if isinstance(divided, tuple) else (divided,) * len(below)
+    if 0.0 in below:
+        raise ArgumentError(f"std is {std} and would divide by zero; give positive numbers")
+    below = below if len(below) > 1 else below * len(above)
+    # Lengths that differ are for the axes to judge, when they are known.
+    if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
+        raise ArgumentError(f"{name}/std is beyond float64: {divided} / {std}; scale both down")
+
+
+def _fits_float32(value: float) -> bool:
+    """Whether float32 holds a coefficient in full precision."""
+    return value == 0.0 or _TINY <= abs(value) <= _HUGE
 
 
 def _check_channels(name: str, values: tuple[float, ...], channels: int | None) -> None:

@@ -2,12 +2,12 @@
 
 A conversion is at most three stages, of which nearly all have only the second:
 
-    before    NumPy casts the source to a dtype that kernels know (float8, long double, other
-              byte orders)
+    before    NumPy casts the source to what a formula is computed in, where kernels do not know
+              the source's dtype (float8, long double, other byte orders)
     kernel    one pass over memory: layout, cast and formula
     after     NumPy casts the kernel's result where C leaves the value undefined (float to
-              integer, unsafe), where the target is a dtype that no kernel knows, or where the
-              caller's output cannot be written in runs
+              integer, unsafe), where a dtype is one that no kernel knows, or where the caller's
+              output cannot be written in runs
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Plan:
         if self.choice is not None:
             details += _describe(self.choice)
         if self.formula is not None:
-            details.append(("formula", f"(x * scale - mean) / std in {self._computed()}, as it passes"))
+            formula = f"(x * scale - mean) / std in {self._computed()}, as it passes"
+            details.append(("formula", formula))
         elif self.names is not None and self.names[0] != self.names[1]:
             details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
         if self.after is not None:
@@ -126,7 +127,8 @@ def _describe(choice: Choice) -> list[tuple[str, str]]:
     elif choice.kernel == "split":
         what = f"{times} x {run} pixels of {rows} channels, taken apart"
     elif choice.kernel == "merge":
-        what = f"{times} x {run // choice.channels} pixels of {choice.channels} channels, put together"
+        pixels = run // choice.channels
+        what = f"{times} x {pixels} pixels of {choice.channels} channels, put together"
     else:
         what = f"{times} x a run of {run} items"
     size = choice.source_item
@@ -152,7 +154,9 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     plain = Plan(request.pattern, move, source, target, "view", 0, formula=request.formula)
     if request.may_view and _is_contiguous(request):
         return plain
-    if source.size == 0:
+    # Before size 0 is looked at, so that constants of a wrong length are always refused.
+    coefficients = request.formula and request.formula.coefficients(_channels(move))
+    if source.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
     pure = kernel_source == kernel_target and request.formula is None
@@ -162,6 +166,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         _loops(request, strides, out, kernel_target), kernel_source.itemsize, pure=pure
     )
     choice = choose(loops, kernel_target.itemsize, pure=pure)
+    if coefficients is not None and loops.coefs_backward:
+        coefficients = coefficients[0][::-1], coefficients[1][::-1]
     return replace(
         plain,
         kernel=choice.kernel,
@@ -172,16 +178,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         choice=choice,
         names=None if pure else (_name(kernel_source), _name(kernel_target)),
         saturate=request.casting == "saturate",
-        coefficients=_coefficients(request, loops.coefs_backward),
+        coefficients=coefficients,
     )
-
-
-def _coefficients(request: Request, backward: bool) -> tuple[tuple[float, ...], ...] | None:
-    """Factors and terms in the order in which the loops meet the channels."""
-    if request.formula is None:
-        return None
-    both = request.formula.coefficients(_channels(request.move))
-    return tuple(values[::-1] for values in both) if backward else both
 
 
 def _channels(move: Move) -> int | None:
@@ -209,28 +207,22 @@ def _is_contiguous(request: Request) -> bool:
     return True
 
 
-Stages = tuple[DType | None, DType, DType, DType | None]
-
-
-def _stages(request: Request, has_half: Callable[[], bool]) -> Stages:
+def _stages(
+    request: Request, has_half: Callable[[], bool]
+) -> tuple[DType | None, DType, DType, DType | None]:
     """(before, the kernel's two dtypes, after); see the module's docstring."""
-    source, target = request.source, request.target
-    strided = request.target_strides is not None and not _runs(request)
-    if source == target and request.formula is None:
+    source, target, formula = request.source, request.target, request.formula
+    if source == target and formula is None:
         return None, source, target, None
-    if request.formula is not None:
-        computed = computed_dtype(source, target)
-        first = None if _known(source, has_half) else computed
-        last = None if _castable(computed, target, request, has_half) and not strided else computed
-        if last is None or strided and _castable(computed, target, request, has_half):
-            return first, first or source, target, (target if strided else None)
-        return first, first or source, computed, computed
-    if request.casting == "saturate" and kind_of(target) in "ui" and not _known(source, has_half):
-        first = _nearest_known(source)
-        return first, first, target, (target if strided else None)
-    if _known(source, has_half) and _castable(source, target, request, has_half):
-        return None, source, target, (target if strided else None)
-    return None, source, source, source
+    computed = source if formula is None else formula.computed_dtype(source, target)
+    # Constants that float32 cannot hold want float64, whatever the two sides are.
+    exact = formula is None or computed == computed_dtype(source, target)
+    start = source if exact and _known(source, has_half) else computed
+    before = None if start == source else start
+    if not _known(start, has_half) or not _castable(computed, target, request, has_half):
+        return before, start, computed, computed
+    strided = request.target_strides is not None and not _runs(request)
+    return before, start, target, target if strided else None
 
 
 def _runs(request: Request) -> bool:
@@ -239,13 +231,6 @@ def _runs(request: Request) -> bool:
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
     long = [abs(s) for s, n in zip(steps, move.target_sizes, strict=True) if n != 1]
     return not long or min(long) == request.target.itemsize
-
-
-def _nearest_known(dtype: DType) -> DType:
-    """The kernel dtype that holds every value of a dtype that kernels do not know."""
-    if kind_of(dtype) == "f":
-        return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-    return dtype.newbyteorder("=") if kind_of(dtype) in "bui" else dtype
 
 
 def _name(dtype: DType) -> str:
@@ -258,9 +243,7 @@ def _known(dtype: DType, has_half: Callable[[], bool]) -> bool:
     return dtype.name == "bfloat16" or (dtype in _NAMES and dtype.isnative)
 
 
-def _castable(
-    source: DType, target: DType, request: Request, has_half: Callable[[], bool]
-) -> bool:
+def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
     """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
     if not _known(target, has_half) or kind_of(source) == "c":
         return False
@@ -303,10 +286,8 @@ def _loops(
     move = request.move
     out = contiguous(move.target_shape, target) if out is None else out
     source_steps = steps_of(move.source.groups, move.axes, move.sizes, strides)
-    sizes = move.target_sizes
-    target_steps = dict(
-        zip(move.target_axes, steps_of(move.target.groups, move.target_axes, sizes, out), strict=True)
-    )
+    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, out)
+    target_steps = dict(zip(move.target_axes, steps, strict=True))
     channel = "c" if request.formula is not None and request.formula.per_channel else ""
     return [
         Loop(count, step, target_steps.get(letter, 0), int(letter == channel))

@@ -9,6 +9,7 @@ import numpy as np
 
 from .arrays import Array, address
 from .buffers import empty_with_address
+from .casts import cast_into
 from .planning import Choice
 from .plans import Plan
 from .threads import Job
@@ -81,8 +82,7 @@ class Program:
             alignment = min(y & -y, LINE)
             (self._jobs.get(alignment) or self.prepare(alignment)).run(x, y)
         if after is not None:
-            with np.errstate(all="ignore"):
-                np.copyto(result, middle, casting="unsafe")
+            cast_into(result, middle, saturate=self.plan.saturate)
 
     def prepare(self, alignment: int) -> Job:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
@@ -93,7 +93,7 @@ class Program:
         if plan.names is not None:
             coefficients = plan.coefficients and Coefficients(*plan.coefficients)
             finish = Finish(*plan.names, plan.saturate, coefficients)
-        launch = prepare(plan.choice, finish, alignment)  # type: ignore[arg-type]
+        launch = prepare(plan.choice, finish, alignment)
         kernel = load(launch.spec)
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved)
         return self._jobs.setdefault(alignment, job)
