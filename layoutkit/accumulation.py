@@ -10,6 +10,7 @@ import numpy as np
 from .arrays import Array, as_numpy
 from .axes import Pattern, parse_layout, parse_pattern
 from .buffers import empty_with_address
+from .casts import cast_into
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
 from .outputs import check_out, check_writable
@@ -65,14 +66,13 @@ def accumulate(
     shape = _common_shape(arrays, converters, layout)
     if target is not None:
         check_out(target, shape, f"the sum in {layout}")
-        for array in arrays:
-            check_writable(array, target)
+        for number, array in enumerate(arrays):
+            check_writable(array, target, f"part {number}")
     total = _sum(arrays, [c.with_dtype(computed) for c in converters], shape, computed)
     if target is None and computed == result:
         return total
     final = empty_with_address(shape, result)[0] if target is None else target
-    with np.errstate(all="ignore"):
-        np.copyto(final, total, casting="unsafe")
+    cast_into(final, total)
     return final if out is None else out
 
 
@@ -82,9 +82,14 @@ def _read(
     """The parts' arrays, and the Converter of each to the layout of the sum."""
     parse_layout(layout)
     arrays, converters, letters = [], [], set(sizes)
+    if not isinstance(parts, Iterable):
+        raise ArgumentError(f"parts is a {type(parts).__name__}; give (array, layout) pairs")
     for number, part in enumerate(parts):
         if not isinstance(part, tuple | list) or len(part) != 2:
-            raise ArgumentError(f"part {number} is {part!r}; give (array, layout) pairs")
+            kind = type(part).__name__
+            raise ArgumentError(
+                f"part {number} is no (array, layout) pair but a {kind}; give pairs"
+            )
         arrays.append(as_numpy(part[0], f"part {number}"))
         parse_layout(part[1])
         pattern = parse_pattern(f"{part[1]}->{layout}")
@@ -94,27 +99,33 @@ def _read(
     if not arrays:
         raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
     if letters:
-        raise ShapeError(f"no part has an axis {', '.join(sorted(letters))}; drop its size")
+        names = ", ".join(sorted(letters))
+        raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
     return arrays, converters
 
 
-def _useful(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+def _useful(pattern: Pattern, sizes: dict[str, int]) -> dict[str, Any]:
     """The sizes of axes that this pattern has; another part may need the others."""
-    letters = set(pattern.source.letters) | set(pattern.target.letters)
+    sides = (pattern.left, pattern.right, pattern.source, pattern.target)
+    letters = {letter for side in sides for letter in side.letters}
     return {letter: size for letter, size in sizes.items() if letter in letters}
 
 
 def _result_dtype(arrays: list[Array], dtype: Any, out: Array | None) -> DType:
     asked = None if dtype is None else as_dtype(dtype)
     if out is not None:
-        if asked is not None and out.dtype != asked:
-            raise DtypeError(f"out has dtype {out.dtype}, but dtype={asked} was asked")
+        if asked is not None and as_dtype(out.dtype) != asked:
+            raise DtypeError(
+                f"out has dtype {out.dtype}, but dtype={asked} was asked; make them equal"
+            )
         asked = out.dtype
     promoted = _promote([array.dtype for array in arrays])
     if asked is None:
         return promoted
     if kind_of(asked) not in "uifc" or not can_cast(promoted, asked, "same_kind"):
-        raise DtypeError(f"the sum of {promoted} does not fit dtype {asked}; ask for a wider dtype")
+        raise DtypeError(
+            f"the parts add up to {promoted}, which {asked} does not hold; ask for {promoted}"
+        )
     return asked
 
 
@@ -124,9 +135,9 @@ def _promote(dtypes: list[DType]) -> DType:
         if kind_of(dtype) not in "uifc":
             raise DtypeError(f"a part has dtype {dtype}, which cannot be added; convert it first")
     try:
-        return np.result_type(*dtypes)
-    except TypeError:  # ml_dtypes leaves pairs of 16-bit floats open
-        return np.result_type(np.float32, *(d for d in dtypes if d.itemsize > 2))
+        return as_dtype(np.result_type(*dtypes))
+    except TypeError:  # NumPy leaves pairs such as bfloat16 with float16 or an integer open
+        return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
 
 
 def _computed_dtype(dtypes: list[DType], result: DType) -> DType:
@@ -134,15 +145,12 @@ def _computed_dtype(dtypes: list[DType], result: DType) -> DType:
     kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
         return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
-    if "c" in kinds:
-        return np.result_type(np.complex64, *(d for d in dtypes if kind_of(d) in "fc"))
-    wide = any(kind_of(d) == "f" and d.itemsize >= 8 for d in (*dtypes, result))
-    return np.dtype(np.float64 if wide else np.float32)
+    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
+    wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
+    return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
-def _common_shape(
-    arrays: list[Array], converters: list[Converter], layout: str
-) -> tuple[int, ...]:
+def _common_shape(arrays: list[Array], converters: list[Converter], layout: str) -> tuple[int, ...]:
     """The shape of the sum, which every part must have in the layout of the sum."""
     shapes = [c.target_shape(a.shape) for a, c in zip(arrays, converters, strict=True)]
     for number, shape in enumerate(shapes):

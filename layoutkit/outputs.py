@@ -28,16 +28,16 @@ def check_out(out: Array, shape: tuple[int, ...], what: str) -> None:
             reach += step * (count - 1)
 
 
-def check_writable(array: Array, out: Array) -> None:
-    """Raise unless `out` may be written without touching `array`."""
+def check_writable(array: Array, out: Array, name: str = "x") -> None:
+    """Raise unless `out` may be written without touching `array`, the one called `name`."""
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     if np.may_share_memory(array, out) and _meet(array, out):
-        raise ArgumentError("out shares memory with x; give an out of its own memory")
+        raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
 
 
 def _meet(array: Array, out: Array) -> bool:
     try:
-        return bool(np.shares_memory(array, out, max_work=MAX_WORK))
-    except np.exceptions.TooHardError:
+        return np.shares_memory(array, out, max_work=MAX_WORK)  # type: ignore[arg-type]  # any int
+    except (np.exceptions.TooHardError, OverflowError):
         return True
