@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axes import parse_pattern
-from .converter import Converter, remember
+from .axes import as_shape, parse_pattern
+from .converter import MAX_KEPT, Converter
+from .errors import LayoutkitError
 from .spec import ArraySpec, as_dtype
 
 if TYPE_CHECKING:
     from .plans import Plan
 
 __all__ = ["convert", "plan"]
-
-_converters: dict[Any, Converter] = {}
 
 
 def convert(
@@ -81,28 +81,53 @@ def convert(
         Before anything is written.
     """
     try:
-        key = (pattern, dtype, scale, mean, std, casting, device, copy, *sizes.items())
-        converter = _converters.get(key)
+        converter = _kept(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
+    except LayoutkitError:
+        raise
     except TypeError:  # unhashable, such as a list of means
-        mean, std = _hashable(mean), _hashable(std)
-        key = (pattern, dtype, scale, mean, std, casting, device, copy, *sizes.items())
         converter = None
     if converter is None:
-        converter = Converter(
-            pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
-            device=device, copy=copy, **sizes,
-        )  # fmt: skip
-        try:
-            converter = remember(_converters, key, converter)
-        except TypeError:
-            pass  # nothing to remember it by
+        converter = _plainly(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
     return converter(x, out)
 
 
-def _hashable(values: Any) -> Any:
-    if isinstance(values, list) or isinstance(values, np.ndarray) and values.ndim == 1:
-        return tuple(values)
-    return values
+def _make(
+    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, casting: str,
+    device: str | None, copy: bool | None, **sizes: int,
+) -> Converter:  # fmt: skip
+    return Converter(
+        pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
+        device=device, copy=copy, **sizes,
+    )  # fmt: skip
+
+
+# Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
+_kept = lru_cache(maxsize=MAX_KEPT, typed=True)(_make)
+
+
+def _plainly(
+    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, *others: Any, **sizes: Any
+) -> Converter:
+    """The kept Converter of unhashable constants, or a new one of what has no plain form."""
+    arguments = (pattern, dtype, *map(_plain, (scale, mean, std)), *others)
+    make = _kept if _is_hashable((arguments, *sizes.values())) else _make
+    return make(*arguments, **sizes)
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return value[()]
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        return tuple(value)
+    return value
 
 
 def plan(
@@ -124,4 +149,4 @@ def plan(
     """
     converter = Converter(pattern, dtype=to_dtype, device=device, **keywords)
     layout = str(parse_pattern(pattern).left)
-    return converter.plan(ArraySpec(layout, tuple(shape), as_dtype(dtype)))
+    return converter.plan(ArraySpec(layout, as_shape(shape), as_dtype(dtype)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .programs import Program
 
-__all__ = ["Converter", "remember"]
+__all__ = ["MAX_KEPT", "Converter"]
 
 MAX_KEPT = 512  # programs of a Converter, and converters of `convert`
 
@@ -61,18 +61,18 @@ class Converter:
         self._casting = casting
         self._device = check_device(device)
         self._copy = _checked_copy(copy)
-        self._sizes = sizes
+        self._sizes = _checked_sizes(sizes)
         self._programs: dict[Any, Program] = {}
         self._backs: dict[Any, Converter] = {}
 
     def __repr__(self) -> str:
-        parts = [f'"{self._pattern.text}"']
-        if self._dtype is not None:
-            parts.append(f"dtype={str(self._dtype)!r}")
-        if self._formula is not None:
-            parts.append(f"formula={self._formula}")
-        parts += [f"{letter}={size}" for letter, size in self._sizes.items()]
-        return f"Converter({', '.join(parts)})"
+        shown = [f'"{self._pattern.text}"']
+        shown += [f"{name}={value!r}" for name, value in self._keywords().items()]
+        return f"Converter({', '.join(shown)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is kept between calls is machine code: copies and other processes plan anew.
+        return {**self.__dict__, "_programs": {}, "_backs": {}}
 
     @property
     def pattern(self) -> str:
@@ -177,17 +177,21 @@ class Converter:
 
     def with_dtype(self, dtype: Any) -> Converter:
         """The same conversion to another dtype."""
-        formula = self._formula
-        return Converter(
-            self._pattern.text,
-            dtype=dtype,
-            scale=formula and formula.scale,
-            mean=formula and formula.mean,
-            std=formula and formula.std,
-            casting=self._casting,
-            copy=self._copy,
-            **self._sizes,
-        )
+        return Converter(self._pattern.text, **{**self._keywords(), "dtype": dtype})
+
+    def _keywords(self) -> dict[str, Any]:
+        """The keywords that make this Converter, without those that say the default."""
+        found: dict[str, Any] = {}
+        if self._dtype is not None:
+            # A structured dtype has no name that could be read back.
+            found["dtype"] = str(self._dtype) if self._dtype.fields is None else self._dtype
+        if self._formula is not None:
+            found |= self._formula.keywords()
+        if self._casting != "same_kind":
+            found["casting"] = self._casting
+        if self._copy is not None:
+            found["copy"] = self._copy
+        return found | self._sizes
 
     # -- planning --------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class Converter:
         key: tuple[Any, ...] = (array.shape, array.strides, array.dtype)
         if out is not None:
             key += (out.shape, out.strides, out.dtype)
-        return remember(self._programs, key, program)
+        return _remember(self._programs, key, program)
 
     def _plan(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, out: Array | None
@@ -254,12 +258,13 @@ class Converter:
                 dtype=dtype,
                 scale=formula and formula.scale,
                 std=formula and formula.std,
+                copy=self._copy,
                 **self._sizes_of_source(sizes),
             )
-            back = remember(self._backs, key, back)
+            back = _remember(self._backs, key, back)
         return back
 
-    def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, int]:
+    def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
         letters = self._pattern.source.letters
         return {letter: size for letter, size in sizes.items() if letter in letters}
@@ -271,11 +276,22 @@ def _checked_copy(copy: Any) -> bool | None:
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
 
 
+def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
+    for name in sizes:
+        if len(name) != 1:
+            raise ShapeError(
+                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
+                "axis, which has one letter; correct its name"
+            )
+    return sizes
+
+
 Kept = TypeVar("Kept")
 
 
-def remember(cache: dict[Any, Kept], key: Any, value: Kept) -> Kept:
+def _remember(cache: dict[Any, Kept], key: Any, value: Kept) -> Kept:
     """Keep a value by a key, the oldest going when there are too many; return what is kept."""
-    while len(cache) >= MAX_KEPT:
-        cache.pop(next(iter(cache)), None)
+    # A list is made at once, whereas other threads could change the dict under an iterator.
+    for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
+        cache.pop(oldest, None)
     return cache.setdefault(key, value)

@@ -1,0 +1,128 @@
+"""The way back: backward, inverse and resolve."""
+
+import numpy as np
+import pytest
+from arrays_of import BF16
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutkit import ArgumentError, ArraySpec, Converter, DtypeError, PatternError, ShapeError
+
+X = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("f4")
+PATTERNS = ["bhwc->bchw", "bhwc->bf", "bhwc->b(chw)", "bhwc->chwb", "bhwc->cbf", "bhwc->thbwc"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_there_and_back(pattern):
+    converter = Converter(pattern, h=4, w=5)
+    y = converter(X)
+    for back in (converter.backward(y), converter.backward(y, like=X), converter.inverse()(y)):
+        np.testing.assert_array_equal(back, X)
+    spec = ArraySpec("bhwc", X.shape, "f8")
+    assert Converter(pattern).backward(y, like=spec).dtype == np.float64
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    st.permutations("bhwc"), st.integers(0, 3), st.lists(st.integers(1, 5), min_size=4, max_size=4)
+)
+def test_inner_products_are_kept(target, fold, shape):
+    """<A x, g> = <x, A' g> for a move with a scale: what makes it the gradient."""
+    text = "".join(target)
+    text = text[:fold] + f"({text[fold:]})" if 4 - fold > 1 else text
+    x = np.random.default_rng(1).integers(-9, 9, shape).astype("f8")
+    converter = Converter(f"bhwc->{text}", scale=0.5, mean=7, std=0.25)
+    y = converter(x)
+    grad = np.random.default_rng(2).integers(-9, 9, y.shape).astype("f8")
+    back = converter.backward(grad, like=x)
+    assert ((y + 28) * grad).sum() == (x * back).sum()
+
+
+def test_a_channels_gradient_is_scaled_by_its_own_std():
+    std = np.array([1, 2, 4], "f4")
+    converter = Converter("bhwc->bchw", scale=3, mean=[5, 6, 7], std=std)
+    grad = np.ones((2, 3, 4, 5), "f4")
+    np.testing.assert_array_equal(converter.backward(grad), np.broadcast_to(3 / std, (2, 4, 5, 3)))
+
+
+@pytest.mark.parametrize(
+    ("like", "grad", "wanted"),
+    [("u1", "f4", "f4"), ("?", "f2", "f2"), ("f2", "f4", "f2"), ("f8", "f4", "f8"),
+     (BF16, "f4", BF16), ("c8", "c8", "c8"), (">f4", "f8", "f4")],
+)  # fmt: skip
+def test_dtype_of_the_gradient(like, grad, wanted):
+    x = np.zeros((2, 3), like)
+    back = Converter("bc->cb").backward(np.ones((3, 2), grad), like=x)
+    assert back.dtype == np.dtype(wanted)
+    assert Converter("bc->cb", dtype="f4").backward(np.ones((3, 2), grad)).dtype == np.dtype(grad)
+
+
+def test_out_takes_the_gradient():
+    out = np.zeros((2, 3), "f8")
+    assert Converter("bc->cb").backward(np.ones((3, 2), "f4"), out=out) is out
+    assert (out == 1).all()
+    with pytest.raises(DtypeError, match="out has dtype float64"):
+        Converter("bc->cb").backward(np.ones((3, 2), "f4"), like=np.zeros((2, 3), "f4"), out=out)
+
+
+def test_copy_holds_for_gradients_too():
+    grad = np.ones((2, 3), "f4")
+    assert np.shares_memory(Converter("bc->(bc)", c=3).backward(grad.reshape(6)), grad)
+    own = Converter("bc->(bc)", c=3, copy=True).backward(grad.reshape(6))
+    assert not np.shares_memory(own, grad)
+    with pytest.raises(ArgumentError, match="copy=False"):
+        Converter("bc->cb", copy=False).backward(grad)
+
+
+def test_gradients_that_do_not_fit():
+    converter = Converter("bhwc->bf")
+    with pytest.raises(ShapeError, match="one size can be inferred"):
+        converter.backward(np.ones((2, 60), "f4"))
+    with pytest.raises(ShapeError, match=r"grad has shape \(2, 59\)"):
+        converter.backward(np.ones((2, 59), "f4"), like=X)
+    with pytest.raises(ShapeError, match="rank"):
+        converter.backward(np.ones((2, 60), "f4"), like=X[0])
+    for dtype in ("i4", "?", "M8[s]", "O"):
+        with pytest.raises(DtypeError, match="a gradient is floating"):
+            converter.backward(np.ones((2, 60)).astype(dtype), like=X)
+    with pytest.raises(ArgumentError, match="grad is a list"):
+        converter.backward([1.0], like=X)
+    with pytest.raises(ArgumentError, match="like is a list"):
+        converter.backward(np.ones((2, 60)), like=[1.0])
+    with pytest.raises(DtypeError, match="complex64 to float32"):
+        converter.backward(np.ones((2, 60), "c8"), like=X)
+
+
+def test_inverse():
+    assert Converter("bchw->bf", h=4, w=5).inverse().pattern == "b(chw)->bchw"
+    assert Converter("bf->bhwc", h=4, w=5).inverse()(X).shape == (2, 60)
+    assert Converter("bhwcq->bhwc").inverse()(X).shape == (2, 4, 5, 3, 1)
+    assert Converter("bhwc->bchw").inverse().inverse()(X).shape == (2, 3, 4, 5)
+    with pytest.raises(PatternError, match="no inverse layout"):
+        Converter("bhwc->bchw", std=2).inverse()
+    with pytest.raises(ShapeError, match="give all but one"):
+        Converter("bhwc->bf").inverse()(np.ones((2, 60)))
+    saturating = Converter("b->b", dtype="u1", casting="saturate").inverse()
+    assert "saturate" in repr(saturating)
+    assert not np.shares_memory(Converter("b->b", copy=True).inverse()(X[0, 0, 0]), X)
+
+
+def test_resolve_says_what_a_call_makes():
+    for keywords in ({}, {"dtype": "f2"}, {"mean": [1, 2, 3]}, {"dtype": ">f4"}):
+        for pattern in PATTERNS:
+            converter = Converter(pattern, **keywords)
+            for x in (X, X.astype("f8")):
+                spec = converter.resolve(ArraySpec("b h w c", x.shape, x.dtype))
+                y = converter(x)
+                assert (spec.shape, spec.dtype, spec.device) == (y.shape, y.dtype, "cpu")
+                assert converter.target_shape(x.shape) == y.shape
+    assert Converter("bchw->bf").resolve(ArraySpec("bchw", (2, 3, 4, 5), "u1")).axes == "b(chw)"
+    spec = Converter("bf->bhwc", h=4, w=5).resolve(ArraySpec("bf", (2, 60), "u1"))
+    assert spec == ArraySpec("bhwc", (2, 4, 5, 3), "u1")
+
+
+def test_with_dtype():
+    converter = Converter("bhwc->bchw", mean=[1, 2, 3], casting="unsafe", copy=True, h=4)
+    wider = Converter("bhwc->bchw", dtype="f8", mean=[1, 2, 3], casting="unsafe", copy=True, h=4)
+    assert repr(converter.with_dtype("f8")) == repr(wider)
+    assert repr(wider.with_dtype(None)) == repr(converter)

@@ -1,0 +1,286 @@
+"""Every bad input: its documented error, in our words, and nothing written."""
+
+import fractions
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from layoutkit import (
+    ArgumentError,
+    ArraySpec,
+    Converter,
+    DeviceError,
+    DtypeError,
+    PatternError,
+    ShapeError,
+    accumulate,
+    convert,
+)
+from layoutkit.conversion import plan
+
+X = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+F = X.astype("f4")
+
+
+def refused(error, words, x=X, pattern="bhwc->bchw", **keywords):
+    """The call raises, says the words, and says them again after a call that was right."""
+    for _ in range(2):
+        with pytest.raises(error, match=re.escape(words)) as caught:
+            convert(x, pattern, **keywords)
+        convert(X, "bhwc->bchw", scale=1, h=2, copy=True)
+        assert caught.type is error
+
+
+@pytest.mark.parametrize("pattern", [None, 3, ["bhwc"], b"bhwc->bchw", np.zeros(2), {}])
+def test_patterns_that_are_no_text(pattern):
+    refused(PatternError, "a pattern is text", pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "->", "bhwc", "bhwc->", "b->b->b", "bb->b", "bh(wc->b", "B->B"]
+)
+def test_patterns_that_cannot_be_read(pattern):
+    refused(PatternError, "^", pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [[1, 2], None, 3, "x", np.float32(3), {}, memoryview(b"12")],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_is_no_array(x):
+    refused(ArgumentError, f"{type(x).__name__}, not a NumPy array; pass numpy.asarray(x)", x)
+
+
+def test_masked_arrays():
+    refused(ArgumentError, "its mask would be lost", np.ma.zeros((2, 3)), "bc->cb")
+    refused(ArgumentError, "out is a masked array", out=np.ma.zeros((2, 3, 2, 2), "u1"))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["O", "S3", "U3", "V3", "V0", [("a", "O")], np.dtypes.StringDType()]
+)
+def test_elements_that_cannot_be_moved(dtype):
+    refused(DtypeError, "cannot be moved; convert them first", np.zeros((2, 3), dtype), "bc->cb")
+    refused(DtypeError, "cannot be moved; convert them first", dtype=dtype)
+    refused(DtypeError, "cannot be moved", out=np.zeros((2, 3, 2, 2), dtype))
+
+
+@pytest.mark.parametrize("dtype", ["nonsense", [1], 3, "f4,(", object(), "finfo", float("nan")])
+def test_what_is_no_dtype(dtype):
+    refused(DtypeError, "is not a dtype", dtype=dtype)
+
+
+@pytest.mark.parametrize("casting", [None, "no", "", [], 3, "SAFE"])
+def test_casting_words(casting):
+    refused(ArgumentError, 'one of "safe", "same_kind", "unsafe", "saturate"', casting=casting)
+
+
+def test_casts_that_are_not_allowed():
+    for keywords in ({"dtype": "u1"}, {"out": np.zeros((2, 3, 2, 2), "u1")}):
+        refused(DtypeError, 'float32 to uint8 is not allowed by casting="same_kind"', F, **keywords)
+        refused(DtypeError, "saturate", F, **keywords)
+        refused(DtypeError, "unsafe", F, **keywords)
+    refused(DtypeError, 'casting="safe"', F, dtype="f2", casting="safe")
+    refused(DtypeError, "float32 to uint8", X, dtype="u1", scale=2)
+    refused(DtypeError, "only moved", X.astype("M8[s]"), dtype="i8", casting="unsafe")
+    refused(DtypeError, "complex", F.astype("c8"), dtype="f4")
+
+
+@pytest.mark.parametrize("dtype", ["c8", "M8[s]", "m8[s]", [("a", "f4")], ml_dtypes.complex32])
+def test_formula_of_what_is_no_real_number(dtype):
+    refused(
+        DtypeError, "scale, mean and std do not apply", np.zeros((2, 3), dtype), "bc->cb", std=2
+    )
+    refused(DtypeError, "scale, mean and std do not apply", dtype=dtype, std=2, casting="unsafe")
+
+
+@pytest.mark.parametrize("name", ["scale", "mean", "std"])
+@pytest.mark.parametrize(
+    "value",
+    ["2", b"2", np.str_("2"), 2j, np.complex64(2), np.nan, np.inf, 10**400, {}, {1, 2, 3},
+     {0: 1, 1: 2, 2: 3}, object(), np.datetime64("2020-01-01"), np.timedelta64(3, "s"),
+     np.array(2j), np.array("2"), (n for n in "abc")],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_constants_that_are_no_numbers(name, value):
+    refused(ArgumentError, f"{name} is ", **{name: value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[1, 2, None], [1, 2j, 3], np.zeros(3, "c8"), [1, "2", 3], (1, np.nan, 3), ["a", "b", "c"]],
+)
+@pytest.mark.filterwarnings("error")
+def test_constants_with_something_that_is_no_number(value):
+    refused(ArgumentError, "give a finite real number", mean=value)
+
+
+@pytest.mark.parametrize(
+    "value", [[], [[1], [2], [3]], [[1], [2, 3], 3], np.zeros((3, 1)), np.zeros((1, 3)), [(), 1, 2]]
+)
+def test_constants_that_are_not_flat(value):
+    refused(ShapeError, "mean", mean=value)
+    refused(ShapeError, "std", std=value)
+
+
+@pytest.mark.parametrize("std", [0, -0.0, [1, 0, 1], np.zeros(3)])
+def test_division_by_zero(std):
+    refused(ArgumentError, "divide by zero", std=std)
+
+
+def test_quotients_beyond_float64():
+    refused(ArgumentError, "scale/std is beyond float64", scale=1e200, std=1e-200)
+    refused(ArgumentError, "mean/std is beyond float64", mean=[1, 1e300, 1], std=1e-200)
+    refused(ArgumentError, "beyond float64", std=5e-324)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2, 3), (0, 2, 2, 3)])
+def test_constants_of_the_wrong_length(shape):
+    x = np.zeros(shape, "u1")
+    refused(ShapeError, "mean has 2 values and axis c has size 3", x, mean=[1, 2])
+    refused(ShapeError, "std has 1 values and axis c has size 3", x, mean=[1, 2, 3], std=[1])
+    refused(ShapeError, "neither layout has an axis c", x, "bhwd->bdhw", mean=[1, 2, 3])
+
+
+@pytest.mark.parametrize("size", ["2", 2.0, None, [2], -2, True, np.float32(2), 10**30])
+def test_sizes(size):
+    refused(ShapeError, "h", h=size)
+
+
+def test_shapes_that_do_not_fit():
+    refused(ShapeError, "rank", pattern="bhw->bwh")
+    refused(ShapeError, "rank 1", np.array(3.0), "b->b")
+    refused(ShapeError, "lost", pattern="bhwc->bhw")
+    refused(ShapeError, "one size can be inferred", X.reshape(2, 12), "bf->bhwc")
+    refused(ShapeError, "for no axis", z=3)
+
+
+def test_a_keyword_that_is_misspelled():
+    refused(ShapeError, "dtpye='f4' is neither a keyword", dtpye="f4")
+    with pytest.raises(ShapeError, match="neither a keyword"):
+        Converter("b->b", meen=3)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "", 3, []])
+def test_devices_that_are_not_there(device):
+    refused(DeviceError, 'this version converts on "cpu"', device=device)
+
+
+@pytest.mark.parametrize("copy", [0, 1, "no", [], 1.0, np.True_])
+def test_copy_words(copy):
+    refused(ArgumentError, "it is None, True or False", copy=copy)
+
+
+def test_refused_before_and_after_a_call_that_was_right():
+    """Equal to Python, but not the same: 1 and True, 2 and 2.0 and Decimal(2)."""
+    convert(X, "bhwc->bchw", h=2)
+    refused(ShapeError, "h is 2.0", h=2.0)
+    convert(X, "bhwc->bchw", scale=2)
+    refused(ArgumentError, "scale is", scale=2 + 0j)
+    convert(X, "bhwc->bchw", scale=fractions.Fraction(2))
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        ([1], ArgumentError, "out is a list"),
+        (np.zeros((2, 3, 2)), ShapeError, "out has shape (2, 3, 2)"),
+        (np.zeros((2, 2, 2, 3), "f4"), ShapeError, "makes (2, 3, 2, 2)"),
+        (np.broadcast_to(np.zeros(1, "f4"), (2, 3, 2, 2)), ArgumentError, "twice"),
+        (np.lib.stride_tricks.as_strided(np.zeros(9, "f4"), (2, 3, 2, 2), (4, 4, 4, 4)),
+         ArgumentError, "twice"),
+    ],
+)  # fmt: skip
+def test_outs_that_do_not_fit(out, error, words):
+    refused(error, words, F, out=out)
+
+
+def test_out_and_dtype_differ():
+    refused(DtypeError, "out has dtype float32, but dtype=float64", dtype="f8",
+            out=np.zeros((2, 3, 2, 2), "f4"))  # fmt: skip
+
+
+def test_refused_calls_write_nothing():
+    out = np.full((2, 3, 2, 2), 7, "f4")
+    converter = Converter("bhwc->bchw")
+    for bad in (F[:1], F[..., :2], F.astype("c8"), F.astype("O"), F[0]):
+        with pytest.raises((ShapeError, DtypeError)):
+            converter(bad, out)
+    with pytest.raises(ShapeError):
+        convert(F, "bhwc->bchw", mean=[1, 2], out=out)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        converter(F, out)
+    assert (out == 7).all()
+
+
+def test_specs_of_another_layout_or_device():
+    converter = Converter("bhwc->bchw")
+    with pytest.raises(PatternError, match="the spec is of layout bchw"):
+        converter.plan(ArraySpec("bchw", (1, 2, 3, 4), "f4"))
+    with pytest.raises(DeviceError):
+        converter.resolve(ArraySpec("bhwc", (1, 2, 3, 4), "f4", "cuda:0"))
+    with pytest.raises(ArgumentError):
+        converter.resolve("bhwc")
+
+
+def test_plan_of_what_is_no_shape():
+    for shape in (3, "12", (1, -2), (1.5, 2), None):
+        with pytest.raises(ShapeError):
+            plan("bc->cb", shape)
+    with pytest.raises(DtypeError):
+        plan("bc->cb", (2, 3), "nonsense")
+
+
+PART = (np.ones((2, 3), "f4"), "bc")
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "words"),
+    [
+        ([], ArgumentError, "at least one"),
+        (3, ArgumentError, "parts is a int"),
+        ([3], ArgumentError, "part 0 is no (array, layout) pair but a int"),
+        (["bc"], ArgumentError, "part 0 is no"),
+        ([PART, (PART[0],)], ArgumentError, "part 1 is no"),
+        ([([1], "b")], ArgumentError, "part 0 is a list"),
+        ([PART, (PART[0], "cb")], ShapeError, "part 1 has shape (3, 2)"),
+        ([(PART[0], 3)], PatternError, "a layout is text"),
+        ([(PART[0], "b->c")], PatternError, "^"),
+        ([(PART[0], "bcw")], ShapeError, "rank 3"),
+        ([(PART[0].astype("M8[s]"), "bc")], DtypeError, "cannot be added"),
+        ([(PART[0] > 0, "bc")], DtypeError, "cannot be added"),
+        ([(PART[0].astype(object), "bc")], DtypeError, "cannot be added"),
+    ],
+)
+def test_parts(parts, error, words):
+    out = np.full((2, 3), 7, "f4")
+    with pytest.raises(error, match=re.escape(words)):
+        accumulate(parts, "bc", out=out)
+    assert (out == 7).all()
+
+
+def test_keywords_of_accumulate():
+    for keywords, error, words in [
+        ({"dtype": "i4"}, DtypeError, "which int32 does not hold"),
+        ({"dtype": "?"}, DtypeError, "bool"),
+        ({"dtype": "f8", "out": PART[0]}, DtypeError, "out has dtype float32"),
+        ({"out": PART[0]}, ArgumentError, "out shares memory with part 0"),
+        ({"out": np.zeros((3, 2), "f4")}, ShapeError, "out has shape (3, 2)"),
+        ({"h": 3}, ShapeError, "a size is given for h"),
+        ({"out": [1]}, ArgumentError, "out is a list"),
+    ]:
+        with pytest.raises(error, match=re.escape(words)):
+            accumulate([PART], "bc", **keywords)
+    with pytest.raises(PatternError):
+        accumulate([PART], "bc->cb")
+
+
+def test_too_much_memory_is_a_memory_error():
+    x = np.broadcast_to(np.uint8(1), (2**46, 2))
+    with pytest.raises(MemoryError):
+        convert(x, "bc->cb", dtype="f8")
