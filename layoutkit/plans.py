@@ -155,7 +155,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     if request.may_view and _is_contiguous(request):
         return plain
     # Before size 0 is looked at, so that constants of a wrong length are always refused.
-    coefficients = request.formula and request.formula.coefficients(_channels(move))
+    formula = request.formula
+    coefficients = None if formula is None else formula.coefficients(_channels(move))
     if source.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
