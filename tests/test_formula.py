@@ -67,16 +67,16 @@ def assert_cast(got, wanted):
 def test_casts_are_numpys(source):
     x = every_value(source)
     # Between integers, code differs in widths and signs only: the other sources have them all.
-    targets = FLOATS if source.str[1:] in ("i2", "i4", "u2", "u4") else KERNEL
+    targets = FLOATS if source.str[1:] in ("i2", "i4", "u2", "u4", "i1") else KERNEL
     for target in targets:
         assert_cast(convert(x, "b->b", dtype=target, casting="unsafe"), numpys(x, target))
 
 
-@pytest.mark.parametrize("source", [*FLOATS, *map(np.dtype, ("i2", "u2", "i8", "u8"))], ids=str)
+@pytest.mark.parametrize("source", [*FLOATS, *map(np.dtype, ("i8", "u8"))], ids=str)
 def test_saturating_casts_are_exact(source):
     x = every_value(source)
     x = x if x.size < 20000 else np.concatenate([x[::7], x[:2000], x[-2000:]])
-    for target in map(np.dtype, ("i1", "u1", "u2", "i4", "i8", "u8")):
+    for target in map(np.dtype, ("i1", "u1", "i4", "u8")):
         y = convert(x, "b->b", dtype=target, casting="saturate")
         np.testing.assert_array_equal(
             y, reference_convert(x, "b->b", dtype=target, casting="saturate")
@@ -127,7 +127,7 @@ def test_saturate_knows_the_last_bits_of_long_double():
     assert y.tolist() == [2**63 - 1, 2**63 - 1, -(2**63), 2**62 + 1, 1]
 
 
-@pytest.mark.parametrize("pair", [("f4", BF16), ("u1", "f4"), ("f8", "f4")], ids=str)
+@pytest.mark.parametrize("pair", [("f4", BF16), ("u1", "f4")], ids=str)
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb"])
 def test_casts_while_moving(pair, pattern):
     source, target = map(np.dtype, pair)
@@ -161,7 +161,7 @@ def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):
     return y
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 16, 33])
+@pytest.mark.parametrize("channels", [1, 3, 4, 16])
 @pytest.mark.parametrize(
     "pattern",
     ["bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bchw->bchw", "bhwc->chwb", "chwb->bhwc",
