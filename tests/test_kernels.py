@@ -11,7 +11,7 @@ import re
 import struct
 
 import pytest
-from children import python
+from children import finish, python, start
 
 from layoutkit.kernels.cpu import compiler
 
@@ -51,11 +51,11 @@ def numbers(shape, dtype):
 
 MOVES = [
     ("u1", "bpc->bcp", (2, 150, 3), (0, 2, 1)), ("u4", "bpc->bcp", (2, 67, 4), (0, 2, 1)),
-    ("u2", "bcp->bpc", (2, 3, 150), (0, 2, 1)), ("u8", "bcp->bpc", (2, 2, 67), (0, 2, 1)),
+    ("u2", "bcp->bpc", (2, 3, 150), (0, 2, 1)),
     ("u2", "xyz->zyx", (5, 3, 7), (2, 1, 0)), ("u1", "axb->xab", (3, 5, 100), (1, 0, 2)),
     *[(dtype, "xy->yx", (133, 70), (1, 0)) for dtype in ("u1", "u2", "u4", "u8", "c16")],
 ]
-CASTS = [("u1", "f4"), ("f4", "bfloat16"), ("f4", "f2"), ("f2", "f8"), ("f8", "f2"), ("u8", "f4")]
+CASTS = [("u1", "f4"), ("f4", "bfloat16"), ("f2", "f4"), ("f8", "f2"), ("u8", "f4")]
 
 def moves():
     for dtype, pattern, shape, order in MOVES:
@@ -80,10 +80,9 @@ def saturation():
 def formula():
     x = numbers((2, 9, 11, 3), "u1")
     mean, std = (0.5, 0.25, 0.75), (0.5, 0.25, 0.125)  # exact, with any rounding
-    for dtype in ("f4", "f2"):
-        y = layoutkit.convert(x, "bhwc->bchw", dtype=dtype, mean=mean, std=std)
-        exact = (x - np.array(mean)) / np.array(std)
-        compare(y, exact.transpose(0, 3, 1, 2).astype(dtype), dtype)
+    y = layoutkit.convert(x, "bhwc->bchw", dtype="f4", mean=mean, std=std)
+    exact = (x - np.array(mean)) / np.array(std)
+    compare(y, exact.transpose(0, 3, 1, 2).astype("f4"), "formula")
 
 launch.STREAM_BYTES = 0
 moves(), casts(), saturation(), formula()
@@ -96,10 +95,21 @@ print(launch.lanes(), has_half(), len(compiler.loaded()))
 """
 
 
+@pytest.fixture(scope="module")
+def sweeps():
+    """Both at once, since compiling keeps one core busy."""
+    started = {name: start(SWEEP, **named(name)) for name in ("sse2", "avx2") if not lacking(name)}
+    yield started
+    for process in started.values():
+        process.kill()  # if no test has waited for it
+
+
 @needs_x86
 @pytest.mark.parametrize("name", ["sse2", "avx2"])
-def test_kernels_are_right_on_other_cpus(name):
-    lanes, half, kernels = python(SWEEP, **variables(name)).split()
+def test_kernels_are_right_on_other_cpus(name, sweeps):
+    if name not in sweeps:
+        pytest.skip(f"this CPU lacks {lacking(name)}")
+    lanes, half, kernels = finish(sweeps[name]).split()
     assert (int(lanes), half) == (CPUS[name][2], str(name == "avx2"))
     assert int(kernels) > 18
 
@@ -107,6 +117,8 @@ def test_kernels_are_right_on_other_cpus(name):
 @needs_x86
 def test_without_hardware_for_float16_numpy_converts_it():
     """LLVM would call a library function that is not there."""
+    if lacking("sse4"):
+        pytest.skip(f"this CPU lacks {lacking('sse4')}")
     code = (
         SWEEP[: SWEEP.index("launch.STREAM_BYTES")]
         + """
@@ -115,16 +127,13 @@ casts()
 print(has_half())
 """
     )
-    assert python(code, **variables("sse4")) == "False\n"
+    assert python(code, **named("sse4")) == "False\n"
 
 
-def variables(name):
-    """The environment in which kernels are compiled for a CPU, if this one can run them."""
+def lacking(name):
+    """What this CPU lacks of another one's features."""
     here = compiler._llvm().get_host_cpu_features()
-    lacking = [f for f in CPUS[name][1].split(",") if not here.get(f[1:])]
-    if lacking:
-        pytest.skip(f"this CPU lacks {lacking}")
-    return named(name)
+    return [feature for feature in CPUS[name][1].split(",") if not here.get(feature[1:])]
 
 
 def named(name):
@@ -171,7 +180,8 @@ def listings():
     """(assembly, object) of some kernels as they are for a CPU with AVX-512, and one without."""
     if not X86:
         pytest.skip("names CPUs and instructions of x86-64")
-    return {name: json.loads(python(LISTING, **named(name))) for name in ("avx512", "avx2")}
+    started = {name: start(LISTING, **named(name)) for name in ("avx512", "avx2")}
+    return {name: json.loads(finish(process)) for name, process in started.items()}
 
 
 def instructions(listing):
