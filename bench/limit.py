@@ -23,13 +23,13 @@ from llvmlite import ir
 from numba import cfunc, types, uintp
 from numba.extending import intrinsic
 
+from layoutkit.kernels.cpu.launch import CHUNK_BYTES
 from layoutkit.kernels.cpu.simd import fence, vload, vstore
+from layoutkit.kernels.cpu.words import LINE
 from layoutkit.threads import Job
 
 __all__ = ["limit_pass", "streaming_is_faster"]
 
-LINE = 64
-CHUNK_BYTES = 131072  # as much as a thread takes at a time in conversions
 _PROTOTYPE = CFUNCTYPE(None, c_char_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t)
 _VECTOR = ir.VectorType(ir.IntType(64), LINE // 8)
 _Array = npt.NDArray[Any]
