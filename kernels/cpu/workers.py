@@ -33,6 +33,7 @@ from .words import LINE
 
 NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN = range(7)
 IDLE, POSTED, TAKEN, DONE = range(4)
+ASLEEP = 4  # word of a worker's line: 1 from when it stops looking until it looks again
 
 
 @inline
@@ -61,6 +62,9 @@ def build(role):
                     looks = 0
                 pause()
                 looks += 1
+            # Said here and not by the caller of this code, which first waits for the interpreter's
+            # lock: whoever posts in the meantime must know that nobody looks any more.
+            store_release(line + uintp(8 * ASLEEP), 1)
 
         return serve
 
