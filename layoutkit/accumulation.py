@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from .arrays import Array, as_numpy
 from .axes import Pattern, parse_layout, parse_pattern
 from .buffers import empty_with_address
 from .casts import cast_into
-from .converter import Converter
+from .converter import MAX_KEPT, Converter
 from .errors import ArgumentError, DtypeError, ShapeError
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
@@ -68,7 +69,8 @@ def accumulate(
         check_out(target, shape, f"the sum in {layout}")
         for number, array in enumerate(arrays):
             check_writable(array, target, f"part {number}")
-    total = _sum(arrays, [c.with_dtype(computed) for c in converters], shape, computed)
+    exact = [_converter(c.pattern, computed, sizes) for c in converters]
+    total = _sum(arrays, exact, shape, computed)
     if target is None and computed == result:
         return total
     final = empty_with_address(shape, result)[0] if target is None else target
@@ -93,15 +95,24 @@ def _read(
         arrays.append(as_numpy(part[0], f"part {number}"))
         parse_layout(part[1])
         pattern = parse_pattern(f"{part[1]}->{layout}")
-        useful = _useful(pattern, sizes)
-        converters.append(Converter(pattern.text, casting="unsafe", **useful))
-        letters -= set(useful)
+        converters.append(_converter(pattern.text, None, sizes))
+        letters -= set(_useful(pattern, sizes))
     if not arrays:
         raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
     if letters:
         names = ", ".join(sorted(letters))
         raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
     return arrays, converters
+
+
+def _converter(pattern: str, dtype: DType | None, sizes: dict[str, int]) -> Converter:
+    """The kept Converter of a part, so that a training loop plans its sums once."""
+    return _kept(pattern, dtype, **_useful(parse_pattern(pattern), sizes))
+
+
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(pattern: str, dtype: DType | None, **sizes: int) -> Converter:
+    return Converter(pattern, dtype=dtype, casting="unsafe", **cast("dict[str, Any]", sizes))
 
 
 def _useful(pattern: Pattern, sizes: dict[str, int]) -> dict[str, Any]:

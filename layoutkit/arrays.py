@@ -34,7 +34,10 @@ def as_numpy(x: Any, what: str = "x") -> Array:
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray)
     kind = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-    raise ArgumentError(f"{what} is a {kind}, not a NumPy array; pass numpy.asarray({what})")
+    # A copy of the caller's `out` would be written and lost, and nothing can be made of None.
+    copied = what != "out" and isinstance(x, list | tuple | int | float | complex)
+    fix = f"pass numpy.asarray({what})" if copied else "pass a numpy.ndarray"
+    raise ArgumentError(f"{what} is a {kind}, not a NumPy array; {fix}")
 
 
 def check_device(device: str | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import buffers, threads
 from .conversion import plan
+from .errors import ArgumentError
 from .threads import get_num_threads
 
 __all__ = ["show_config", "warmup"]
@@ -21,7 +22,6 @@ __all__ = ["show_config", "warmup"]
 _PATTERNS = ("bhwc->bchw", "bchw->bhwc", "bchw->chwb", "chwb->bchw", "bhwc->chwb", "chwb->bhwc")
 _SHAPES = ((8, 16, 16, 3), (64, 224, 224, 3), (8, 16, 16, 64), (64, 56, 56, 64))
 _DTYPES = ("uint8", "float32")
-LINE = 64
 
 
 def show_config() -> None:
@@ -72,9 +72,16 @@ def warmup(
     -------
     list of str
         The names of the kernels, which are now loaded. They stay on disk for later processes.
+
+    Raises
+    ------
+    ArgumentError
+        A pattern without a shape, or the other way round.
     """
-    if pattern is not None:
-        return _load([plan(pattern, () if shape is None else shape, dtype, **keywords)])
+    if pattern is not None and shape is not None:
+        return _load([plan(pattern, shape, dtype, **keywords)])
+    if pattern is not None or shape is not None or keywords:
+        raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
     plans = [plan(p, _ordered(p, s), d) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)]
     for size in (8, 64):
         shape = (size, 224, 224, 3)
@@ -90,6 +97,7 @@ def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _load(plans: Iterable[Any]) -> list[str]:
+    from .kernels.cpu.words import LINE
     from .programs import Program
 
     if get_num_threads() > 1:

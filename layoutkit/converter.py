@@ -118,6 +118,8 @@ class Converter:
             raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
         sizes, dtype = dict(self._sizes), array.dtype
         if like is not None:
+            if isinstance(like, ArraySpec):
+                self._check_spec(like)
             source = like if isinstance(like, ArraySpec) else as_numpy(like, "like")
             move = self._pattern.resolve(source.shape, self._sizes)
             if array.shape != move.target_shape:
@@ -163,21 +165,12 @@ class Converter:
             return self._plan(array.shape, array.strides, array.dtype, None)
         from .plans import contiguous
 
-        check_device(x.device)
-        if str(self._pattern.left) != x.axes and str(self._pattern.source) != x.axes:
-            raise PatternError(
-                f'the spec is of layout {x.axes}, but "{self._pattern.text}" converts '
-                f"{self._pattern.left}; give a spec of that layout"
-            )
+        self._check_spec(x)
         return self._plan(x.shape, contiguous(x.shape, x.dtype), x.dtype, None)
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
         return self._pattern.resolve(shape, self._sizes).target_shape
-
-    def with_dtype(self, dtype: Any) -> Converter:
-        """The same conversion to another dtype."""
-        return Converter(self._pattern.text, **{**self._keywords(), "dtype": dtype})
 
     def _keywords(self) -> dict[str, Any]:
         """The keywords that make this Converter, without those that say the default."""
@@ -194,6 +187,15 @@ class Converter:
         return found | self._sizes
 
     # -- planning --------------------------------------------------------------------------
+
+    def _check_spec(self, spec: ArraySpec) -> None:
+        """Raise unless the spec is of the layout that is converted, on a device that is there."""
+        check_device(spec.device)
+        if spec.axes not in (str(self._pattern.left), str(self._pattern.source)):
+            raise PatternError(
+                f'the spec is of layout {spec.axes}, but "{self._pattern.text}" converts '
+                f"{self._pattern.left}; give a spec of that layout"
+            )
 
     def _keep(self, array: Array, out: Array | None) -> Program:
         """Plan for arrays like these and keep the program."""

@@ -146,11 +146,13 @@ def _check_divisible(name: str, divided: Constants, std: Constants) -> None:
     below = std if isinstance(std, tuple) else (std,)
     above = divided if isinstance(divided, tuple) else (divided,) * len(below)
     if 0.0 in below:
-        raise ArgumentError(f"std is {std} and would divide by zero; give positive numbers")
+        shown = _shorten(repr(std), 60)
+        raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
     below = below if len(below) > 1 else below * len(above)
     # Lengths that differ are for the axes to judge, when they are known.
     if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
-        raise ArgumentError(f"{name}/std is beyond float64: {divided} / {std}; scale both down")
+        shown = f"{_shorten(repr(divided), 60)} / {_shorten(repr(std), 60)}"
+        raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
 
 
 def _fits_float32(value: float) -> bool:

@@ -10,13 +10,12 @@ import numpy as np
 from .arrays import Array, address
 from .buffers import empty_with_address
 from .casts import cast_into
+from .kernels.cpu.words import LINE
 from .planning import Choice
 from .plans import Plan
 from .threads import Job
 
 __all__ = ["Program", "has_half"]
-
-LINE = 64
 
 
 def has_half() -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, assert_same, laid
 
-from layoutkit import accumulate
+from layoutkit import accumulate, accumulation
 from reference import reference_convert
 
 RNG = np.random.default_rng(0)
@@ -115,3 +115,11 @@ def test_parts_are_not_written():
 def test_iterators_and_empty_arrays():
     assert accumulate(((g, "bchw") for g in G), "bhwc").shape == (2, 4, 5, 3)
     assert accumulate([(np.zeros((0, 3)), "bc")] * 2, "cb").shape == (3, 0)
+
+
+def test_a_training_loop_plans_its_sums_once():
+    parts = [(np.ones((2, 3, 4), "f4"), "bcw"), (np.ones((2, 4, 3), "f4"), "bwc")]
+    accumulate(parts, "bcw")
+    before = accumulation._kept.cache_info().misses
+    accumulate(parts, "bcw")
+    assert accumulation._kept.cache_info().misses == before

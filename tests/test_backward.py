@@ -121,8 +121,8 @@ def test_resolve_says_what_a_call_makes():
     assert spec == ArraySpec("bhwc", (2, 4, 5, 3), "u1")
 
 
-def test_with_dtype():
-    converter = Converter("bhwc->bchw", mean=[1, 2, 3], casting="unsafe", copy=True, h=4)
-    wider = Converter("bhwc->bchw", dtype="f8", mean=[1, 2, 3], casting="unsafe", copy=True, h=4)
-    assert repr(converter.with_dtype("f8")) == repr(wider)
-    assert repr(wider.with_dtype(None)) == repr(converter)
+def test_a_spec_of_another_layout_is_refused():
+    converter = Converter("bhwc->bchw")
+    for use in (converter.plan, lambda spec: converter.backward(np.ones((2, 3, 4, 5)), like=spec)):
+        with pytest.raises(PatternError, match="the spec is of layout wbhc"):
+            use(ArraySpec("wbhc", (2, 4, 5, 3), "f4"))

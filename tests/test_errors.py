@@ -51,7 +51,13 @@ def test_patterns_that_cannot_be_read(pattern):
     ids=lambda x: type(x).__name__,
 )
 def test_what_is_no_array(x):
-    refused(ArgumentError, f"{type(x).__name__}, not a NumPy array; pass numpy.asarray(x)", x)
+    fix = "numpy.asarray(x)" if isinstance(x, list | int) else "a numpy.ndarray"
+    refused(ArgumentError, f"{type(x).__name__}, not a NumPy array; pass {fix}", x)
+
+
+def test_a_list_as_out_is_not_to_be_copied():
+    """What asarray makes of it would be written and lost."""
+    refused(ArgumentError, "out is a list, not a NumPy array; pass a numpy.ndarray", out=[1])
 
 
 def test_masked_arrays():
