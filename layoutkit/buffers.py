@@ -21,8 +21,9 @@ could be resurrected from a reference cycle while its block is lent again.)
 even in the middle of one of the pool's own methods, so it must never wait for something
 that the interrupted frame holds. There is nothing of the kind: blocks move by single
 atomic operations on deques and a set, and the lock is for sums alone (it is re-entrant,
-and nothing is called under it). An interrupt between two steps can at worst leave
-`_total` too large, which costs a closer look at the limit, never memory in use.
+and nothing is called under it). An interrupt between two steps can leave `_total` too
+large, which costs a closer look at the limit; one that a signal handler raises at the very
+first step of a callback leaves that block lent for good. Memory in use is never lent twice.
 
 **Fork.** A child holds copies of its parent's arrays and gives their blocks to its own
 pool. It drops idle blocks: writing into them would copy every page from the parent.
