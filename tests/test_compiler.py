@@ -10,7 +10,7 @@ import pytest
 from children import finish, python, start
 
 import layoutkit
-from layoutkit import ShapeError
+from layoutkit import ArgumentError
 from layoutkit.kernels.cpu import compiler, disk
 from layoutkit.kernels.cpu.compiler import KernelSpec
 
@@ -365,5 +365,6 @@ def test_after_warmup_a_conversion_loads_nothing_more():
 
 
 def test_warmup_needs_a_shape_with_a_pattern():
-    with pytest.raises(ShapeError):
-        layoutkit.warmup("bhwc->bchw")
+    for arguments in ({"pattern": "bhwc->bchw"}, {"shape": (1, 2)}, {"to_dtype": "f4"}):
+        with pytest.raises(ArgumentError, match="a pattern and a shape, or nothing"):
+            layoutkit.warmup(**arguments)
