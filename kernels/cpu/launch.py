@@ -2,7 +2,7 @@
 
 This is the only place that knows both the planner's loops and the words that kernels read. It
 cuts the loops into blocks that suit this CPU's caches, and decides between plain and streaming
-stores. Every number is a named policy with the measurement that chose it (docs/performance.md).
+stores. The numbers are policy; what was measured for them is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROW_BYTES = 512  # source bytes of one block across: four cache lines of every s
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
-# Scratch bytes of a block with few rows: normalised uint8 ran at 0.93 of the limit with 8 KB, and
-# at 0.86 with all 32 KB, which then share the first-level cache with the source.
+# Scratch bytes of a block with few rows: normalised uint8 ran at 0.88 of the limit with 8 KB, and
+# at 0.80 with all 32 KB, which then share the first-level cache with the source.
 NARROW_BYTES = 8192
 FUSED_ROWS = 64  # at most so many rows where two axes are fused
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
