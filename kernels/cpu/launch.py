@@ -31,6 +31,7 @@ RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRA
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
+ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
 # Scratch bytes of a block with few rows: normalised uint8 ran at 0.88 of the limit with 8 KB, and
 # at 0.80 with all 32 KB, which then share the first-level cache with the source.
@@ -269,7 +270,8 @@ class _Cutter:
         if not loops:
             return _Axis(1, 1, (0,), 1, 0)
         total, inner = _product(loops), _product(loops[1:])
-        room = ROW_BYTES // self.item if self.direct else STAGED_ROWS
+        staged = ADDED_ROWS if self._coefs() == "add" else STAGED_ROWS
+        room = ROW_BYTES // self.item if self.direct else staged
         if self.choice.kernel == "split":
             block = total
         elif self.rowwise:

@@ -35,6 +35,7 @@ ROWS_BYTES = 16384
 # Beyond the pieces, tiles grow along axes that some part is contiguous in up to half of the second
 # level, where the source passes through too, and along others up to an eighth.
 NEAR_SHARE, FAR_SHARE = 2, 8
+PAGE = 4096  # rows a multiple of it apart push each other out of the first-level cache
 EVEN = 16  # places that tiles are rounded to, as kernels take whole registers
 FEWEST = 32  # tiles of a large sum, so that threads end together
 
@@ -102,7 +103,7 @@ def prepare_sum(
     units = prod(-(-loop.count // count) for loop, count in zip(loops, tile, strict=True))
     moved = total + sum(part.item for part in parts) * prod(loop.count for loop in loops)
     grain = max(1, min(CHUNK_BYTES * units // moved, units // 16))
-    area = -(-prod(tile) * computed.item // LINE) * LINE + LINE
+    area = -(-(tile[0] * area_steps[0]) // LINE) * LINE + LINE
     params = struct.pack(f"{len(words)}q", *words)
     keep = tuple(step.keep for step in steps)
     return Summation(load(KernelSpec("accumulate", ("sum",))), params, units, grain, area, keep)
@@ -159,11 +160,13 @@ def _even(total: int, count: int) -> int:
 
 
 def _steps(tile: Sequence[int], item: int) -> list[int]:
-    """Byte steps of a contiguous tile."""
+    """Byte steps of a tile in its area: contiguous, but for a line between rows that would meet."""
     steps, step = [], item
     for count in reversed(tile):
         steps.insert(0, step)
         step *= count
+        if step % PAGE == 0:
+            step += LINE
     return steps
 
 
