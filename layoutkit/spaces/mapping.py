@@ -11,10 +11,11 @@ from ..errors import DataError, ShapeError, SpaceError
 from .base import Space
 from .checks import describe
 from .composite import CompositeSpace
-from .libraries import NUMPY, library_of
+from .libraries import library_of
 from .null import NullSpace
 from .places import each, path_text
 from .predicates import check_specs
+from .sparse import is_sparse
 
 __all__ = ["DataSpecsMapping"]
 
@@ -118,14 +119,14 @@ class DataSpecsMapping:
             _check_nothing(value)
         else:
             _check_single(value)
-            if mapping in places and not _is_same(found[mapping], value):
+            if mapping not in places:
+                found[mapping], places[mapping] = value, path
+            elif not _is_same(found[mapping], value):
                 first, second = path_text(places[mapping]), path_text(path)
                 raise DataError(
                     f"{first} and {second} are one (space, source), but their values differ; "
                     "give the same value in both places"
                 )
-            places.setdefault(mapping, path)
-            found[mapping] = value
 
     def _values(self, flat: Any) -> tuple[Any, ...]:
         """One value for each pair."""
@@ -202,24 +203,21 @@ def _is_same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if library_of(a) is None:
-        return bool(a == b)
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
+    if library_of(a) is not None and (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
-    if library_of(a) is NUMPY and isinstance(a, np.ndarray):
+    if isinstance(a, np.ndarray):
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
-    return _is_equal_elsewhere(a, b)
+    return bool((a != b).nnz == 0) if is_sparse(a) else _is_equal_elsewhere(a, b)
 
 
 def _is_equal_elsewhere(a: Any, b: Any) -> bool:
-    """The same of matrices of scipy.sparse and arrays of frameworks.
+    """The same of anything else, such as arrays of frameworks.
 
     Exists because what is traced has no values: its framework says so in errors of its own,
     and then only the same object would have been the same.
     """
-    if library_of(a) is NUMPY:
-        return bool((a != b).nnz == 0)
     try:
-        return bool((a == b).all())
+        equal = a == b
+        return bool(equal.all() if hasattr(equal, "all") else equal)
     except Exception:
         return False
