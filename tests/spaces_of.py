@@ -30,7 +30,8 @@ def rows(space, batch):
         return None
     if isinstance(space, CompositeSpace):
         found = [rows(s, b) for s, b in zip(space.components, batch, strict=True)]
-        return np.concatenate([matrix for matrix in found if matrix is not None], axis=1)
+        found = [matrix for matrix in found if matrix is not None]
+        return np.concatenate(found, axis=1) if found else None
     if isinstance(space, Conv2DSpace):
         return _image_rows(space, batch)
     return batch.toarray() if scipy.sparse.issparse(batch) else batch
