@@ -217,9 +217,11 @@ def test_casting_safe_and_no_casting():
     with pytest.raises(DtypeError, match="safe"):
         V.format_as(np.zeros((2, 24)), V, casting="safe")
     assert V.format_as(np.zeros((2, 24), "f2"), V, casting="safe").dtype == np.float32
-    for casting in ("no such", None, 3):
+    for casting in ("no such", None, 3, ["safe"]):
         with pytest.raises(ArgumentError, match="casting"):
             V.format_as(np.zeros((2, 24)), V, casting=casting)
+        with pytest.raises(ArgumentError, match="casting"):
+            N.format_as(None, N, casting=casting)
 
 
 def test_casting_errors_name_the_component_before_anything_is_converted(monkeypatch):
@@ -252,6 +254,14 @@ def test_a_space_without_a_dtype_keeps_what_comes():
     result = C.format_as(swapped, V.with_dtype(None))
     assert result.dtype.isnative
     np.testing.assert_array_equal(result, rows(C, swapped))
+
+
+def test_swapped_bytes_are_joined_in_native_order():
+    images, (_, vectors) = random_batch(CS, 3)
+    swapped = (images.astype(">f4"), (None, vectors.astype(">f4")))
+    result = CS.with_dtype(None).format_as(swapped, V.with_dtype(None))
+    assert_batches_equal(result, rows(CS, (images, (None, vectors))))
+    assert result.dtype.isnative
 
 
 def test_dates_and_structures_are_moved():
@@ -425,6 +435,15 @@ def test_sparse_composites():
     split = VectorSpace(10).format_as(vectors, space)
     assert split[0].format == "csr"
     np.testing.assert_array_equal(rows(space, split), vectors)
+
+
+@pytest.mark.parametrize("form", ["csr", "coo", "dok"])
+def test_sparse_vectors_of_any_format_are_split(form):
+    space = CompositeSpace((VectorSpace(20, sparse=True), CompositeSpace((N, VectorSpace(4)))))
+    matrix = random_batch(SV, 5).asformat(form)
+    split = SV.format_as(matrix, space)
+    assert split[0].format == "csr"
+    np.testing.assert_array_equal(rows(space, split), matrix.toarray())
 
 
 def test_sparse_vectors_become_images_only_on_the_way_back():

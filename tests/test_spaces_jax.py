@@ -259,6 +259,12 @@ def test_saturating_casts_equal_numeric_ones(dtype):
         assert_same(VectorSpace(10).format_as(jnp.asarray(x), other, casting="saturate"), wanted)
 
 
+def test_casts_saturate_at_the_width_that_there_is():
+    other = VectorSpace(2, dtype="int64")
+    found = VectorSpace(2).format_as(jnp.array([[1e20, -1e20]]), other, casting="saturate")
+    assert_same(found, np.array([[2**31 - 1, -(2**31)]], "int32"))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "uint32", "bool"])
 def test_unsafe_casts_equal_numeric_ones_where_c_defines_them(dtype):
     other = VectorSpace(6, dtype=dtype)
