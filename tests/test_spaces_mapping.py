@@ -55,7 +55,7 @@ PAIR = CompositeSpace((VECTORS, IMAGES))
 FOUR = CompositeSpace((VECTORS, VECTORS, VECTORS, TARGETS))
 WRONG = [
     (PAIR, F, SpaceError, r"has 2 components.*write \('features', 'features'\)"),
-    (CompositeSpace((VECTORS,)), F, SpaceError, r"has 1 components.*write \('features',\)"),
+    (CompositeSpace((VECTORS,)), F, SpaceError, r"has 1 component, .*write \('features',\)"),
     (FOUR, ((F, F, F), T), ShapeError, "has 2 parts.*has 4 components"),
     (CompositeSpace((THREE, TARGETS)), (F, F, F, T), ShapeError, "has 4 parts.*has 2 components"),
     # The same, one level down.

@@ -96,8 +96,8 @@ def _check_sources(space: CompositeSpace, source: Any) -> None:
         wanted = ", ".join([repr(source)] * count) + "," * (count == 1)
         fix = f"write ({wanted})" if isinstance(source, str) else "give a tuple"
         raise SpaceError(
-            f"the source is {source!r}, but {space!r} has {count} components, and its source is "
-            f"a tuple of as many; {fix}"
+            f"the source is {source!r}, but {space!r} has {count} component{'s' * (count != 1)}, "
+            f"and its source is a tuple of as many; {fix}"
         )
     if len(source) != count:
         raise ShapeError(
