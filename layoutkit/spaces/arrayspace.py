@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ import numpy as np
 from ..errors import DtypeError
 from ..spec import DType, as_dtype, check_movable
 from .base import Space, dtype_text
-from .checks import Axis, Leaf, check_dtype, check_library, check_shape, checked_size
+from .checks import Axis, Leaf, check_dtype, check_library, checked_size, wrong_shape
+from .libraries import NUMPY
 
 __all__ = ["ArraySpace"]
 
@@ -52,7 +55,7 @@ class ArraySpace(Space):
 
     def get_total_dimension(self) -> int:
         """The product of all sizes but the batch's."""
-        return int(np.prod([axis.size for axis in self._axes if axis.size is not None]))
+        return prod(self._fixed[1])
 
     def get_origin(self) -> Any:
         """Zeros, in the order of the axes."""
@@ -66,19 +69,25 @@ class ArraySpace(Space):
 
     def _shape(self, *n: int) -> tuple[int, ...]:
         """The shape of a batch of n samples; without n, that of one sample."""
-        return tuple(
-            size for axis in self._axes for size in ([axis.size] if axis.size is not None else n)
-        )
+        at, fixed = self._fixed
+        return fixed[:at] + n + fixed[at:]
 
     def _leaves(self, batch: Any) -> list[Leaf]:
-        library = check_library(self, batch)
-        shape = library.shape(batch)
-        check_shape(self, self._axes, shape)
-        check_dtype(self, library.dtype(batch), self._kinds)
-        return [Leaf((), library, self._count(shape))]
+        # What is right in the plainest way is said so in a microsecond.
+        library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
+        shape, (at, fixed) = library.shape(batch), self._fixed
+        if len(shape) != len(fixed) + 1 or shape[:at] + shape[at + 1 :] != fixed:
+            raise wrong_shape(self, self._axes, shape)
+        dtype = library.dtype(batch)
+        if self.dtype is None or dtype != self.dtype:
+            check_dtype(self, dtype, self._kinds)
+        return [Leaf((), library, shape[at])]
 
-    def _count(self, shape: tuple[Any, ...]) -> Any:
-        return next(size for axis, size in zip(self._axes, shape, strict=True) if axis.size is None)
+    @cached_property
+    def _fixed(self) -> tuple[int, tuple[int, ...]]:
+        """Where the batch axis is, and the sizes of the others."""
+        sizes = [axis.size for axis in self._axes]
+        return sizes.index(None), tuple(size for size in sizes if size is not None)
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         return np.zeros(self._shape(n), self._batch_dtype(dtype))

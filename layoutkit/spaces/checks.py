@@ -18,11 +18,11 @@ __all__ = [
     "Leaf",
     "check_dtype",
     "check_library",
-    "check_shape",
     "checked_size",
     "common_library",
     "common_size",
     "describe",
+    "wrong_shape",
 ]
 
 
@@ -77,12 +77,8 @@ def check_library(space: Any, batch: Any) -> Library:
     return found
 
 
-def check_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> None:
-    """ShapeError unless there are as many axes, each of the size that it has to have."""
-    if len(shape) == len(axes) and all(
-        axis.size is None or axis.size == found for axis, found in zip(axes, shape, strict=True)
-    ):
-        return
+def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> ShapeError:
+    """The error for a shape that has other sizes, or another number of axes."""
     wrong = [
         f"axis {at} ({axis.meaning}) is {found}, not {axis.size}"
         for at, (axis, found) in enumerate(zip(axes, shape, strict=False))
@@ -91,7 +87,7 @@ def check_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> Non
     if len(shape) != len(axes):
         wrong = [f"its rank is {len(shape)}, not {len(axes)}"]
     hint = space._hint(shape) or "give a batch of that shape, or say the sizes in the space"
-    raise ShapeError(
+    return ShapeError(
         f"{space!r} takes ({', '.join(map(str, axes))}), but the batch has shape "
         f"{tuple(shape)}: {', '.join(wrong)}; {hint}"
     )

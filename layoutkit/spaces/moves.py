@@ -30,8 +30,9 @@ class Single:
 
     def judge(self, x: Any, library: Library) -> None:
         """Raise DtypeError where the casting rule or the framework does not allow it."""
-        target = self.result_dtype(x, library)
-        check_cast(library.dtype(x), target, self._casting)
+        source, target = library.dtype(x), self.result_dtype(x, library)
+        if source != target:
+            check_cast(source, target, self._casting)
         if isinstance(library, Symbolic):
             library.check(target)
 

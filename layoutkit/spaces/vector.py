@@ -13,7 +13,7 @@ from ..errors import ArgumentError, SpaceError
 from ..spec import DType
 from . import sparse
 from .arrayspace import ArraySpace, views
-from .checks import Axis, Leaf, check_dtype, check_shape, describe
+from .checks import Axis, Leaf, check_dtype, describe, wrong_shape
 from .libraries import NUMPY
 
 __all__ = ["VectorSpace"]
@@ -81,7 +81,8 @@ class VectorSpace(ArraySpace):
                 f"{self!r} takes a matrix of scipy.sparse, not {describe(batch)}; pass "
                 "scipy.sparse.csr_matrix(batch), or use VectorSpace(dim) for dense arrays"
             )
-        check_shape(self, self._axes, batch.shape)
+        if batch.shape[1:] != (self.dim,):
+            raise wrong_shape(self, self._axes, batch.shape)
         check_dtype(self, batch.dtype)
         return [Leaf((), NUMPY, batch.shape[0])]
 
