@@ -22,7 +22,7 @@ PICTURE_SIZES = ((64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3))
 SEQUENCE_SIZES = (256, 512, 64)
 DTYPES = ("uint8", "int16", "float32")  # items of 1, 2 and 4 bytes
 SCALE, MEAN, STD = 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-GRADIENTS = ("bchw", "chwb", "bhwc", "bchw")
+GRADIENTS = ("bchw", "chwb", "bhwc", "bchw", "chwb", "bhwc", "bchw", "chwb")
 REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
 
 
@@ -47,6 +47,9 @@ class Row:
     @property
     def pattern(self) -> str:
         """What is converted to what, as in `convert`; gradients joined by plus signs."""
+        counted = {source: self.sources.count(source) for source in self.sources}
+        if len(self.sources) > 4:  # in the order of their first appearance
+            return f"{'+'.join(f'{n} {of}' for of, n in counted.items())}->{self.target}"
         return f"{'+'.join(self.sources)}->{self.target}"
 
     @property
@@ -90,6 +93,8 @@ def _in_quick(row: Row) -> bool:
         large = row.sizes in (PICTURE_SIZES[1], SEQUENCE_SIZES) and row.dtype == "float32"
         small = row.sizes == PICTURE_SIZES[2] and row.dtype == "uint8"
         return large or (small and row.sources[0] == "bhwc")
+    if row.group == "accumulate":
+        return row.at_least is not None
     return row.group != "hostile" or row.letters == "hw"
 
 
@@ -120,9 +125,14 @@ def _fused() -> Iterator[Row]:
 
 
 def _accumulate() -> Iterator[Row]:
+    """Sums of 2, 4 and 8 gradients, which arrive in one layout or in three."""
     sizes = PICTURE_SIZES[1]
-    dtypes = "float32", "float32"
-    yield Row("accumulate", "accumulate", GRADIENTS, "bhwc", "bhwc", sizes, *dtypes, 0.60)
+    for dtype in ("float32", "bfloat16"):
+        for count in (2, 4, 8):
+            for sources in (("bchw",) * count, GRADIENTS[:count]):
+                asked = 0.60 if (dtype, sources) == ("float32", GRADIENTS[:4]) else None
+                names = sources, "bhwc", "bhwc"
+                yield Row("accumulate", "accumulate", *names, sizes, dtype, dtype, asked)
 
 
 def _hostile() -> Iterator[Row]:

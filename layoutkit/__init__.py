@@ -3,12 +3,15 @@
     convert(x, "bhwc->bchw", dtype="float32", mean=..., std=...)    one call
     Converter("bhwc->bchw", ...)                                    the same, planned once
     accumulate([(g1, "bchw"), (g2, "chwb")], "bhwc")                a sum of gradients
-
+    ImageView("bhwc", photos)                                       a batch, put once and got in
+                                                                    any layout and dtype
     VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       what a model asks for
 
-Importing this package imports NumPy and nothing else; spaces are loaded with the first one.
+Importing this package imports NumPy and nothing else; views and spaces are loaded when the first
+of them is named.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import buffers
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         is_flat_space,
         is_flat_specs,
     )
+    from .views import ClassView, DataView, ImageView, ListView, SequenceView
 
 __version__ = "0.1.0"
 
@@ -53,18 +57,23 @@ __all__ = [
     "ArgumentError",
     "ArraySpec",
     "BackwardError",
+    "ClassView",
     "CompositeSpace",
     "Conv2DSpace",
     "Converter",
     "DataError",
     "DataSpecsMapping",
+    "DataView",
     "DeviceError",
     "DtypeError",
+    "ImageView",
     "IndexSequenceSpace",
     "IndexSpace",
     "LayoutkitError",
+    "ListView",
     "NullSpace",
     "PatternError",
+    "SequenceView",
     "ShapeError",
     "Space",
     "SpaceError",
@@ -84,8 +93,10 @@ __all__ = [
     "warmup",
 ]
 
-_SPACES = frozenset(
-    {
+# Loaded when the first of them is named: to define so many classes would take a third of the
+# time that `import layoutkit` may.
+_LAZY = {
+    "spaces": (
         "CompositeSpace",
         "Conv2DSpace",
         "DataSpecsMapping",
@@ -98,21 +109,18 @@ _SPACES = frozenset(
         "is_flat_source",
         "is_flat_space",
         "is_flat_specs",
-    }
-)
+    ),
+    "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the spaces when the first of their names is used.
-
-    Exists because to define a dozen frozen classes takes longer than all other imports may.
-    """
-    if name not in _SPACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import spaces
-
-    globals().update({each: getattr(spaces, each) for each in _SPACES})
-    return globals()[name]
+    for package, names in _LAZY.items():
+        if name in names:
+            module = import_module(f".{package}", __name__)
+            globals().update({each: getattr(module, each) for each in names})
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from .arrays import Array, as_numpy
-from .axes import Pattern, parse_layout, parse_pattern
-from .buffers import empty_with_address
-from .casts import cast_into
-from .converter import MAX_KEPT, Converter
-from .errors import ArgumentError, DtypeError, ShapeError
+from .axes import Move, Pattern, parse_layout, parse_pattern
+from .converter import MAX_KEPT, Converter, remember
+from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
 
-__all__ = ["accumulate"]
+__all__ = ["Accumulator", "accumulate"]
 
 
 def accumulate(
@@ -60,30 +58,101 @@ def accumulate(
     PatternError, ShapeError, DtypeError, ArgumentError
         Before anything is written.
     """
-    arrays, converters = _read(parts, layout, sizes)
-    target = None if out is None else as_numpy(out, "out")
-    result = _result_dtype(arrays, dtype, target)
-    computed = _computed_dtype([array.dtype for array in arrays], result)
-    shape = _common_shape(arrays, converters, layout)
-    if target is not None:
-        check_out(target, shape, f"the sum in {layout}")
-        for number, array in enumerate(arrays):
-            check_writable(array, target, f"part {number}")
-    exact = [_converter(c.pattern, computed, sizes) for c in converters]
-    total = _sum(arrays, exact, shape, computed)
-    if target is None and computed == result:
-        return total
-    final = empty_with_address(shape, result)[0] if target is None else target
-    cast_into(final, total)
-    return final if out is None else out
+    pairs = list(_pairs(parts))
+    layouts = tuple(of for _, of in pairs)
+    wanted = None if dtype is None else as_dtype(dtype)
+    try:
+        accumulator = _kept(layouts, layout, wanted, **sizes)
+    except LayoutkitError:
+        raise
+    except TypeError:  # unhashable: sizes or layouts that are none, which it will say
+        accumulator = Accumulator(layouts, layout, dtype=wanted, **sizes)
+    return accumulator([array for array, _ in pairs], out)
 
 
-def _read(
-    parts: Iterable[tuple[Any, str]], layout: str, sizes: dict[str, int]
-) -> tuple[list[Array], list[Converter]]:
-    """The parts' arrays, and the Converter of each to the layout of the sum."""
-    parse_layout(layout)
-    arrays, converters, letters = [], [], set(sizes)
+class Accumulator:
+    """A sum of arrays in given layouts, planned once and called for batch after batch.
+
+    Takes the layouts of the parts and what `accumulate` takes; the same rules hold.
+
+    >>> import numpy as np
+    >>> add = Accumulator(("bchw", "bhwc"), "bhwc")
+    >>> add([np.ones((2, 3, 4, 5)), np.ones((2, 4, 5, 3))]).shape
+    (2, 4, 5, 3)
+    """
+
+    def __init__(
+        self, layouts: tuple[str, ...], layout: str, *, dtype: Any = None, **sizes: int
+    ) -> None:
+        if not layouts:
+            raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
+        parse_layout(layout)
+        for part in layouts:
+            parse_layout(part)
+        self._layout = layout
+        self._dtype = None if dtype is None else as_dtype(dtype)
+        self._patterns = [parse_pattern(f"{part}->{layout}") for part in layouts]
+        self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
+        _check_used(sizes, self._sizes)
+        self._sums: dict[Any, Any] = {}
+
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
+        """Sum arrays, one for each layout, from left to right; see `accumulate`."""
+        parts = [
+            array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
+            for number, array in enumerate(arrays)
+        ]
+        target = None if out is None else as_numpy(out, "out")
+        key: tuple[Any, ...] = tuple((a.shape, a.strides, a.dtype) for a in parts)
+        if target is not None:
+            key += (target.shape, target.strides, target.dtype)
+        run = self._sums.get(key) or remember(self._sums, key, self._plan(parts, target))
+        if target is not None:
+            for number, part in enumerate(parts):
+                check_writable(part, target, f"part {number}")
+        total = run(parts, target)
+        return total if out is None else out
+
+    def _plan(self, parts: Sequence[Array], out: Array | None) -> Any:
+        """How arrays like these are summed; raises where they are not."""
+        # Imported with the first sum, so that `import layoutkit` stays light.
+        from .sums import Request, Sum
+
+        if len(parts) != len(self._patterns):
+            raise ShapeError(
+                f"{len(parts)} arrays for {len(self._patterns)} layouts; give one for each"
+            )
+        dtypes = tuple(part.dtype for part in parts)
+        moves = tuple(
+            pattern.resolve(part.shape, sizes)
+            for pattern, part, sizes in zip(self._patterns, parts, self._sizes, strict=True)
+        )
+        result = _result_dtype(dtypes, self._dtype, out)
+        _check_shapes(moves, self._layout)
+        if out is not None:
+            check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
+        if len(parts) == 1:
+            return self._moved(result)
+        strides = tuple(part.strides for part in parts)
+        to = None if out is None else out.strides
+        return Sum(Request(moves, dtypes, strides, _computed_dtype(dtypes, result), result, to))
+
+    def _moved(self, result: DType) -> Any:
+        """A single part is moved, and nothing is added."""
+        sizes: dict[str, Any] = self._sizes[0]
+        convert = Converter(
+            self._patterns[0].text, dtype=result, casting="unsafe", copy=True, **sizes
+        )
+        return lambda parts, out: convert(parts[0], out)
+
+
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(layouts: tuple[str, ...], layout: str, dtype: DType | None, **sizes: int) -> Accumulator:
+    """The accumulator of these arguments, so that a training loop plans its sums once."""
+    return Accumulator(layouts, layout, dtype=dtype, **sizes)
+
+
+def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
     if not isinstance(parts, Iterable):
         raise ArgumentError(f"parts is a {type(parts).__name__}; give (array, layout) pairs")
     for number, part in enumerate(parts):
@@ -92,45 +161,31 @@ def _read(
             raise ArgumentError(
                 f"part {number} is no (array, layout) pair but a {kind}; give pairs"
             )
-        arrays.append(as_numpy(part[0], f"part {number}"))
-        parse_layout(part[1])
-        pattern = parse_pattern(f"{part[1]}->{layout}")
-        converters.append(_converter(pattern.text, None, sizes))
-        letters -= set(_useful(pattern, sizes))
-    if not arrays:
-        raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
-    if letters:
-        names = ", ".join(sorted(letters))
-        raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
-    return arrays, converters
+        yield part[0], part[1]
 
 
-def _converter(pattern: str, dtype: DType | None, sizes: dict[str, int]) -> Converter:
-    """The kept Converter of a part, so that a training loop plans its sums once."""
-    return _kept(pattern, dtype, **_useful(parse_pattern(pattern), sizes))
-
-
-@lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, dtype: DType | None, **sizes: int) -> Converter:
-    return Converter(pattern, dtype=dtype, casting="unsafe", **cast("dict[str, Any]", sizes))
-
-
-def _useful(pattern: Pattern, sizes: dict[str, int]) -> dict[str, Any]:
+def _useful(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes of axes that this pattern has; another part may need the others."""
     sides = (pattern.left, pattern.right, pattern.source, pattern.target)
     letters = {letter for side in sides for letter in side.letters}
     return {letter: size for letter, size in sizes.items() if letter in letters}
 
 
-def _result_dtype(arrays: list[Array], dtype: Any, out: Array | None) -> DType:
-    asked = None if dtype is None else as_dtype(dtype)
+def _check_used(sizes: Mapping[str, int], used: Sequence[Mapping[str, int]]) -> None:
+    unused = set(sizes).difference(*used)
+    if unused:
+        names = ", ".join(sorted(unused))
+        raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
+
+
+def _result_dtype(dtypes: Sequence[DType], asked: DType | None, out: Array | None) -> DType:
     if out is not None:
         if asked is not None and as_dtype(out.dtype) != asked:
             raise DtypeError(
                 f"out has dtype {out.dtype}, but dtype={asked} was asked; make them equal"
             )
         asked = out.dtype
-    promoted = _promote([array.dtype for array in arrays])
+    promoted = _promote(dtypes)
     if asked is None:
         return promoted
     if kind_of(asked) not in "uifc" or not can_cast(promoted, asked, "same_kind"):
@@ -140,7 +195,7 @@ def _result_dtype(arrays: list[Array], dtype: Any, out: Array | None) -> DType:
     return asked
 
 
-def _promote(dtypes: list[DType]) -> DType:
+def _promote(dtypes: Sequence[DType]) -> DType:
     """NumPy's common dtype; bfloat16 with float16 is float32."""
     for dtype in dtypes:
         if kind_of(dtype) not in "uifc":
@@ -151,7 +206,7 @@ def _promote(dtypes: list[DType]) -> DType:
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
 
 
-def _computed_dtype(dtypes: list[DType], result: DType) -> DType:
+def _computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
     """Where sums are exact enough: 64 bits for integers and float64, else float32."""
     kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
@@ -161,24 +216,12 @@ def _computed_dtype(dtypes: list[DType], result: DType) -> DType:
     return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
-def _common_shape(arrays: list[Array], converters: list[Converter], layout: str) -> tuple[int, ...]:
-    """The shape of the sum, which every part must have in the layout of the sum."""
-    shapes = [c.target_shape(a.shape) for a, c in zip(arrays, converters, strict=True)]
+def _check_shapes(moves: Sequence[Move], layout: str) -> None:
+    """Raise unless all parts have one shape in the layout of the sum."""
+    shapes = [move.target_shape for move in moves]
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise ShapeError(
                 f"part {number} has shape {shape} in layout {layout}, but part 0 has {shapes[0]}; "
                 "gradients of one array have one shape"
             )
-    return shapes[0]
-
-
-def _sum(
-    arrays: list[Array], converters: list[Converter], shape: tuple[int, ...], computed: DType
-) -> Array:
-    total: Array = empty_with_address(shape, computed)[0]
-    converters[0](arrays[0], out=total)
-    for array, converter in zip(arrays[1:], converters[1:], strict=True):
-        with np.errstate(all="ignore"):
-            np.add(total, converter(array), out=total)
-    return total

@@ -219,6 +219,7 @@ def _fit(
     for group, size in axes:
         if len(group) > 1:
             _assume_dropped(group, target, sizes)
+            _assume_kept(group, target, sizes)
             _fit_fold(group, size, sizes, f"the axis ({group}) of size {size}")
     if feature is not None:  # All of its axes have a size by now: this only checks.
         _fit_fold(meant, feature, sizes, f"f={feature}")
@@ -260,6 +261,13 @@ def _assume_dropped(group: str, target: Layout, sizes: dict[str, int]) -> None:
         if empty or len(missing) > 1:
             sizes[letter] = 1
             missing.remove(letter)
+
+
+def _assume_kept(group: str, target: Layout, sizes: dict[str, int]) -> None:
+    """Let one axis have all of a fold that the target has too: how it splits is all the same."""
+    missing = [letter for letter in group if letter not in sizes]
+    if group in target.groups:
+        sizes.update(dict.fromkeys(missing[1:], 1))
 
 
 def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:

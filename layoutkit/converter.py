@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .programs import Program
 
-__all__ = ["MAX_KEPT", "Converter"]
+__all__ = ["MAX_KEPT", "Converter", "remember"]
 
 MAX_KEPT = 512  # programs of a Converter, and converters of `convert`
 
@@ -205,7 +205,7 @@ class Converter:
         key: tuple[Any, ...] = (array.shape, array.strides, array.dtype)
         if out is not None:
             key += (out.shape, out.strides, out.dtype)
-        return _remember(self._programs, key, program)
+        return remember(self._programs, key, program)
 
     def _plan(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, out: Array | None
@@ -263,7 +263,7 @@ class Converter:
                 copy=self._copy,
                 **self._sizes_of_source(sizes),
             )
-            back = _remember(self._backs, key, back)
+            back = remember(self._backs, key, back)
         return back
 
     def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
 Kept = TypeVar("Kept")
 
 
-def _remember(cache: dict[Any, Kept], key: Any, value: Kept) -> Kept:
+def remember(cache: dict[Any, Kept], key: Any, value: Kept) -> Kept:
     """Keep a value by a key, the oldest going when there are too many; return what is kept."""
     # A list is made at once, whereas other threads could change the dict under an iterator.
     for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:

@@ -23,7 +23,15 @@ from .formulas import Formula, computed_dtype
 from .planning import Choice, Loop, Loops, canonical, choose
 from .spec import ArraySpec, DType, kind_of
 
-__all__ = ["Plan", "Request", "make_plan", "steps_of"]
+__all__ = [
+    "Plan",
+    "Request",
+    "contiguous",
+    "is_known",
+    "kernel_name",
+    "make_plan",
+    "steps_of",
+]
 
 # What CPU kernels call a dtype (kernels/cpu/numeric.py).
 _NAMES = {
@@ -177,7 +185,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         after=after,
         loops=loops,
         choice=choice,
-        names=None if pure else (_name(kernel_source), _name(kernel_target)),
+        names=None if pure else (kernel_name(kernel_source), kernel_name(kernel_target)),
         saturate=request.casting == "saturate",
         coefficients=coefficients,
     )
@@ -218,9 +226,9 @@ def _stages(
     computed = source if formula is None else formula.computed_dtype(source, target)
     # Constants that float32 cannot hold want float64, whatever the two sides are.
     exact = formula is None or computed == computed_dtype(source, target)
-    start = source if exact and _known(source, has_half) else computed
+    start = source if exact and is_known(source, has_half) else computed
     before = None if start == source else start
-    if not _known(start, has_half) or not _castable(computed, target, request, has_half):
+    if not is_known(start, has_half) or not _castable(computed, target, request, has_half):
         return before, start, computed, computed
     strided = request.target_strides is not None and not _runs(request)
     return before, start, target, target if strided else None
@@ -234,11 +242,13 @@ def _runs(request: Request) -> bool:
     return not long or min(long) == request.target.itemsize
 
 
-def _name(dtype: DType) -> str:
+def kernel_name(dtype: DType) -> str:
+    """What CPU kernels call a dtype that they know."""
     return "bf" if dtype.name == "bfloat16" else _NAMES[dtype]
 
 
-def _known(dtype: DType, has_half: Callable[[], bool]) -> bool:
+def is_known(dtype: DType, has_half: Callable[[], bool]) -> bool:
+    """Whether CPU kernels know a dtype; `has_half`: whether they know float16."""
     if dtype == np.float16:
         return dtype.isnative and has_half()
     return dtype.name == "bfloat16" or (dtype in _NAMES and dtype.isnative)
@@ -246,7 +256,7 @@ def _known(dtype: DType, has_half: Callable[[], bool]) -> bool:
 
 def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
     """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
-    if not _known(target, has_half) or kind_of(source) == "c":
+    if not is_known(target, has_half) or kind_of(source) == "c":
         return False
     to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
     return not to_integer or request.casting == "saturate"

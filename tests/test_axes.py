@@ -298,6 +298,19 @@ def test_sizes_beyond_64_bits_are_exact():
     assert move.target_shape == (2**80,)
 
 
+def test_a_fold_that_both_sides_have_needs_no_sizes():
+    for text, sizes in [
+        ("b(hwc)->(hwc)b", {}),
+        ("b(hwc)->(hwc)b", {"w": 3}),
+        ("b(hwc)->b(hwc)", {}),
+    ]:
+        move = parse_pattern(text).resolve((2, 60), sizes)
+        x = numbered((2, 60))
+        np.testing.assert_array_equal(apply(move, x), x if text[-1] == ")" else x.T)
+    with pytest.raises(ShapeError, match="cannot be divided by w=7"):
+        parse_pattern("b(hwc)->(hwc)b").resolve((2, 60), {"w": 7})
+
+
 # --- refused --------------------------------------------------------------------------
 
 REFUSED = [

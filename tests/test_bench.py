@@ -200,6 +200,15 @@ def test_fused_and_accumulate_goals():
     assert goals["accumulate", "float32"] == 0.60
 
 
+def test_sums_of_few_and_many_gradients_in_one_layout_and_in_three():
+    rows = [row for row in ROWS if row.kind == "accumulate"]
+    kinds = {(len(row.sources), len(set(row.sources)), row.dtype) for row in rows}
+    for dtype in ("float32", "bfloat16"):
+        assert {(2, 1, dtype), (4, 1, dtype), (4, 3, dtype), (8, 1, dtype), (8, 3, dtype)} <= kinds
+    assert [row.pattern for row in rows if row.at_least] == ["bchw+chwb+bhwc+bchw->bhwc"]
+    assert rows[-1].pattern == "3 bchw+3 chwb+2 bhwc->bhwc"
+
+
 def test_hostile_rows_are_hostile():
     hostile = [row for row in ROWS if row.group == "hostile"]
     assert {row.sizes[0] for row in hostile} >= {1, 255, 4096}
@@ -239,6 +248,7 @@ def test_every_row_gives_right_results_with_every_library(row):
     assert set(names) >= {"layoutkit", "layoutkit, fresh", "NumPy", "NumPy, fresh"}
     assert ("limit" in names) == (row.kind != "call")
     assert ("Converter" in names) == (row.kind == "call")
+    assert ("View, cached get" in names) == (row.kind == "call")
     for variant in case.variants:
         assert len(variant.calls) == cases.FEWEST_SETS
         for call in variant.calls:

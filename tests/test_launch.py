@@ -127,6 +127,6 @@ def test_staged_blocks_fit_the_scratch_area(items):
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
             choice = Choice("transpose", 0, run, rows, (), source, target)
             finish = launch.Finish(names[source], names[target])
-            cutter = launch._Cutter(choice, finish, 64)
+            cutter = launch._Cutter(choice, finish, 64, stream=False)
             run_axis, rows_axis = cutter._axes()
             assert cutter._pitch(run_axis.longest) * rows_axis.longest <= SCRATCH

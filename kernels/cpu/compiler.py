@@ -219,7 +219,10 @@ def compile_ir(spec: KernelSpec) -> str:
         family = importlib.import_module(f".{spec.family}", __package__)
         function: Callable[..., None] = family.build(*spec.literals)
         signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
-        compiled = cfunc(signature, error_model="numpy", boundscheck=False)(function)
+        # Inlined into its C wrapper, which sees then that it cannot raise: else the wrapper would
+        # call into Numba and Python to report an exception.
+        options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
+        compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
     return text.replace(compiled.native_name, symbol_name(spec))
 

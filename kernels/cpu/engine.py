@@ -42,14 +42,14 @@ def build(move, itemsize, shape, finish, nt):
     `finish` is "" for a plain move, else "source-target-coefs-saturate".
     """
     if not finish:
-        return direct(block_mover(move, itemsize, shape, nt))
+        return direct(block_mover(move, itemsize, shape, nt), nt)
     source, target, coefs, saturate = finish.split("-")
     finisher = numeric.finisher(source, target, coefs, bool(int(saturate)), nt)
     pieces = itemsize // numeric.itemsize(source)  # a 16-byte item is finished as two words
     if move == "rows":
-        return rowwise(finisher, pieces)
+        return rowwise(finisher, pieces, nt)
     pieces *= int(move[-1]) if move.startswith("merge") else 1  # items of one place of axis r
-    return staged(block_mover(move, itemsize, shape, 0), finisher, pieces)
+    return staged(block_mover(move, itemsize, shape, 0), finisher, pieces, nt)
 
 
 def block_mover(move, itemsize, shape, nt):
@@ -104,7 +104,7 @@ def extent(params, state, axis):
     return i64_at(params, axis + 1) - number * block
 
 
-def direct(move):
+def direct(move, nt):
     """Move each block straight to the output."""
 
     def kernel(params, src, dst, lo, hi):
@@ -116,32 +116,40 @@ def direct(move):
             n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
             move(params, x, y, n, m)
             advance(params, state)
-        fence()
+        if nt:
+            fence()
 
     return kernel
 
 
-def rowwise(finish, pieces):
-    """Runs are contiguous on both sides: nothing to move, only to finish."""
+def rowwise(finish, pieces, nt):
+    """Runs are contiguous on both sides: nothing to move, only to finish, row by row."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
+        ins = params + uintp(8 * i64_at(params, Q_TABLE))
+        outs = params + uintp(8 * i64_at(params, OUTS))
+        coefs = params + uintp(8 * i64_at(params, COEFS))
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
-            k = uintp(i64_at(state, COEF))
-            n = extent(params, state, R_LOOP) * pieces
-            finish(x, y, n, factor + k, term + k)
+            k = i64_at(state, COEF)
+            n, m = extent(params, state, R_LOOP) * pieces, extent(params, state, Q_LOOP)
+            for q in range(m):
+                shift = uintp(k + i64_at(coefs, q))
+                line, to = x + uintp(i64_at(ins, q)), y + uintp(i64_at(outs, q))
+                finish(line, to, n, factor + shift, term + shift)
             advance(params, state)
-        fence()
+        if nt:
+            fence()
 
     return kernel
 
 
-def staged(move, finish, pieces):
+def staged(move, finish, pieces, nt):
     """Move each block to the scratch area, then finish it row by row."""
 
     def kernel(params, src, dst, lo, hi):
@@ -166,6 +174,7 @@ def staged(move, finish, pieces):
                 to = y + uintp(i64_at(outs, q))
                 finish(line, to, n * pieces, factor + shift, term + shift)
             advance(params, state)
-        fence()
+        if nt:
+            fence()
 
     return kernel

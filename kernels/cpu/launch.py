@@ -31,11 +31,12 @@ RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRA
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
+ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
 # Scratch bytes of a block with few rows: normalised uint8 ran at 0.88 of the limit with 8 KB, and
 # at 0.80 with all 32 KB, which then share the first-level cache with the source.
 NARROW_BYTES = 8192
-FUSED_ROWS = 64  # at most so many rows where two axes are fused
+FUSED_ROWS = 64  # at most so many rows where two axes are fused, or short runs are copied
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
 REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their copies share L1
 # Bytes that a thread takes at a time: two threads that go on side by side in small chunks got 0.77
@@ -60,6 +61,7 @@ class Finish:
     target: str
     saturate: bool = False
     coefficients: Coefficients | None = None
+    add: bool = False  # to what stands in the output
 
     @property
     def computed(self) -> str:
@@ -107,6 +109,14 @@ def _less_fused(choice: Choice) -> Choice:
     raise RuntimeError(f"no block of {choice} fits the scratch area")
 
 
+def _rows_together(choice: Choice) -> Choice:
+    """The same choice of runs with short ones taken several at a time."""
+    run = _product(choice.run) * max(choice.source_item, choice.target_item)
+    if not choice.outer or run > COPY_BYTES // 2:
+        return choice
+    return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
+
+
 @dataclass(frozen=True)
 class _Axis:
     """One axis of a block: its length, block length, and a table of offsets with its period."""
@@ -127,12 +137,17 @@ class _Axis:
         return self.total - (self.blocks - 1) * self.block
 
 
-def prepare(choice: Choice, finish: Finish | None, alignment: int) -> Launch:
+def prepare(
+    choice: Choice, finish: Finish | None, alignment: int, stream: bool | None = None
+) -> Launch:
     """Cut a choice into work units. `finish` None: a pure move of `choice.source_item` bytes.
 
-    `alignment`: a power of two, at most a cache line, that divides the output's address.
+    `alignment`: a power of two, at most a cache line, that divides the output's address. `stream`:
+    whether to write past the caches where rows allow it; None: if the output is large.
     """
-    return _Cutter(choice, finish, alignment).launch()
+    if stream is None:
+        stream = choice.count * choice.target_item >= STREAM_BYTES
+    return _Cutter(choice, finish, alignment, stream).launch()
 
 
 def vector_bytes(itemsize: int) -> int:
@@ -153,14 +168,16 @@ def lanes() -> int:
 class _Cutter:
     """The working state of `prepare`."""
 
-    def __init__(self, choice: Choice, finish: Finish | None, alignment: int) -> None:
+    def __init__(self, choice: Choice, finish: Finish | None, alignment: int, stream: bool) -> None:
         self.choice, self.finish = choice, finish
         self.item, self.out = choice.source_item, choice.target_item
         self.width = choice.channels if choice.kernel == "merge" else 1  # output items of a place
         self.merge = choice.kernel == "merge"
         self.rowwise = choice.kernel in ("copy", "cast")
+        if self.rowwise:
+            self.choice = _rows_together(choice)
         grid = self._grid(alignment)
-        self.stream = choice.count * self.out >= STREAM_BYTES and grid % min(self.out, 8) == 0
+        self.stream = stream and grid % min(self.out, 8) == 0
         self.direct = not self.rowwise and finish is None and self._stores_as_it_comes(grid)
         self.joined = self._follows_on()
 
@@ -197,7 +214,7 @@ class _Cutter:
         loops, r_loop, q_loop = self._loops(run, rows)
         coefficients, coef_rows = self._coefficients(run, rows)
         pitch = self._pitch(run.longest)
-        cols = rows.table if self.direct else tuple(range(0, rows.longest * pitch, pitch))
+        cols = self._columns(rows, pitch)
         if len(loops) > MAX_LOOPS:  # kernels would read all that follows from the wrong words
             raise RuntimeError(f"{len(loops)} loops around a block; kernels take {MAX_LOOPS}")
         words = [len(loops), *(step for loop in loops for step in loop)]
@@ -212,6 +229,12 @@ class _Cutter:
         params = struct.pack(f"{end}q", *words, *tables) + coefficients
         units = prod(loop.count for loop in loops)
         return Launch(self._spec(), params, units, self._grain(units))
+
+    def _columns(self, rows: _Axis, pitch: int) -> tuple[int, ...]:
+        """Where each row of a block is: in the source, the output or the scratch area."""
+        if self.rowwise:
+            return _offsets(self.choice.rows, 1, rows.longest)
+        return rows.table if self.direct else tuple(range(0, rows.longest * pitch, pitch))
 
     def _axes(self) -> tuple[_Axis, _Axis]:
         """Blocks of both axes; fused axes are taken apart where the scratch area is too small."""
@@ -247,9 +270,13 @@ class _Cutter:
         if not loops:
             return _Axis(1, 1, (0,), 1, 0)
         total, inner = _product(loops), _product(loops[1:])
-        room = ROW_BYTES // self.item if self.direct else STAGED_ROWS
+        staged = ADDED_ROWS if self._coefs() == "add" else STAGED_ROWS
+        room = ROW_BYTES // self.item if self.direct else staged
         if self.choice.kernel == "split":
             block = total
+        elif self.rowwise:
+            run = _product(self.choice.run) * self.width * max(self.item, self.out)
+            block = max(1, min(FUSED_ROWS, COPY_BYTES // run))
         elif self.joined:
             room = SCRATCH // (2 * self.item * _product(self.choice.run))
             unit = inner if inner > 1 else min(wide, room)
@@ -338,7 +365,7 @@ class _Cutter:
             return Loop(1, 0, 0)
         turns = rows.block // _product(loops[1:])
         coef = turns * loops[0].coef * self._coef_size()
-        return Loop(rows.blocks, rows.block * self.item, turns * loops[0].dst, coef)
+        return Loop(rows.blocks, turns * loops[0].src, turns * loops[0].dst, coef)
 
     def _grain(self, units: int) -> int:
         total = self.choice.count * (self.item + self.out)
@@ -350,6 +377,8 @@ class _Cutter:
         return 8 if self.finish is not None and self.finish.computed == "f8" else 4
 
     def _coefs(self) -> str:
+        if self.finish is not None and self.finish.add:
+            return "add"
         if self.finish is None or self.finish.coefficients is None:
             return "none"
         return "each" if self.choice.run[-1].coef else "run"

@@ -223,6 +223,12 @@ def affine(b: Any, x: Any, source: str, coefs: str, factor: Any, term: Any, comp
     return call(b, "llvm.fmuladd." + mangled(x.type), x.type, x, a, c)
 
 
+def plus(b: Any, x: Any, y: Any) -> Any:
+    """The sum of two vectors; integers wrap."""
+    is_float = x.type.element in COMPUTED.values()
+    return b.fadd(x, y) if is_float else b.add(x, y)
+
+
 def broadcast(b: Any, value: Any, type_: Any) -> Any:
     first = b.insert_element(ir.Constant(type_, ir.Undefined), value, ir.Constant(I64, 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), type_.count), None)
@@ -240,7 +246,7 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
     computed = computed_in(source, target)
 
     def finish(b: Any, x: Any, factor: Any, term: Any) -> Any:
-        if coefs == "none":
+        if coefs in ("none", "add"):
             return cast(b, x, source, target, saturate)
         x = affine(b, x, source, coefs, factor, term, computed)
         if target == "bf" and source not in FLOATS:
@@ -250,7 +256,10 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
 
     def whole(context: Any, b: Any, signature: Any, args: Any) -> Any:
         src, dst, factor, term, _ = args
-        vstore(b, finish(b, vload(b, src, 0, memory), factor, term), dst, 0, nt)
+        value = finish(b, vload(b, src, 0, memory), factor, term)
+        if coefs == "add":
+            value = plus(b, vload(b, dst, 0, value.type), value)
+        vstore(b, value, dst, 0, nt)
         return context.get_dummy_value()
 
     def part(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -258,7 +267,10 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
         places = ir.Constant(ir.VectorType(I64, count), list(range(count)))
         mask = b.icmp_signed("<", places, broadcast(b, n, places.type))
         x = masked_load(b, src, memory, mask)
-        masked_store(b, finish(b, x, factor, term), dst, mask)
+        value = finish(b, x, factor, term)
+        if coefs == "add":
+            value = plus(b, masked_load(b, dst, value.type, mask), value)
+        masked_store(b, value, dst, mask)
         return context.get_dummy_value()
 
     @intrinsic
@@ -272,8 +284,9 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
 def finisher(source: str, target: str, coefs: str, saturate: bool, nt: int) -> Callable[..., None]:
     """finish(src, dst, n, factor, term): convert a run of n items.
 
-    `coefs` is "none", "run" (one factor and term) or "each" (an array of each, n long, with a
-    line of slack behind it). `nt`: stream whole aligned lines; the ends are stored plainly.
+    `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line
+    of slack behind it) or "add" (no formula: what stands at dst is added). `nt`: stream whole
+    aligned lines; the ends are stored plainly.
     """
     si, di, ci = itemsize(source), itemsize(target), itemsize(computed_in(source, target))
     count, move = LINE // di, (ci if coefs == "each" else 0)

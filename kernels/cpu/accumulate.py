@@ -1,0 +1,97 @@
+"""The sum of many arrays in one pass: tile by tile, every part is added while the tile is hot.
+
+A tile is a box of the output, held in the computed dtype in an area that stays in the second-level
+cache. For each tile the first part is moved into the area, the others are added one after the
+other, and the area is finished into the output. Every part is read once and the output written
+once, whatever the layouts: each step is one of the conversion kernels of engine.py, made for a
+box of the tile's shape, so this module only knows where tiles begin.
+
+All tiles have one shape. Where they do not divide an axis the last one begins earlier and overlaps
+its neighbour: it sums the same elements in the same order, and both write the same bits.
+
+The parameter block (64-bit words) begins with the number of loops n and of parts k, and goes on
+
+    for each loop, outermost first     count of tiles, places of a tile, first place of the last
+                                       tile, step in the output
+    for each part                      code, parameters and units of its kernel, offsets of the
+                                       first element on both sides, the part's step of each loop
+    for the output                     the same without steps
+
+The call block, which takes the place of the source, has the addresses of the k parts, then the
+address of the first area, the bytes of an area, the number of areas and a flag for each of them.
+Who draws tiles claims an area for as long; there are as many as there can be threads.
+"""
+
+from __future__ import annotations
+
+from numba import uintp
+
+from .simd import call_kernel, exchange_if, i64_at, i64_put, stack, store_release
+from .walk import inline
+from .words import MAX_LOOPS
+
+STARTS = 8 * MAX_LOOPS  # bytes for the first place along each loop
+LOOP, STEP = 4, 5  # words of a loop, and of a step without the steps of its loops
+
+
+@inline
+def place(params, starts, unit):
+    """Find a tile: the first place along each loop to `starts`; the offset in the output."""
+    offset = 0
+    for i in range(i64_at(params, 0) - 1, -1, -1):
+        loop = params + uintp(8 * (2 + LOOP * i))
+        count = i64_at(loop, 0)
+        first = min(unit % count * i64_at(loop, 1), i64_at(loop, 2))
+        unit //= count
+        i64_put(starts, i, first)
+        offset += first * i64_at(loop, 3)
+    return offset
+
+
+@inline
+def offset_of(params, starts, step):
+    """The offset of a tile in a part."""
+    offset = 0
+    for i in range(i64_at(params, 0)):
+        offset += i64_at(starts, i) * i64_at(step, STEP + i)
+    return offset
+
+
+@inline
+def run_step(step, src, dst):
+    code, params = uintp(i64_at(step, 0)), uintp(i64_at(step, 1))
+    x, y = src + uintp(i64_at(step, 3)), dst + uintp(i64_at(step, 4))
+    call_kernel(code, params, x, y, 0, i64_at(step, 2))
+
+
+@inline
+def claim(areas):
+    """The number of a free area, now taken."""
+    number = 0
+    while not exchange_if(areas + uintp(8 * (3 + number)), 0, 1):
+        number = number + 1 if number + 1 < i64_at(areas, 2) else 0
+    return number
+
+
+def build(role):
+    """The driver "sum", with a kernel's signature: its source is the call block."""
+    if role != "sum":
+        raise ValueError(role)
+
+    def kernel(params, call, dst, lo, hi):
+        starts = stack(STARTS)
+        n, k = i64_at(params, 0), i64_at(params, 1)
+        areas = call + uintp(8 * k)
+        number = claim(areas)
+        area = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))
+        for unit in range(lo, hi):
+            offset = place(params, starts, unit)
+            step = params + uintp(8 * (2 + LOOP * n))
+            for part in range(k):
+                src = i64_at(call, part) + offset_of(params, starts, step)
+                run_step(step, uintp(src), area)
+                step += uintp(8 * (STEP + n))
+            run_step(step, area, dst + uintp(offset))
+        store_release(areas + uintp(8 * (3 + number)), 0)
+
+    return kernel

@@ -1,0 +1,21 @@
+"""Views: what a batch is, between models.
+
+DataView, ImageView, SequenceView, ClassView    one array; put once, got in any layout and dtype
+ListView                                        several of them, as nested as you like
+
+base.py        what all views can do
+dataview.py    one array; its kinds are in image.py, sequence.py and classes.py
+batch.py       from one put to the next: the base, its results and gradients
+gettings.py    how a base becomes what is asked; kept from batch to batch
+rows.py        which samples: indices, windows
+column.py      the first column of labels
+display.py     views in words and in HTML
+"""
+
+from .classes import ClassView
+from .dataview import DataView
+from .image import ImageView
+from .lists import ListView
+from .sequence import SequenceView
+
+__all__ = ["ClassView", "DataView", "ImageView", "ListView", "SequenceView"]

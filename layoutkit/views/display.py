@@ -1,0 +1,77 @@
+"""Views in words, for a prompt, and as HTML tables, for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..converter import Converter
+from .batch import Batch
+from .gettings import Getting
+
+__all__ = ["line", "stack", "table"]
+
+_HEAD = ("", "layout", "dtype", "shape", "kernel", "bytes moved")
+
+
+def line(batch: Batch | None, note: str) -> str:
+    """One line: the base, what was got of it besides, and how many gradients came back."""
+    if batch is None:
+        return "; ".join(filter(None, ["empty", note]))
+    base = batch.plans.base
+    parts = [f"{base.layout} {batch.array.shape} {base.dtype}", note]
+    got = ", ".join(str(getting) for getting in batch.got if getting is not base)
+    parts.append(got and f"got {got}")
+    count = len(batch.gradients)
+    parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")
+    return "; ".join(filter(None, parts))
+
+
+def table(name: str, batch: Batch | None, note: str) -> str:
+    """The base, everything that was got and every gradient, with what moving them takes."""
+    title = f"{name}, {note}" if note else name
+    if batch is None:
+        return stack(f"{title}, empty", [])
+    rows = "".join(_row("td", cells) for cells in _rows(batch))
+    return stack(title, [f"<table>{_row('th', _HEAD)}{rows}</table>"])
+
+
+def stack(title: str, parts: Iterable[str]) -> str:
+    """HTML parts, one below the other, under a title."""
+    return f"<div><p><b>{_escape(title)}</b></p>{''.join(parts)}</div>"
+
+
+def _rows(batch: Batch) -> Iterator[tuple[Any, ...]]:
+    base = batch.plans.base
+    yield ("base", *_described(base, batch.array), "-", "0")
+    for getting, result in batch.got.items():
+        if getting is not base:
+            yield ("got", *_described(getting, result), *_forward(getting, batch))
+    for getting, grad in batch.gradients:
+        yield ("gradient", getting.layout, grad.dtype, grad.shape, *_back(getting, grad))
+
+
+def _described(getting: Getting, array: Any) -> tuple[Any, ...]:
+    return getting.layout, getting.dtype, array.shape
+
+
+def _forward(getting: Getting, batch: Batch) -> tuple[str, str]:
+    plan = getting.mover.plan(batch.array)
+    return plan.kernel, f"{plan.bytes_moved:,}"
+
+
+def _back(getting: Getting, grad: Any) -> tuple[str, str]:
+    if not isinstance(getting.mover, Converter):
+        return "column", f"{grad.nbytes:,}"
+    plan = getting.mover.inverse().plan(grad)
+    return plan.kernel, f"{plan.bytes_moved:,}"
+
+
+def _row(tag: str, cells: Iterable[Any]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{_escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _escape(text: str) -> str:
+    from html import escape  # Here and not above: only notebooks pay for its table of names.
+
+    return escape(text)

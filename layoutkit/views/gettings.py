@@ -1,0 +1,262 @@
+"""How a base becomes what is asked of it: one `Getting` for each layout and dtype.
+
+`Gettings` is all of them for one kind of base: its layout, its dtype and the sizes of its axes,
+but not how many samples it has. It knows no batch, so it is kept from batch to batch and shared
+by the views of samples and windows that are made of a view: a training loop plans once.
+
+Text such as "bf" or "b c h w" and dtypes in any spelling are resolved here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..accumulation import Accumulator
+from ..arrays import Array, check_device
+from ..axes import check_rank, parse_layout, parse_pattern
+from ..converter import Converter, remember
+from ..errors import PatternError
+from ..notation import Layout
+from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
+
+if TYPE_CHECKING:
+    from ..plans import Plan
+
+__all__ = ["Getting", "Gettings", "Mover"]
+
+_BATCH = "b"
+
+
+class Mover(Protocol):
+    """What takes a base to a getting and gradients back: a Converter, or what calls like one."""
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """The base in the getting's layout and dtype."""
+
+    def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
+        """A gradient in the base's layout."""
+
+    def inverse(self) -> Converter:
+        """What takes data in the getting's layout back to the base's."""
+
+    def plan(self, x: Any) -> Plan:
+        """How a base would be moved."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Getting:
+    """A layout and dtype that a base can be got in, and what takes it there.
+
+    There is one of a kind in its `Gettings`, so identity is equality.
+    """
+
+    layout: str
+    dtype: DType
+    mover: Mover
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether a floating gradient of this dtype can belong to it."""
+        return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
+
+    def __str__(self) -> str:
+        return f"{self.layout} {self.dtype}"
+
+
+class Gettings:
+    """Everything that is kept for bases of one layout, dtype and sample shape.
+
+    `own` are the layouts that the kind of view has names for: these may add or drop axes of
+    size 1. Methods may be called from several threads at once.
+    """
+
+    def __init__(self, own: tuple[str, ...], layout: str, array: Array) -> None:
+        parsed = parse_layout(layout)
+        if _BATCH not in parsed.groups:
+            raise PatternError(
+                f"layout {parsed} has no batch axis of its own, which a view needs; name one "
+                "axis b, such as bhwc, and leave it outside of parentheses"
+            )
+        check_rank(parsed, array.shape)
+        check_movable(array.dtype)
+        self.layout, self.dtype, self.native = str(parsed), array.dtype, as_dtype(array.dtype)
+        self.batch_axis = parsed.groups.index(_BATCH)
+        self._own, self._shape, self._parsed = own, array.shape, parsed
+        self._sizes = _sizes(parsed, array.shape)
+        self._names: dict[str, str] = {}
+        self._aliases: dict[tuple[Any, Any, Any], Getting] = {}
+        self._gettings: dict[tuple[str, DType], Getting] = {}
+        self._backs: dict[str, Converter] = {}
+        self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
+        self.base = Getting(self.layout, self.dtype, self._converter(self.layout, self.native))
+        self._copier = self._converter(self.layout, None, copy=True)
+
+    def fits(self, layout: str, array: Array) -> bool:
+        """Whether a base in this layout is of the kind that this was made for."""
+        # The type first: an array in place of the layout would compare by elements.
+        same = type(layout) is str and layout == self.layout
+        if not same and str(parse_layout(layout)) != self.layout:
+            return False
+        shape, kept, at = array.shape, self._shape, self.batch_axis
+        return (
+            len(shape) == len(kept)
+            and shape[at + 1 :] == kept[at + 1 :]
+            and shape[:at] == kept[:at]
+            and array.dtype == self.dtype
+        )
+
+    # -- what is asked ---------------------------------------------------------------------
+
+    def find(self, layout: Any, dtype: Any, device: Any) -> Getting:
+        """The getting of a layout, dtype and device in any spelling; None is the base's.
+
+        Raises
+        ------
+        PatternError, ShapeError
+            The base cannot become the layout, or not with its sizes.
+        DtypeError, DeviceError
+            The cast is not allowed under "same_kind", or there is no such device.
+        """
+        key: tuple[Any, Any, Any] | None = (layout, dtype, device)
+        try:
+            found = self._aliases.get(key)  # type: ignore[arg-type]
+        except TypeError:  # not hashable, such as a structured dtype in a list
+            found = key = None
+        if found is None:
+            found = self._resolve(layout, dtype, device)
+            if key is not None:
+                remember(self._aliases, key, found)
+        return found
+
+    def name_of(self, layout: Any) -> str:
+        """A layout with blanks left out and `f` spelled out; PatternError if it cannot be read."""
+        if layout is None:
+            return self.layout
+        name = self._names.get(layout) if type(layout) is str else None
+        if name is None:
+            asked = parse_layout(layout)
+            name = str(parse_pattern(f"{self.layout}->{asked}").target)
+            remember(self._names, layout, name)
+        return name
+
+    def back(self, layout: Any) -> Converter | None:
+        """The way from a layout to the base's, None where they are one."""
+        getting = self.find(layout, None, None)
+        if getting is self.base:
+            return None
+        found = self._backs.get(getting.layout)
+        return found or remember(self._backs, getting.layout, getting.mover.inverse())
+
+    def copied(self, samples: Array, out: Array) -> Array:
+        """Write samples of the base's kind to `out`, which has their shape and dtype."""
+        self._copier(samples, out)
+        return out
+
+    def _resolve(self, layout: Any, dtype: Any, device: Any) -> Getting:
+        check_device(device)
+        name = self.name_of(layout)
+        wanted = self.native if dtype is None else as_dtype(dtype)
+        if name == self.layout and self._is_own(dtype, wanted):
+            return self.base
+        found = self._gettings.get((name, wanted))
+        if found is None:
+            check_movable(wanted)
+            check_cast(self.dtype, wanted, "same_kind")
+            getting = Getting(name, wanted, self._mover(name, wanted))
+            found = remember(self._gettings, (name, wanted), getting)
+        return found
+
+    def _is_own(self, dtype: Any, wanted: DType) -> bool:
+        """Whether a dtype, `wanted` in native byte order, is the base's, byte order included."""
+        if dtype is None or wanted != self.native:
+            return dtype is None
+        return self.dtype.isnative or np.dtype(dtype) == self.dtype
+
+    # -- how it is made --------------------------------------------------------------------
+
+    def _mover(self, name: str, dtype: DType) -> Mover:
+        """What takes the base to a layout, or the error that says why nothing can."""
+        pattern = parse_pattern(f"{self.layout}->{name}")
+        same = set(pattern.target.letters) == set(self._parsed.letters)
+        unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
+        if unfolds or not (same or name in self._own):
+            raise PatternError(self._why_not(name, unfolds))
+        converter = self._converter(name, dtype)
+        converter.target_shape(self._shape)  # raises where only the sizes forbid it
+        return converter
+
+    def _converter(self, name: str, dtype: DType | None, copy: bool | None = None) -> Converter:
+        sizes: dict[str, Any] = self._folded(name)
+        return Converter(f"{self.layout}->{name}", dtype=dtype, copy=copy, **sizes)
+
+    def _folded(self, *names: str) -> dict[str, Any]:
+        """The sizes of all axes that only the base or only one of these layouts folds."""
+        folds = {group for group in self._parsed.groups if len(group) > 1}
+        letters: set[str] = set()
+        for name in names:
+            others = {group for group in parse_layout(name).groups if len(group) > 1}
+            letters.update(*(folds ^ others))
+        return {letter: size for letter, size in self._sizes.items() if letter in letters}
+
+    def _keeps_folds(self, target: Layout) -> bool:
+        """Whether every fold of the base stays together, or goes altogether."""
+        folds = [group for group in self._parsed.groups if len(group) > 1]
+        whole = "|".join(target.groups)
+        return all(fold in whole or not set(fold) & set(whole) for fold in folds)
+
+    def _why_not(self, name: str, unfolds: bool) -> str:
+        axes = ", ".join(self._parsed.groups)
+        why = "the sizes inside a fold are not known" if unfolds else "its axes are others"
+        own = ", ".join(self._own)
+        return (
+            f"a base in {self.layout} cannot become {name}: {why}; it can become its own axes "
+            f"({axes}) in any order and fold, and, adding and dropping axes of size 1, {own}; "
+            "put the batch in its most expanded layout"
+        )
+
+    # -- gradients -------------------------------------------------------------------------
+
+    @property
+    def gradient_dtype(self) -> DType | None:
+        """The dtype of a sum of gradients: the base's if floating, else None, that of the sum."""
+        return self.native if kind_of(self.native) in "fc" else None
+
+    def total(self, parts: list[tuple[Getting, Any]], base: Array, dtype: DType | None) -> Any:
+        """The sum, in the base's layout, of (getting, gradient) pairs, from left to right."""
+        if len(parts) == 1:
+            getting, grad = parts[0]
+            like = base if dtype is None else ArraySpec(self.layout, base.shape, dtype)
+            return getting.mover.backward(grad, like=like)
+        moved = [self._movable(getting, grad, base.shape) for getting, grad in parts]
+        names = tuple(name for name, _ in moved)
+        return self._accumulator(names, dtype)([grad for _, grad in moved])
+
+    def _movable(self, getting: Getting, grad: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
+        """A gradient and its layout, as a sum can take it: one that is only moved."""
+        if isinstance(getting.mover, Converter):
+            return getting.layout, grad
+        spec = ArraySpec(self.layout, shape, grad.dtype)
+        return self.layout, getting.mover.backward(grad, like=spec)
+
+    def _accumulator(self, names: tuple[str, ...], dtype: DType | None) -> Accumulator:
+        found = self._sums.get((names, dtype))
+        if found is None:
+            sizes = self._folded(*names)
+            made = Accumulator(names, self.layout, dtype=dtype, **sizes)
+            found = remember(self._sums, (names, dtype), made)
+        return found
+
+
+def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
+    """The size of every axis but b.
+
+    How a fold of the base divides is not known and does not matter, as it never comes apart:
+    its first axis has all of it.
+    """
+    sizes: dict[str, int] = {}
+    for group, size in zip(layout.groups, shape, strict=True):
+        if group != _BATCH:
+            sizes |= {group[0]: size} | dict.fromkeys(group[1:], 1)
+    return sizes

@@ -1,0 +1,38 @@
+"""What can be seen of a view, so that a test can say: it is as it was."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from layoutkit import ListView
+
+
+def state(view):
+    """Base, results, gradients and plans, by identity, and the base's bytes."""
+    if isinstance(view, ListView):
+        return [state(component) for component in view.components]
+    seen = [getattr(view, "classes", None)]
+    batch = view._batch
+    if batch is None:
+        return [*seen, None, dict(view._results)]
+    assert view._results is batch.results
+    return [
+        *seen,
+        (view.layout, view.dtype, len(view), id(view.input), id(batch.plans)),
+        np.ascontiguousarray(batch.array).tobytes(),
+        {key: id(found) for key, found in batch.results.items()},
+        {id(getting): id(found) for getting, found in batch.got.items()},
+        [(id(getting), id(grad)) for getting, grad in batch.gradients],
+        {key: id(total) for key, total in batch._totals.items()},
+    ]
+
+
+@contextmanager
+def refused(error, words, *views):
+    """The block raises `error`, no subclass of it, and its words, and changes no view."""
+    before = [state(view) for view in views]
+    with pytest.raises(error, match=words) as caught:
+        yield
+    assert caught.type is error
+    assert [state(view) for view in views] == before
