@@ -47,7 +47,9 @@ class Sequence(ArraySpace):
         return super()._symbolic_batch(1, dtype, library)
 
     def _view(self, batch: Any) -> Any:
-        return views().SequenceView("bwc", batch[None])
+        view = views().SequenceView("bwc", batch[None])
+        view._max_labels = getattr(self, "max_labels", None)
+        return view
 
     def _unknown(self, what: str) -> SpaceError:
         return SpaceError(
