@@ -5,10 +5,13 @@
     accumulate([(g1, "bchw"), (g2, "chwb")], "bhwc")                a sum of gradients
     ImageView("bhwc", photos)                                       a batch, put once and got in
                                                                     any layout and dtype
+    VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       what a model asks for
 
-Importing this package imports NumPy and nothing else; views are loaded when the first is named.
+Importing this package imports NumPy and nothing else; views and spaces are loaded when the first
+of them is named.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import buffers
@@ -32,6 +35,20 @@ from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
+    from .spaces import (
+        CompositeSpace,
+        Conv2DSpace,
+        DataSpecsMapping,
+        IndexSequenceSpace,
+        IndexSpace,
+        NullSpace,
+        Space,
+        VectorSequenceSpace,
+        VectorSpace,
+        is_flat_source,
+        is_flat_space,
+        is_flat_specs,
+    )
     from .views import ClassView, DataView, ImageView, ListView, SequenceView
 
 __version__ = "0.1.0"
@@ -41,40 +58,69 @@ __all__ = [
     "ArraySpec",
     "BackwardError",
     "ClassView",
+    "CompositeSpace",
+    "Conv2DSpace",
     "Converter",
     "DataError",
+    "DataSpecsMapping",
     "DataView",
     "DeviceError",
     "DtypeError",
     "ImageView",
+    "IndexSequenceSpace",
+    "IndexSpace",
     "LayoutkitError",
     "ListView",
+    "NullSpace",
     "PatternError",
     "SequenceView",
     "ShapeError",
+    "Space",
     "SpaceError",
+    "VectorSequenceSpace",
+    "VectorSpace",
     "ViewError",
     "accumulate",
     "buffers",
     "convert",
     "get_num_threads",
+    "is_flat_source",
+    "is_flat_space",
+    "is_flat_specs",
     "plan",
     "set_num_threads",
     "show_config",
     "warmup",
 ]
 
-_VIEWS = ("ClassView", "DataView", "ImageView", "ListView", "SequenceView")
+# Loaded when the first of them is named: to define so many classes would take a third of the
+# time that `import layoutkit` may.
+_LAZY = {
+    "spaces": (
+        "CompositeSpace",
+        "Conv2DSpace",
+        "DataSpecsMapping",
+        "IndexSequenceSpace",
+        "IndexSpace",
+        "NullSpace",
+        "Space",
+        "VectorSequenceSpace",
+        "VectorSpace",
+        "is_flat_source",
+        "is_flat_space",
+        "is_flat_specs",
+    ),
+    "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the views with the first of them: a third of what `import layoutkit` would take."""
-    if name not in _VIEWS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import views
-
-    globals().update({each: getattr(views, each) for each in _VIEWS})
-    return getattr(views, name)
+    for package, names in _LAZY.items():
+        if name in names:
+            module = import_module(f".{package}", __name__)
+            globals().update({each: getattr(module, each) for each in names})
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import Array
 from .spec import DType, kind_of
 
-__all__ = ["cast_into"]
+__all__ = ["cast_into", "integer_bounds"]
 
 
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
@@ -41,7 +41,7 @@ def _real(values: Array, target: DType) -> Array:
 
 def _saturated(values: Array, target: DType) -> Array:
     """Values as 64-bit integers: rounded half to even, in the target's range, 0 for NaN."""
-    low, high = _bounds(target)
+    low, high = integer_bounds(target)
     wide = np.uint64 if low == 0 else np.int64
     if kind_of(values.dtype) in "bui":
         values = values.astype(np.uint64 if kind_of(values.dtype) in "bu" else np.int64)
@@ -56,7 +56,7 @@ def _saturated(values: Array, target: DType) -> Array:
     return np.where(whole <= float(low), wide(low), rounded)
 
 
-def _bounds(dtype: DType) -> tuple[int, int]:
+def integer_bounds(dtype: DType) -> tuple[int, int]:
     """The range of an integer dtype, also of ml_dtypes' int4 and the like."""
     bits = int(dtype.name.lstrip("uint"))
     if kind_of(dtype) == "u":

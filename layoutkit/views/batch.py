@@ -33,16 +33,19 @@ class Batch:
         By the words in which they were asked; a view looks here first.
     got : dict
         The same by getting: what gradients may come back for.
+    by_space : dict
+        What was got by a space that is more than a layout and a dtype.
     gradients : list
         (getting, gradient), in the order in which they were put.
     """
 
-    __slots__ = ("_totals", "array", "got", "gradients", "input", "plans", "results")
+    __slots__ = ("_totals", "array", "by_space", "got", "gradients", "input", "plans", "results")
 
     def __init__(self, given: Any, array: Array, plans: Gettings) -> None:
         self.input, self.array, self.plans = given, array, plans
         self.results: dict[Any, Any] = {}
         self.got: dict[Getting, Any] = {}
+        self.by_space: dict[Any, Any] = {}
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
@@ -53,11 +56,15 @@ class Batch:
         if found is None:
             made = self.input if getting is self.plans.base else getting.mover(self.array)
             found = self.got.setdefault(getting, made)
+        self.remember(layout, dtype, device, found)
+        return found
+
+    def remember(self, layout: Any, dtype: Any, device: Any, found: Any) -> None:
+        """Answer the same words with the same result from now on."""
         try:  # noqa: SIM105  (a context manager would take longer than all the rest)
             self.results[layout, dtype, device] = found
         except TypeError:  # not hashable
             pass
-        return found
 
     # -- samples ---------------------------------------------------------------------------
 

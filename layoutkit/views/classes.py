@@ -137,6 +137,9 @@ class ClassView(DataView):
     def _inherit(self, parent: Self) -> None:
         self._classes, self._count = parent._classes, parent._count
 
+    def _classes_or_none(self) -> int | None:
+        return self._count
+
     def _note(self) -> str:
         return "no classes" if self._count is None else f"{self._count} classes"
 

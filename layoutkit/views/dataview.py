@@ -9,9 +9,9 @@ import numpy as np
 from ..arrays import Array, as_numpy
 from ..errors import ArgumentError, ViewError
 from ..spec import DType
-from . import display
+from . import display, spaces
 from .base import View
-from .batch import Batch
+from .batch import Batch, Gradient
 from .gettings import Gettings
 from .rows import as_positions, as_window
 
@@ -46,6 +46,7 @@ class DataView(View):
     """
 
     _own: ClassVar[tuple[str, ...]] = ("b", "bf")
+    _max_labels: int | None = None  # of a sequence of labels
     _planner: ClassVar[type[Gettings]] = Gettings
 
     def __init__(self, layout: str | None = None, array: Any = None) -> None:
@@ -69,10 +70,10 @@ class DataView(View):
         """
         self._begin(self._checked(layout, array))
 
-    def forward_get(
-        self, layout: str | None = None, dtype: Any = None, device: str | None = None
-    ) -> Any:
+    def forward_get(self, layout: Any = None, dtype: Any = None, device: str | None = None) -> Any:
         """The batch in a layout and dtype, by default the base's; made once a batch.
+
+        With a Space in place of the layout it is what the space's `format_as` would make.
 
         The base's layout and dtype give the array that was put, as it is. Everything else is
         contiguous, and shares memory with it where nothing has to move. Casts are "same_kind".
@@ -88,9 +89,11 @@ class DataView(View):
             return self._results[layout, dtype, device]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
             pass
+        if spaces.is_space(layout):
+            return spaces.get_one(self, layout, dtype, device)
         return self._held().get(layout, dtype, device)
 
-    def backward_put(self, layout: str | None, grad: Any) -> None:
+    def backward_put(self, layout: Any, grad: Any) -> None:
         """Add the gradient of a getting of this batch, by reference; every put counts.
 
         It has the layout, dtype and shape of something that was got, or the base's. An integer
@@ -103,8 +106,7 @@ class DataView(View):
         BackwardError
             It belongs to nothing that was got in this batch.
         """
-        batch = self._held()
-        batch.add(batch.check_gradient(layout, grad))
+        self._held().add(self._checked_gradient(layout, grad))
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
         """The sum of all gradients, in the base's layout; the same array until another comes.
@@ -260,6 +262,22 @@ class DataView(View):
                 f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
             )
         return self._batch
+
+    def _check_get(self, layout: Any, dtype: Any, device: Any) -> None:
+        """Raise what a get would, before anything is made."""
+        if spaces.is_space(layout):
+            spaces.layout_of(spaces.source_of(self), layout)
+        else:
+            self._held().plans.find(layout, dtype, device)
+
+    def _checked_gradient(self, layout: Any, grad: Any) -> Gradient:
+        if spaces.is_space(layout):
+            return spaces.gradient_of_one(self, layout, grad)
+        return self._held().check_gradient(layout, grad)
+
+    def _classes_or_none(self) -> int | None:
+        """How many classes labels are ranks into."""
+        return None
 
     def _checked(self, layout: Any, array: Any) -> Batch:
         found = array if type(array) is np.ndarray else as_numpy(array, "array")

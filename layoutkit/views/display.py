@@ -20,7 +20,8 @@ def line(batch: Batch | None, note: str) -> str:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
     parts = [f"{base.layout} {batch.array.shape} {base.dtype}", note]
-    got = ", ".join(str(getting) for getting in batch.got if getting is not base)
+    gettings = [str(getting) for getting in batch.got if getting is not base]
+    got = ", ".join(gettings + [repr(space) for space in batch.by_space])
     parts.append(got and f"got {got}")
     count = len(batch.gradients)
     parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")

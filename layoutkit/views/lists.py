@@ -7,11 +7,12 @@ from itertools import repeat
 from typing import Any, Self
 
 from ..errors import ArgumentError, LayoutkitError, ShapeError, ViewError
-from . import display
+from . import display, joined
 from .base import View
-from .batch import Batch
+from .batch import Batch, Gradient
 from .dataview import DataView
 from .rows import as_positions, as_window
+from .spaces import is_space
 
 __all__ = ["ListView"]
 
@@ -58,14 +59,17 @@ class ListView(View):
         self._begin(lambda leaf, pair: leaf._checked(*pair), layout, array)
 
     def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
-        """What each component gives for its layout and dtype, as nested tuples."""
+        """What each component gives for its layout and dtype, as nested tuples.
+
+        A CompositeSpace asks each for its component; another Space for all of them joined.
+        """
         self._require()
+        if is_space(layout):
+            return joined.get(self, layout, dtype, device)
         asked = list(
             zip(self._spread(layout, "layouts"), self._spread(dtype, "dtypes"), strict=True)
         )
-        self._each(
-            lambda leaf, wanted: leaf._held().plans.find(wanted[0], wanted[1], device), asked
-        )
+        self._each(lambda leaf, wanted: leaf._check_get(wanted[0], wanted[1], device), asked)
         return self._nested(
             leaf.forward_get(*wanted, device)
             for leaf, wanted in zip(self._leaves, asked, strict=True)
@@ -74,10 +78,11 @@ class ListView(View):
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
         self._require()
+        if is_space(layout):
+            return joined.put(self, layout, grad)
         pairs = zip(self._spread(layout, "layouts"), self._arrays(grad, "gradients"), strict=True)
-        checked = self._each(lambda leaf, pair: leaf._held().check_gradient(*pair), pairs)
-        for leaf, gradient in zip(self._leaves, checked, strict=True):
-            leaf._held().add(gradient)
+        self._add(self._each(lambda leaf, pair: leaf._checked_gradient(*pair), pairs))
+        return None
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
         """The sums of the components' gradients; BackwardError unless each of them has one."""
@@ -85,6 +90,10 @@ class ListView(View):
         asked = zip(self._spread(layout, "layouts"), self._spread(dtype, "dtypes"), strict=True)
         dtypes = self._each(lambda leaf, wanted: leaf._held().check_total(*wanted), asked)
         return self._nested(self._each(lambda leaf, wanted: leaf._held().total(wanted), dtypes))
+
+    def _add(self, gradients: list[Gradient]) -> None:
+        for leaf, gradient in zip(self._leaves, gradients, strict=True):
+            leaf._held().add(gradient)
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -164,6 +173,7 @@ class ListView(View):
 
     def _compose(self, components: tuple[View, ...]) -> None:
         self._components = components
+        self._joined: tuple[list[Any], dict[Any, Any]] = ([], {})
         self._leaves: tuple[DataView, ...] = tuple(
             leaf for component in components for leaf in _leaves_of(component)
         )

@@ -1,0 +1,113 @@
+"""`ArraySpace`: a space whose batch is one array. Shape, dtype and origin follow from its axes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import DtypeError
+from ..spec import DType, as_dtype, check_movable
+from .base import Space, dtype_text
+from .checks import Axis, Leaf, check_dtype, check_library, checked_size, wrong_shape
+from .libraries import NUMPY
+
+__all__ = ["ArraySpace"]
+
+
+class ArraySpace(Space):
+    """What vectors, images and labels have in common; a frozen dataclass derives from it.
+
+    `_axes` says what the axes of a batch are, in order, with None for the size of the batch.
+    """
+
+    _kinds = ""  # NumPy's letters of the kinds of dtype that it holds; "" for all
+    _default = "float32"  # of an origin, where the dtype is None
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        raise NotImplementedError
+
+    def _hint(self, shape: tuple[Any, ...]) -> str:
+        """What to do about a batch of a wrong shape, where more than the usual can be said."""
+        return ""
+
+    def _set_sizes(self, *names: str) -> None:
+        for name in names:
+            object.__setattr__(self, name, checked_size(name, getattr(self, name)))
+
+    def _set_dtype(self) -> None:
+        if self.dtype is None:
+            return
+        dtype = as_dtype(self.dtype)
+        check_movable(dtype)
+        object.__setattr__(self, "dtype", dtype)
+
+    def _text(self, *fields: str) -> str:
+        """The repr: the fields, `name=value` each, and the dtype."""
+        shown = [f"{name}={getattr(self, name)!r}" for name in fields]
+        shown.append(f"dtype={dtype_text(self.dtype)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def get_total_dimension(self) -> int:
+        """The product of all sizes but the batch's."""
+        return prod(self._fixed[1])
+
+    def get_origin(self) -> Any:
+        """Zeros, in the order of the axes."""
+        return np.zeros(
+            self._shape(), as_dtype(self._default if self.dtype is None else self.dtype)
+        )
+
+    def with_dtype(self, dtype: Any) -> Any:
+        """This space with another dtype; None for any dtype."""
+        return replace(self, dtype=dtype)  # type: ignore[type-var]  # all derived are dataclasses
+
+    def _shape(self, *n: int) -> tuple[int, ...]:
+        """The shape of a batch of n samples; without n, that of one sample."""
+        at, fixed = self._fixed
+        return fixed[:at] + n + fixed[at:]
+
+    def _leaves(self, batch: Any) -> list[Leaf]:
+        # What is right in the plainest way is said so in a microsecond.
+        library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
+        shape, (at, fixed) = library.shape(batch), self._fixed
+        if len(shape) != len(fixed) + 1 or shape[:at] + shape[at + 1 :] != fixed:
+            raise wrong_shape(self, self._axes, shape)
+        dtype = library.dtype(batch)
+        if self.dtype is None or dtype != self.dtype:
+            check_dtype(self, dtype, self._kinds)
+        return [Leaf((), library, shape[at])]
+
+    @cached_property
+    def _fixed(self) -> tuple[int, tuple[int, ...]]:
+        """Where the batch axis is, and the sizes of the others."""
+        sizes = [axis.size for axis in self._axes]
+        return sizes.index(None), tuple(size for size in sizes if size is not None)
+
+    def _origin_batch(self, n: int, dtype: Any) -> Any:
+        return np.zeros(self._shape(n), self._batch_dtype(dtype))
+
+    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        found = self._batch_dtype(dtype)
+        library.check(found)
+        return library.make(self._shape(n), found)
+
+    def _batch_dtype(self, dtype: Any) -> DType:
+        """The dtype of a new batch: the one given, as far as the space allows it, or its own."""
+        found: DType | None = self.dtype if dtype is None else self.with_dtype(dtype).dtype
+        if found is None:
+            raise DtypeError(
+                f"{self!r} takes any dtype, so it does not say which a new batch should have; "
+                f'give one, such as dtype="{self._default}"'
+            )
+        return found
+
+
+def views() -> Any:
+    """The package of Views, imported with the first one that is made."""
+    return import_module("layoutkit.views")

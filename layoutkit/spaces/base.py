@@ -1,0 +1,190 @@
+"""`Space`: what every space can do. The kinds of spaces say how, in files of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import SpaceError
+from ..spec import check_casting
+from .checks import Leaf, checked_size, common_library, common_size
+from .libraries import NUMPY, framework_named
+from .routes import route
+
+__all__ = ["Space"]
+
+
+class Space:
+    """What a batch may look like; the base class of all spaces.
+
+    Spaces are frozen and hashable, equal when they are of one class with equal fields, and
+    their repr reads back.
+    """
+
+    family = ""  # which row and column of the table in routes.py
+    dtype: Any
+
+    def validate(self, batch: Any) -> None:
+        """Raise what is wrong with the batch, if it is not one of this space.
+
+        Sees to the kind of batch, shape, dtype (NumPy's same_kind), range of labels, and, in a
+        composite, to equal batch sizes. Of a symbolic batch (jax, torch) what is static.
+
+        Raises
+        ------
+        ShapeError
+            A shape, width, label or batch size; says the axis, what it means, and its place.
+        DtypeError
+            A dtype that same_kind does not cast to the space's.
+        SpaceError
+            Something that is no batch of this kind of space.
+        """
+        self._checked(batch)
+
+    def format_as(self, batch: Any, other: Space, *, casting: str = "same_kind") -> Any:
+        """The batch of this space as a batch of another one.
+
+        It is checked once and then moved by `convert`: into pooled memory, or nowhere. Where
+        nothing has to move, the result is the batch itself or a view of it, as with `convert`.
+        A symbolic batch gives an expression of its own framework.
+
+        Parameters
+        ----------
+        batch : array, or a nested tuple of arrays in a CompositeSpace
+        other : Space
+            An `other.dtype` of None keeps the batch's (one-hot: float32).
+        casting : "same_kind", "safe", "unsafe" or "saturate"
+            What may happen to the batch's dtype on its way to other's, as in `convert`.
+
+        Raises
+        ------
+        SpaceError
+            This space never converts into the other one.
+        ShapeError, DtypeError
+            As `validate`, and where `casting` does not allow a dtype.
+        """
+        check_casting(casting)
+        leaves = self._checked(batch)
+        return _run(route(self, _required(other), casting, False), batch, leaves)
+
+    def undo_format_as(self, batch: Any, other: Space) -> Any:
+        """The way back: a batch of `other`, made by `format_as`, as a batch of this space.
+
+        Layout and dtype become this space's again, whatever the cast (in NumPy's words
+        "unsafe": floats are cut off, integers wrap around).
+
+        Raises
+        ------
+        SpaceError
+            The other space never converts into this one, such as one-hot vectors into labels.
+        ShapeError, DtypeError
+            The batch is not one of `other`.
+        """
+        leaves = _required(other)._checked(batch)
+        return _run(route(other, self, "unsafe", True), batch, leaves)
+
+    # The names that these had when symbolic and numeric batches had methods of their own.
+    np_validate = validate
+    np_format_as = format_as
+    undo_np_format_as = undo_format_as
+
+    def batch_size(self, batch: Any) -> int:
+        """The number of samples in the batch; 0 where there is no data. Validates."""
+        return common_size(self._checked(batch))  # type: ignore[no-any-return]
+
+    def get_total_dimension(self) -> int:
+        """The numbers in one sample: a matrix that holds the same data has as many columns."""
+        raise NotImplementedError
+
+    def get_origin(self) -> Any:
+        """Zeros in the shape of one sample (float32, labels int64, where the dtype is None)."""
+        raise NotImplementedError
+
+    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
+        """A batch of n origins, in the space's dtype or the one given.
+
+        Raises DtypeError where the space's dtype is None and none is given.
+        """
+        return self._origin_batch(checked_size("n", n, least=0), dtype)
+
+    def make_symbolic_batch(
+        self, batch_size: int = 1, *, dtype: Any = None, framework: str = "jax"
+    ) -> Any:
+        """A batch without data: a jax.ShapeDtypeStruct, or a torch tensor on the meta device.
+
+        Widths are those that the framework's settings allow (JAX without x64: 32 bits). A
+        sequence, whose length may be any, is one step long.
+
+        Raises
+        ------
+        ArgumentError
+            The framework is not installed, or is neither "jax" nor "torch".
+        DtypeError
+            The space's dtype is None and none is given, or the framework lacks it.
+        """
+        n = checked_size("batch_size", batch_size, least=0)
+        return self._symbolic_batch(n, dtype, framework_named(framework))
+
+    def with_dtype(self, dtype: Any) -> Any:
+        """This space with another dtype; None for any dtype.
+
+        A CompositeSpace takes one for all its components or a tuple, nested as it is.
+        """
+        raise NotImplementedError
+
+    def view(self, batch: Any) -> Any:
+        """The View that holds the batch, by reference; None for NullSpace.
+
+        DataView, ImageView, SequenceView, ClassView or, for a composite, ListView. Validates.
+        """
+        leaves = self._checked(batch)
+        if any(leaf.library.name != "NumPy" for leaf in leaves):
+            raise SpaceError(
+                f"views hold NumPy arrays, but the batch is of {leaves[0].library.name}; "
+                "convert it with numpy.asarray, or use format_as"
+            )
+        return self._view(batch)
+
+    # -- what a kind of space has to say ---------------------------------------------------
+
+    def _checked(self, batch: Any) -> list[Leaf]:
+        """The arrays of a batch that has been found to be one of this space."""
+        leaves = self._leaves(batch)
+        if len(leaves) > 1:
+            common_library(leaves)
+            common_size(leaves)
+        return leaves
+
+    def _leaves(self, batch: Any) -> list[Leaf]:
+        """Check every array by itself."""
+        raise NotImplementedError
+
+    def _origin_batch(self, n: int, dtype: Any) -> Any:
+        raise NotImplementedError
+
+    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        raise NotImplementedError
+
+    def _view(self, batch: Any) -> Any:
+        raise NotImplementedError
+
+
+def _required(other: Any) -> Space:
+    if not isinstance(other, Space):
+        raise SpaceError(f"the other space is {other!r}; pass a Space such as VectorSpace(10)")
+    return other
+
+
+def _run(conversion: Any, batch: Any, leaves: list[Leaf]) -> Any:
+    """Judge all dtypes before the first array moves, then move them."""
+    library = leaves[0].library if leaves else NUMPY
+    conversion.judge(batch, library)
+    return library.apply(conversion.run, batch)
+
+
+def dtype_text(dtype: Any) -> str:
+    """A dtype as it is written in a repr."""
+    if dtype is None:
+        return "None"
+    return repr(dtype) if np.dtype(dtype).fields is not None else f'"{dtype}"'
