@@ -63,7 +63,8 @@ class Converter:
         self._copy = _checked_copy(copy)
         self._sizes = _checked_sizes(sizes)
         self._programs: dict[Any, Program] = {}
-        self._backs: dict[Any, Converter] = {}
+        self._backs: dict[Any, Converter] = {}  # by dtype and the sizes of folds
+        self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
 
     def __repr__(self) -> str:
         shown = [f'"{self._pattern.text}"']
@@ -72,7 +73,7 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        return {**self.__dict__, "_programs": {}, "_backs": {}}
+        return {**self.__dict__, "_programs": {}, "_backs": {}, "_found": {}}
 
     @property
     def pattern(self) -> str:
@@ -114,23 +115,13 @@ class Converter:
             `grad` has not the result's shape, or the sizes of a fold are not known.
         """
         array = as_numpy(grad, "grad")
-        if kind_of(array.dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
-        sizes, dtype = dict(self._sizes), array.dtype
-        if like is not None:
-            if isinstance(like, ArraySpec):
-                self._check_spec(like)
-            source = like if isinstance(like, ArraySpec) else as_numpy(like, "like")
-            move = self._pattern.resolve(source.shape, self._sizes)
-            if array.shape != move.target_shape:
-                raise ShapeError(
-                    f'grad has shape {array.shape}, but "{self._pattern.text}" makes '
-                    f"{move.target_shape} of {source.shape}; pass the gradient of that result"
-                )
-            sizes = dict(zip(move.axes, move.sizes, strict=True))
-            dtype = source.dtype if kind_of(source.dtype) in "fc" else array.dtype
-        asked = as_dtype(dtype) if out is None or like is not None else None
-        return self._reverse(sizes, asked)(grad, out)
+        source = like if like is None or isinstance(like, ArraySpec) else as_numpy(like, "like")
+        found = None if source is None else (source.shape, source.dtype, type(source))
+        # A spec also says where it is and how it lies, which is checked but once.
+        spec = (source.axes, source.device) if isinstance(source, ArraySpec) else None
+        key = (array.shape, array.dtype, found, spec, out is None)
+        back = self._found.get(key) or remember(self._found, key, self._back(array, source, out))
+        return back(grad, out)
 
     def inverse(self) -> Converter:
         """The Converter of the opposite pattern; sizes of folds are the keywords given here.
@@ -249,9 +240,35 @@ class Converter:
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
+    def _back(self, grad: Array, source: Array | ArraySpec | None, out: Any) -> Converter:
+        """The Converter of a gradient to x, which `source` describes; raises what backward does."""
+        if kind_of(grad.dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {grad.dtype}; a gradient is floating")
+        if source is None:
+            return self._reverse(self._sizes, as_dtype(grad.dtype) if out is None else None)
+        if isinstance(source, ArraySpec):
+            self._check_spec(source)
+        move = self._pattern.resolve(source.shape, self._sizes)
+        if grad.shape != move.target_shape:
+            raise ShapeError(
+                f'grad has shape {grad.shape}, but "{self._pattern.text}" makes '
+                f"{move.target_shape} of {source.shape}; pass the gradient of that result"
+            )
+        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        dtype = source.dtype if kind_of(source.dtype) in "fc" else grad.dtype
+        return self._reverse(sizes, as_dtype(dtype))
+
     def _reverse(self, sizes: Mapping[str, int], dtype: DType | None) -> Converter:
-        """The Converter of gradients to an x of these sizes and dtype."""
-        key = (tuple(sizes.items()), dtype)
+        """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
+        folded = {
+            letter for group in self._pattern.target.groups if len(group) > 1 for letter in group
+        }
+        known: dict[str, Any] = {
+            letter: size
+            for letter, size in self._sizes_of_source(sizes).items()
+            if letter in folded
+        }
+        key = (tuple(known.items()), dtype)
         back = self._backs.get(key)
         if back is None:
             formula = self._formula
@@ -261,7 +278,7 @@ class Converter:
                 scale=formula and formula.scale,
                 std=formula and formula.std,
                 copy=self._copy,
-                **self._sizes_of_source(sizes),
+                **known,
             )
             back = remember(self._backs, key, back)
         return back

@@ -126,3 +126,18 @@ def test_a_spec_of_another_layout_is_refused():
     for use in (converter.plan, lambda spec: converter.backward(np.ones((2, 3, 4, 5)), like=spec)):
         with pytest.raises(PatternError, match="the spec is of layout wbhc"):
             use(ArraySpec("wbhc", (2, 4, 5, 3), "f4"))
+
+
+def test_another_batch_size_needs_no_other_converter(monkeypatch):
+    to_rows, made = Converter("bhwc->bf", dtype="f4"), []
+    init = Converter.__init__
+    monkeypatch.setattr(Converter, "__init__", lambda *a, **k: made.append(a) or init(*a, **k))
+    for size in (8, 3, 8, 5):
+        x = np.ones((size, 4, 5, 3))
+        back = to_rows.backward(np.ones((size, 60), "f4"), like=x)
+        assert (back.shape, back.dtype) == (x.shape, x.dtype)
+    assert len(made) == 1
+    to_rows.backward(np.ones((8, 60), "f4"), like=np.ones((8, 5, 4, 3)))  # another sample shape
+    assert len(made) == 2
+    with pytest.raises(ShapeError, match="pass the gradient of that result"):
+        to_rows.backward(np.ones((8, 60), "f4"), like=np.ones((7, 4, 5, 3)))
