@@ -286,3 +286,6 @@ def test_the_line_of_a_view_names_the_space():
     view = VECTORS.view(random_batch(VECTORS, 5))
     view.forward_get(Conv2DSpace((2, 3), 4))
     assert "got Conv2DSpace(shape=(2, 3), num_channels=4" in repr(view)
+    assert "<td>format_as</td>" in view._repr_html_()
+    view.forward_get(CompositeSpace((VectorSpace(20), VectorSpace(4))))
+    assert "CompositeSpace" in view._repr_html_()

@@ -48,6 +48,9 @@ def _rows(batch: Batch) -> Iterator[tuple[Any, ...]]:
     for getting, result in batch.got.items():
         if getting is not base:
             yield ("got", *_described(getting, result), *_forward(getting, batch))
+    for space, result in batch.by_space.items():
+        looks = (getattr(result, name, "-") for name in ("dtype", "shape"))
+        yield ("got", repr(space), *looks, "format_as", "-")
     for getting, grad in batch.gradients:
         yield ("gradient", getting.layout, grad.dtype, grad.shape, *_back(getting, grad))
 
