@@ -11,8 +11,8 @@ Every space has `validate(batch)`, `format_as(batch, other)` and `undo_format_as
 `DataSpecsMapping` flattens nested (space, source) pairs and nests data back.
 
 The house: one file for each kind of space, on `base.py` and `arrayspace.py`; `routes.py` says
-which space becomes which, `moves.py`, `trees.py`, `onehot.py` and `sparse.py` do it, and
-`libraries.py` knows JAX and PyTorch, neither of which is imported before it is needed.
+which space becomes which, `moves.py`, `trees.py` and `sparse.py` do it, and `libraries.py` knows
+JAX and PyTorch, neither of which is imported before it is needed.
 """
 
 from .base import Space

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import buffers
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import DtypeError, SpaceError
+from ..onehot import one_hot
 from ..spec import DType, check_cast, kind_of
 from . import sparse
 from .libraries import NUMPY, Library, Symbolic
@@ -155,10 +155,7 @@ class OneHot(Single):
         dtype = self.result_dtype(x, library)
         if self._sparse:
             return sparse.sparse_one_hot(columns, width, dtype)
-        y = buffers.empty((len(x), width), dtype)
-        y[...] = 0
-        y[np.arange(len(x))[:, None], columns] = 1
-        return y
+        return one_hot(columns, width, dtype)
 
     def _expression(self, x: Any, library: Symbolic) -> Any:
         found = library.hot(x, self._count)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays import Array
-from ..buffers import empty
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
+from ..onehot import one_hot
 from ..spec import DType, as_dtype, kind_of
 from .column import FirstColumn
 from .dataview import DataView
@@ -105,11 +105,7 @@ class ClassView(DataView):
             raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
         labels = batch.plans.find(layout, None, None).mover(batch.array)
         count = self._check_labels(labels)
-        out = empty((len(labels), count), wanted)
-        out[...] = 0
-        rows = np.arange(len(labels)).reshape((-1,) + (1,) * (labels.ndim - 1))
-        out[rows, labels.astype(np.intp)] = 1
-        return out
+        return one_hot(labels, count, wanted)
 
     def _check_labels(self, labels: Array) -> int:
         """The number of classes; raises unless every label is one of them."""
