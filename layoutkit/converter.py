@@ -11,6 +11,7 @@ from .arrays import Array, as_numpy, check_device
 from .axes import parse_pattern
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .formulas import computed_dtype, make_formula
+from .interop import as_array, bridge_of, facts
 from .outputs import check_out, check_writable
 from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
 
@@ -79,9 +80,20 @@ class Converter:
         """The pattern as it was given."""
         return self._pattern.text
 
+    @property
+    def casting(self) -> str:
+        """The casting rule."""
+        return self._casting
+
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        array = x if type(x) is np.ndarray else as_numpy(x)
+        if type(x) is np.ndarray:
+            array = x
+        else:
+            bridge = bridge_of(x)
+            if bridge is not None:
+                return bridge.convert(self, x, out)
+            array = as_numpy(x)
         if out is None:
             program = self._programs.get((array.shape, array.strides, array.dtype))
             if program is None:
@@ -113,22 +125,20 @@ class Converter:
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
         """
-        array = as_numpy(grad, "grad")
-        if kind_of(array.dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
-        sizes, dtype = dict(self._sizes), array.dtype
+        shape, dtype = facts(grad, "grad")
+        if kind_of(dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
+        sizes = dict(self._sizes)
         if like is not None:
-            if isinstance(like, ArraySpec):
-                self._check_spec(like)
-            source = like if isinstance(like, ArraySpec) else as_numpy(like, "like")
-            move = self._pattern.resolve(source.shape, self._sizes)
-            if array.shape != move.target_shape:
+            source_shape, source_dtype = self._facts_of(like)
+            move = self._pattern.resolve(source_shape, self._sizes)
+            if shape != move.target_shape:
                 raise ShapeError(
-                    f'grad has shape {array.shape}, but "{self._pattern.text}" makes '
-                    f"{move.target_shape} of {source.shape}; pass the gradient of that result"
+                    f'grad has shape {shape}, but "{self._pattern.text}" makes '
+                    f"{move.target_shape} of {source_shape}; pass the gradient of that result"
                 )
             sizes = dict(zip(move.axes, move.sizes, strict=True))
-            dtype = source.dtype if kind_of(source.dtype) in "fc" else array.dtype
+            dtype = source_dtype if kind_of(source_dtype) in "fc" else dtype
         asked = as_dtype(dtype) if out is None or like is not None else None
         return self._reverse(sizes, asked)(grad, out)
 
@@ -161,12 +171,16 @@ class Converter:
     def plan(self, x: Any) -> Plan:
         """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
         if not isinstance(x, ArraySpec):
-            array = as_numpy(x)
+            array = as_array(x)
             return self._plan(array.shape, array.strides, array.dtype, None)
         from .plans import contiguous
 
-        self._check_spec(x)
-        return self._plan(x.shape, contiguous(x.shape, x.dtype), x.dtype, None)
+        shape, dtype = self._facts_of(x)
+        return self._plan(shape, contiguous(shape, dtype), dtype, None)
+
+    def spec_of(self, x: Any) -> ArraySpec:
+        """The spec of an array of any library, which need not hold data."""
+        return ArraySpec(str(self._pattern.left), *facts(x))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
@@ -187,6 +201,13 @@ class Converter:
         return found | self._sizes
 
     # -- planning --------------------------------------------------------------------------
+
+    def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an array or of a spec that fits."""
+        if not isinstance(like, ArraySpec):
+            return facts(like, "like")
+        self._check_spec(like)
+        return like.shape, like.dtype
 
     def _check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted, on a device that is there."""
