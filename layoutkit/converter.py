@@ -12,6 +12,7 @@ from .axes import parse_pattern
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .formulas import computed_dtype, make_formula
 from .interop import as_array, bridge_of, facts
+from .keywords import checked_copy, checked_sizes
 from .outputs import check_out, check_writable
 from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
 
@@ -61,8 +62,8 @@ class Converter:
         self._formula = make_formula(scale, mean, std)
         self._casting = casting
         self._device = check_device(device)
-        self._copy = _checked_copy(copy)
-        self._sizes = _checked_sizes(sizes)
+        self._copy = checked_copy(copy)
+        self._sizes = checked_sizes(sizes)
         self._programs: dict[Any, Program] = {}
         self._backs: dict[Any, Converter] = {}
 
@@ -291,22 +292,6 @@ class Converter:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
         letters = self._pattern.source.letters
         return {letter: size for letter, size in sizes.items() if letter in letters}
-
-
-def _checked_copy(copy: Any) -> bool | None:
-    if copy is None or copy is True or copy is False:
-        return copy
-    raise ArgumentError(f"copy={copy!r}; it is None, True or False")
-
-
-def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
-    for name in sizes:
-        if len(name) != 1:
-            raise ShapeError(
-                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                "axis, which has one letter; correct its name"
-            )
-    return sizes
 
 
 Kept = TypeVar("Kept")
