@@ -12,10 +12,11 @@ from .arrays import Array, as_numpy
 from .axes import Move, Pattern, parse_layout, parse_pattern
 from .converter import MAX_KEPT, Converter, remember
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
+from .interop import sum_of
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
 
-__all__ = ["Accumulator", "accumulate"]
+__all__ = ["Accumulator", "accumulate", "computed_dtype"]
 
 
 def accumulate(
@@ -98,6 +99,8 @@ class Accumulator:
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            return sum_of(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
             for number, array in enumerate(arrays)
@@ -118,24 +121,36 @@ class Accumulator:
         # Imported with the first sum, so that `import layoutkit` stays light.
         from .sums import Request, Sum
 
-        if len(parts) != len(self._patterns):
-            raise ShapeError(
-                f"{len(parts)} arrays for {len(self._patterns)} layouts; give one for each"
-            )
         dtypes = tuple(part.dtype for part in parts)
-        moves = tuple(
-            pattern.resolve(part.shape, sizes)
-            for pattern, part, sizes in zip(self._patterns, parts, self._sizes, strict=True)
-        )
-        result = _result_dtype(dtypes, self._dtype, out)
-        _check_shapes(moves, self._layout)
+        moves, result = self.resolve([part.shape for part in parts], dtypes, out)
         if out is not None:
             check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
         if len(parts) == 1:
             return self._moved(result)
         strides = tuple(part.strides for part in parts)
         to = None if out is None else out.strides
-        return Sum(Request(moves, dtypes, strides, _computed_dtype(dtypes, result), result, to))
+        return Sum(Request(moves, dtypes, strides, computed_dtype(dtypes, result), result, to))
+
+    def resolve(
+        self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
+    ) -> tuple[tuple[Move, ...], DType]:
+        """Where the elements of every part go, and the dtype of the sum; raises for no sum."""
+        if len(shapes) != len(self._patterns):
+            raise ShapeError(
+                f"{len(shapes)} arrays for {len(self._patterns)} layouts; give one for each"
+            )
+        moves = tuple(
+            pattern.resolve(shape, sizes)
+            for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)
+        )
+        result = _result_dtype(dtypes, self._dtype, out)
+        _check_shapes(moves, self._layout)
+        return moves, result
+
+    def converters(self) -> list[Converter]:
+        """The Converter of each part to the layout of the sum: the way of its gradient back."""
+        pairs: Any = zip(self._patterns, self._sizes, strict=True)
+        return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
 
     def _moved(self, result: DType) -> Any:
         """A single part is moved, and nothing is added."""
@@ -206,7 +221,7 @@ def _promote(dtypes: Sequence[DType]) -> DType:
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
 
 
-def _computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
+def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
     """Where sums are exact enough: 64 bits for integers and float64, else float32."""
     kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:

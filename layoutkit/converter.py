@@ -11,6 +11,8 @@ from .arrays import Array, as_numpy, check_device
 from .axes import parse_pattern
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .formulas import computed_dtype, make_formula
+from .interop import as_array, bridge_of, facts
+from .keywords import checked_copy, checked_sizes
 from .outputs import check_out, check_writable
 from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
 
@@ -60,8 +62,8 @@ class Converter:
         self._formula = make_formula(scale, mean, std)
         self._casting = casting
         self._device = check_device(device)
-        self._copy = _checked_copy(copy)
-        self._sizes = _checked_sizes(sizes)
+        self._copy = checked_copy(copy)
+        self._sizes = checked_sizes(sizes)
         self._programs: dict[Any, Program] = {}
         self._backs: dict[Any, Converter] = {}  # by dtype and the sizes of folds
         self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
@@ -80,9 +82,20 @@ class Converter:
         """The pattern as it was given."""
         return self._pattern.text
 
+    @property
+    def casting(self) -> str:
+        """The casting rule."""
+        return self._casting
+
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        array = x if type(x) is np.ndarray else as_numpy(x)
+        if type(x) is np.ndarray:
+            array = x
+        else:
+            bridge = bridge_of(x)
+            if bridge is not None:
+                return bridge.convert(self, x, out)
+            array = as_numpy(x)
         if out is None:
             program = self._programs.get((array.shape, array.strides, array.dtype))
             if program is None:
@@ -114,13 +127,10 @@ class Converter:
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
         """
-        array = as_numpy(grad, "grad")
-        source = like if like is None or isinstance(like, ArraySpec) else as_numpy(like, "like")
-        found = None if source is None else (source.shape, source.dtype, type(source))
-        # A spec also says where it is and how it lies, which is checked but once.
-        spec = (source.axes, source.device) if isinstance(source, ArraySpec) else None
-        key = (array.shape, array.dtype, found, spec, out is None)
-        back = self._found.get(key) or remember(self._found, key, self._back(array, source, out))
+        shape, dtype = facts(grad, "grad")
+        source = None if like is None else self._facts_of(like)
+        key = (shape, dtype, source, out is None)
+        back = self._found.get(key) or remember(self._found, key, self._back(*key))
         return back(grad, out)
 
     def inverse(self) -> Converter:
@@ -152,12 +162,16 @@ class Converter:
     def plan(self, x: Any) -> Plan:
         """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
         if not isinstance(x, ArraySpec):
-            array = as_numpy(x)
+            array = as_array(x)
             return self._plan(array.shape, array.strides, array.dtype, None)
         from .plans import contiguous
 
-        self._check_spec(x)
-        return self._plan(x.shape, contiguous(x.shape, x.dtype), x.dtype, None)
+        shape, dtype = self._facts_of(x)
+        return self._plan(shape, contiguous(shape, dtype), dtype, None)
+
+    def spec_of(self, x: Any) -> ArraySpec:
+        """The spec of an array of any library, which need not hold data."""
+        return ArraySpec(str(self._pattern.left), *facts(x))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
@@ -178,6 +192,13 @@ class Converter:
         return found | self._sizes
 
     # -- planning --------------------------------------------------------------------------
+
+    def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an array or of a spec that fits."""
+        if not isinstance(like, ArraySpec):
+            return facts(like, "like")
+        self._check_spec(like)
+        return like.shape, like.dtype
 
     def _check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted, on a device that is there."""
@@ -240,23 +261,26 @@ class Converter:
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
-    def _back(self, grad: Array, source: Array | ArraySpec | None, out: Any) -> Converter:
-        """The Converter of a gradient to x, which `source` describes; raises what backward does."""
-        if kind_of(grad.dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {grad.dtype}; a gradient is floating")
+    def _back(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        source: tuple[tuple[int, ...], DType] | None,
+        fresh: bool,
+    ) -> Converter:
+        """The Converter of such a gradient to x, whose shape and dtype `source` gives."""
+        if kind_of(dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         if source is None:
-            return self._reverse(self._sizes, as_dtype(grad.dtype) if out is None else None)
-        if isinstance(source, ArraySpec):
-            self._check_spec(source)
-        move = self._pattern.resolve(source.shape, self._sizes)
-        if grad.shape != move.target_shape:
+            return self._reverse(self._sizes, as_dtype(dtype) if fresh else None)
+        move = self._pattern.resolve(source[0], self._sizes)
+        if shape != move.target_shape:
             raise ShapeError(
-                f'grad has shape {grad.shape}, but "{self._pattern.text}" makes '
-                f"{move.target_shape} of {source.shape}; pass the gradient of that result"
+                f'grad has shape {shape}, but "{self._pattern.text}" makes '
+                f"{move.target_shape} of {source[0]}; pass the gradient of that result"
             )
         sizes = dict(zip(move.axes, move.sizes, strict=True))
-        dtype = source.dtype if kind_of(source.dtype) in "fc" else grad.dtype
-        return self._reverse(sizes, as_dtype(dtype))
+        return self._reverse(sizes, as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype))
 
     def _reverse(self, sizes: Mapping[str, int], dtype: DType | None) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
@@ -287,22 +311,6 @@ class Converter:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
         letters = self._pattern.source.letters
         return {letter: size for letter, size in sizes.items() if letter in letters}
-
-
-def _checked_copy(copy: Any) -> bool | None:
-    if copy is None or copy is True or copy is False:
-        return copy
-    raise ArgumentError(f"copy={copy!r}; it is None, True or False")
-
-
-def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
-    for name in sizes:
-        if len(name) != 1:
-            raise ShapeError(
-                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                "axis, which has one letter; correct its name"
-            )
-    return sizes
 
 
 Kept = TypeVar("Kept")

@@ -90,6 +90,8 @@ class ArraySpec:
 def as_dtype(dtype: object) -> DType:
     """The NumPy dtype, in native byte order, for anything that names one.
 
+    Those of torch are known by their names, without it.
+
     >>> as_dtype("float32"), as_dtype(">i4") == np.dtype("int32"), as_dtype("bfloat16").itemsize
     (dtype('float32'), True, 2)
 
@@ -97,6 +99,8 @@ def as_dtype(dtype: object) -> DType:
     """
     if dtype is None:
         raise DtypeError(f"None is not a dtype; give one of {_ACCEPTED}")
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
     try:
         found: DType = np.dtype(dtype)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError):  # SyntaxError: text such as "f4,("

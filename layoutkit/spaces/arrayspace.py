@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError
+from ..libraries import NUMPY
 from ..spec import DType, as_dtype, check_movable
 from .base import Space, dtype_text
 from .checks import Axis, Leaf, check_dtype, check_library, checked_size, wrong_shape
-from .libraries import NUMPY
 
 __all__ = ["ArraySpace"]
 

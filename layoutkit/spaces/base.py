@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpaceError
+from ..libraries import NUMPY, framework_named
 from ..spec import check_casting
 from .checks import Leaf, checked_size, common_library, common_size
-from .libraries import NUMPY, framework_named
 from .routes import route
 
 __all__ = ["Space"]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..libraries import Library, library_of
 from ..spec import DType, can_cast, check_movable, kind_of
-from .libraries import Library, library_of
 from .places import path_text
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, ShapeError
+from ..libraries import NUMPY
 from ..spec import kind_of
 from .arrayspace import ArraySpace, views
 from .checks import Axis, Leaf
-from .libraries import NUMPY
 
 __all__ = ["IndexSpace", "LabelSpace"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, ShapeError, SpaceError
+from ..libraries import library_of
 from .base import Space
 from .checks import describe
 from .composite import CompositeSpace
-from .libraries import library_of
 from .null import NullSpace
 from .places import each, path_text
 from .predicates import check_specs

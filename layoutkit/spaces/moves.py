@@ -14,10 +14,10 @@ import numpy as np
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import DtypeError, SpaceError
+from ..libraries import NUMPY, Library, Symbolic
 from ..onehot import one_hot
 from ..spec import DType, check_cast, kind_of
 from . import sparse
-from .libraries import NUMPY, Library, Symbolic
 
 __all__ = ["Move", "Nothing", "OneHot", "Single", "ToDense", "ToSparse"]
 
@@ -85,10 +85,10 @@ class Move(Single):
         """Unfold, permute, fold. Sizes of plain axes may be unknown to the framework as yet."""
         source, target = self._pattern.source, self._pattern.target
         sizes = {**dict(zip(source.groups, library.shape(x), strict=True)), **self._sizes}
-        x = library.xp.reshape(x, [sizes[letter] for letter in source.letters])
-        x = library.order(x, [source.letters.index(letter) for letter in target.letters])
+        unfolded = [sizes[letter] for letter in source.letters]
+        order = [source.letters.index(letter) for letter in target.letters]
         folded = [prod(sizes[letter] for letter in group) for group in target.groups]
-        return library.xp.reshape(x, folded)
+        return library.rearrange(x, unfolded, order, folded)
 
 
 class ToDense(Single):

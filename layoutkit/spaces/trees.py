@@ -7,9 +7,9 @@ from typing import Any
 
 from .. import buffers
 from ..errors import DtypeError
+from ..libraries import NUMPY, Library, Symbolic
 from ..spec import DType
 from . import sparse
-from .libraries import NUMPY, Library, Symbolic
 from .moves import Nothing, Single
 from .places import Place, each, path_text
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, SpaceError
+from ..libraries import NUMPY
 from ..spec import DType
 from . import sparse
 from .arrayspace import ArraySpace, views
 from .checks import Axis, Leaf, check_dtype, describe, wrong_shape
-from .libraries import NUMPY
 
 __all__ = ["VectorSpace"]
 

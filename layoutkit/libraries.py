@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ..casts import integer_bounds
-from ..errors import ArgumentError, DtypeError
-from ..spec import DType, as_dtype, kind_of
+from .casts import integer_bounds
+from .errors import ArgumentError, DtypeError
+from .spec import DType, as_dtype, kind_of
 
 __all__ = ["NUMPY", "Library", "Symbolic", "framework_named", "library_of"]
 
@@ -75,6 +75,12 @@ class Symbolic(Library):
     def order(self, x: Any, order: Sequence[int]) -> Any:
         """Permute the axes."""
         raise NotImplementedError
+
+    def rearrange(
+        self, x: Any, sizes: Sequence[Any], order: Sequence[int], shape: Sequence[Any]
+    ) -> Any:
+        """Unfold into `sizes`, permute, fold into `shape`."""
+        return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
     def contiguous(self, x: Any) -> Any:
         """In memory as the shape says, where that can be told."""

@@ -1,0 +1,248 @@
+"""Arrays of JAX, in and out, and conversions under jit and grad."""
+
+import gc
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from layoutkit import (  # noqa: E402
+    ArgumentError,
+    Converter,
+    DeviceError,
+    DtypeError,
+    ShapeError,
+    accumulate,
+    buffers,
+    convert,
+)
+from reference import reference_convert  # noqa: E402
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((2, 4, 5, 3), np.float32)
+FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}
+CASES = [
+    ("bhwc->bchw", {}),
+    ("bhwc->b(hwc)", {}),
+    ("bhwc->bhwc", {}),
+    ("bhwc->bf", {"dtype": "float16"}),
+    ("bhwc->tbchw", {"dtype": "bfloat16"}),
+    ("bhwc->chwb", FORMULA),
+    ("bhwc->bchw", {"dtype": "float16", **FORMULA}),
+    ("bhwc->bchw", {"dtype": "uint8", "scale": 300, "mean": 9, "casting": "saturate"}),
+    ("bhwc->bchw", {"dtype": "int32", "scale": -9, "casting": "unsafe"}),
+    ("bhwc->bchw", {"dtype": "complex64"}),
+]
+
+
+def pointer(x):
+    return x.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize(("pattern", "keywords"), CASES)
+def test_array_in_array_out_and_the_same_when_traced(pattern, keywords):
+    wanted = reference_convert(IMAGES, pattern, **keywords)
+    x, converter = jnp.asarray(IMAGES), Converter(pattern, **keywords)
+    for y in (converter(x), jax.jit(converter)(x)):
+        assert isinstance(y, jax.Array)
+        assert (y.shape, y.dtype) == (wanted.shape, wanted.dtype)
+        tolerance = 1e-2 if y.dtype.itemsize == 2 else 1e-6
+        got = np.asarray(y).astype(np.complex128)
+        np.testing.assert_allclose(got, wanted.astype(np.complex128), tolerance, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int32", "float16", "bfloat16", "float8_e4m3fn", "complex64"]
+)
+def test_dtypes_go_in_and_out_as_they_are(dtype):
+    x = (IMAGES * 9).astype(np.dtype(dtype) if hasattr(np, dtype) else getattr(ml_dtypes, dtype))
+    wanted = reference_convert(x, "bhwc->bchw")
+    for run in (lambda x: convert(x, "bhwc->bchw"), jax.jit(Converter("bhwc->bchw"))):
+        y = run(jnp.asarray(x))
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(y), wanted)
+
+
+def test_widths_are_those_that_jax_allows():
+    x = jnp.asarray(IMAGES)
+    for run in (
+        Converter("bhwc->bchw", dtype="float64"),
+        jax.jit(Converter("bhwc->bchw", dtype="float64")),
+    ):
+        assert run(x).dtype == np.float32
+    with jax.enable_x64(True):
+        for run in (
+            Converter("bhwc->bchw", dtype="float64"),
+            jax.jit(Converter("bhwc->bchw", dtype="float64")),
+        ):
+            assert run(x).dtype == np.float64
+
+
+# ---- memory ------------------------------------------------------------------------------
+
+
+def test_where_nothing_moves_it_is_the_array_or_its_memory():
+    x = jnp.asarray(IMAGES)
+    assert convert(x, "bhwc->bhwc") is x
+    assert pointer(convert(x, "bhwc->b(hwc)")) == pointer(x)
+    assert pointer(convert(x, "bhwc->bhwc", copy=True)) != pointer(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
+def test_results_are_the_pools_own_memory_for_as_long_as_they_live(dtype, monkeypatch):
+    made = []
+    take = buffers._pool.take
+    monkeypatch.setattr(buffers._pool, "take", lambda n: made.append(take(n)) or made[-1])
+    x = jnp.asarray(IMAGES).astype(dtype)
+    y = convert(x, "bhwc->bchw")
+    assert [block.address for block in made] == [pointer(y)]
+    kept = np.array(y)
+    gc.collect()
+    others = [convert(x, "bhwc->bchw") for _ in range(4)]
+    assert pointer(y) not in map(pointer, others)
+    np.testing.assert_array_equal(np.asarray(y), kept)
+    del y, others
+    gc.collect()
+    assert made[0] not in buffers._pool._lent
+
+
+def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch):
+    seen = []
+    call = Converter.__call__
+
+    def spy(self, x, out=None):
+        if type(x) is np.ndarray:
+            seen.append((x.ctypes.data, x.flags.writeable))
+        return call(self, x, out)
+
+    monkeypatch.setattr(Converter, "__call__", spy)
+    x = jnp.asarray(IMAGES)
+    convert(x, "bhwc->bchw", **FORMULA)
+    assert seen == [(pointer(x), False)]
+    np.testing.assert_array_equal(np.asarray(x), IMAGES)
+
+
+@pytest.mark.parametrize("out", [np.zeros((2, 3, 4, 5), "f4"), jnp.zeros((2, 3, 4, 5))])
+def test_there_is_no_out(out):
+    x = jnp.asarray(IMAGES)
+    for run in (lambda f: f, jax.jit):
+        with pytest.raises(ArgumentError, match="arrays of jax are immutable; leave out= away"):
+            run(lambda x: convert(x, "bhwc->bchw", out=out))(x)
+    with pytest.raises(ArgumentError, match="arrays of jax are immutable"):
+        accumulate([(x, "bhwc")], "bchw", out=out)
+
+
+# ---- gradients ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("pattern", "keywords"), [case for case in CASES if case[1].get("dtype") in (None, "float16")]
+)
+def test_gradients_are_those_of_backward(pattern, keywords, compiled):
+    converter, x = Converter(pattern, **keywords), jnp.asarray(IMAGES)
+    weights = RNG.random(converter.target_shape(IMAGES.shape), np.float32)
+
+    def loss(x):
+        return (converter(x).astype(jnp.float32) * weights).sum()
+
+    got = compiled(jax.grad(loss))(x)
+    assert got.dtype == np.float32
+    wanted = converter.backward(weights, like=IMAGES)
+    np.testing.assert_allclose(np.asarray(got), wanted, 2e-3 if "dtype" in keywords else 1e-6)
+
+
+def test_under_vmap():
+    converter = Converter("hwc->chw", **FORMULA)
+    got = jax.vmap(converter)(jnp.asarray(IMAGES))
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_backward_called_by_hand():
+    converter = Converter("bhwc->bchw", **FORMULA)
+    grad = RNG.random((2, 3, 4, 5), np.float32)
+    wanted = converter.backward(grad, like=IMAGES)
+    got = converter.backward(jnp.asarray(grad), like=jnp.asarray(IMAGES))
+    assert isinstance(got, jax.Array)
+    np.testing.assert_array_equal(np.asarray(got), wanted)
+    traced = jax.jit(lambda grad, x: converter.backward(grad, like=x))(grad, IMAGES)
+    np.testing.assert_allclose(np.asarray(traced), wanted, rtol=1e-6)
+
+
+# ---- sums --------------------------------------------------------------------------------
+
+
+def test_accumulate():
+    planes = np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2))
+
+    def total(a, b):
+        return accumulate([(a, "bhwc"), (b, "bchw"), (planes, "bchw")], "chwb")
+
+    a, b = jnp.asarray(IMAGES), jnp.asarray(planes)
+    wanted = total(IMAGES, planes)
+    for y in (total(a, b), jax.jit(total)(a, b)):
+        assert isinstance(y, jax.Array)
+        np.testing.assert_allclose(np.asarray(y), wanted, rtol=1e-6)
+    assert type(total(IMAGES, b)) is np.ndarray
+    grad = jax.grad(lambda a: (total(a, b) ** 2).sum() / 2)(a)
+    np.testing.assert_allclose(np.asarray(grad), wanted.transpose(3, 1, 2, 0), rtol=1e-6)
+
+
+def test_sums_of_halves_are_computed_in_float32():
+    parts = [jnp.full((2, 2), value, jnp.float16) for value in (2048, 1, 1)]
+    total = jax.jit(lambda parts: accumulate([(part, "bf") for part in parts], "bf"))
+    np.testing.assert_array_equal(np.asarray(total(parts)), np.full((2, 2), 2050, "f2"))
+
+
+def test_a_traced_part_takes_no_tensor_of_torch():
+    torch = pytest.importorskip("torch", reason="mixes JAX with torch")
+    with pytest.raises(ArgumentError, match=r"part 1 is a torch.Tensor.*jax or NumPy"):
+        jax.jit(lambda x: accumulate([(x, "bf"), (torch.zeros(2, 2), "bf")], "bf"))(np.eye(2))
+
+
+# ---- what is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_mistakes_are_layoutkits_own_errors(run):
+    x = jnp.asarray(IMAGES)
+    with pytest.raises(DtypeError, match="float32 to uint8 is not allowed"):
+        run(Converter("bhwc->bchw", dtype="uint8"))(x)
+    with pytest.raises(ShapeError, match="give an array of rank 3"):
+        run(Converter("bhw->bwh"))(x)
+    with pytest.raises(ShapeError, match="2 values and axis c has size 3"):
+        run(Converter("bhwc->bchw", mean=(1, 2)))(x)
+    with pytest.raises(ArgumentError, match="copy=False"):
+        run(Converter("bhwc->bchw", copy=False))(x)
+    with pytest.raises(DtypeError, match="only moved"):
+        run(Converter("bhwc->bchw", dtype="M8[s]", casting="unsafe"))(x)
+
+
+def test_arrays_without_data():
+    x = jnp.asarray(IMAGES) + 1
+    x.delete()
+    with pytest.raises(ArgumentError, match="the memory of x"):
+        convert(x, "bhwc->bchw")
+    with pytest.raises(DtypeError, match="not a dtype"):
+        convert(jax.random.split(jax.random.key(0), 3), "b->b")
+    with pytest.raises(ArgumentError, match="ShapeDtypeStruct, not a NumPy array"):
+        convert(jax.ShapeDtypeStruct((2, 3), np.float32), "bc->cb")
+
+
+def test_another_device_is_named(monkeypatch):
+    """An array that says that it is on a GPU, since there may be none here."""
+
+    class Gpu:
+        platform = "gpu"
+
+        def __str__(self):
+            return "cuda:1"
+
+    monkeypatch.setattr(type(jnp.zeros(2)), "devices", lambda self: {Gpu()})
+    with pytest.raises(DeviceError, match=r"x is on cuda:1.*pass jax\.device_put"):
+        convert(jnp.asarray(IMAGES), "bhwc->bchw")
