@@ -12,7 +12,6 @@ from .arrays import Array, as_numpy
 from .axes import Move, Pattern, parse_layout, parse_pattern
 from .converter import MAX_KEPT, Converter, remember
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
-from .interop import sum_of
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
 
@@ -100,6 +99,8 @@ class Accumulator:
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
         if not all(isinstance(array, np.ndarray) for array in arrays):
+            from .interop import sum_of  # here, so that `import layoutkit` stays light
+
             return sum_of(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")

@@ -11,7 +11,6 @@ from .arrays import Array, as_numpy, check_device
 from .axes import parse_pattern
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .formulas import computed_dtype, make_formula
-from .interop import as_array, bridge_of, facts
 from .keywords import checked_copy, checked_sizes
 from .outputs import check_out, check_writable
 from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
@@ -92,6 +91,8 @@ class Converter:
         if type(x) is np.ndarray:
             array = x
         else:
+            from .interop import bridge_of  # here, so that `import layoutkit` stays light
+
             bridge = bridge_of(x)
             if bridge is not None:
                 return bridge.convert(self, x, out)
@@ -127,7 +128,7 @@ class Converter:
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
         """
-        shape, dtype = facts(grad, "grad")
+        shape, dtype = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         key = (shape, dtype, source, out is None)
         back = self._found.get(key) or remember(self._found, key, self._back(*key))
@@ -162,6 +163,8 @@ class Converter:
     def plan(self, x: Any) -> Plan:
         """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
         if not isinstance(x, ArraySpec):
+            from .interop import as_array
+
             array = as_array(x)
             return self._plan(array.shape, array.strides, array.dtype, None)
         from .plans import contiguous
@@ -171,7 +174,7 @@ class Converter:
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
-        return ArraySpec(str(self._pattern.left), *facts(x))
+        return ArraySpec(str(self._pattern.left), *_facts(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
@@ -196,7 +199,7 @@ class Converter:
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an array or of a spec that fits."""
         if not isinstance(like, ArraySpec):
-            return facts(like, "like")
+            return _facts(like, "like")
         self._check_spec(like)
         return like.shape, like.dtype
 
@@ -311,6 +314,15 @@ class Converter:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
         letters = self._pattern.source.letters
         return {letter: size for letter, size in sizes.items() if letter in letters}
+
+
+def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType]:
+    """Shape and dtype of an array of any library."""
+    if type(x) is np.ndarray:
+        return x.shape, x.dtype
+    from .interop import facts
+
+    return facts(x, what)
 
 
 Kept = TypeVar("Kept")

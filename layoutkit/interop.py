@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .arrays import Array, as_numpy
 from .bridges import Bridge, NumpyBridge
 from .errors import ArgumentError
@@ -50,7 +48,7 @@ def as_array(x: Any, what: str = "x") -> Array:
 
 def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType]:
     """Shape and dtype of an array of any library; it need not hold data."""
-    bridge = None if type(x) is np.ndarray else bridge_of(x)
+    bridge = bridge_of(x)
     if bridge is not None:
         return bridge.facts(x, what)
     array = as_numpy(x, what)
