@@ -10,8 +10,9 @@ import numpy as np
 
 from .arrays import Array, as_numpy
 from .axes import Move, Pattern, parse_layout, parse_pattern
-from .converter import MAX_KEPT, Converter, remember
+from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
+from .keeping import MAX_KEPT, remember
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
 

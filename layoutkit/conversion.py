@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .axes import as_shape, parse_pattern
-from .converter import MAX_KEPT, Converter
+from .converter import Converter
 from .errors import LayoutkitError
+from .keeping import MAX_KEPT
 from .spec import ArraySpec, as_dtype
 
 if TYPE_CHECKING:

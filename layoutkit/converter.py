@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .arrays import Array, as_numpy, check_device
 from .axes import parse_pattern
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .formulas import computed_dtype, make_formula
+from .keeping import remember
 from .keywords import checked_copy, checked_sizes
 from .outputs import check_out, check_writable
 from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .programs import Program
 
-__all__ = ["MAX_KEPT", "Converter", "remember"]
-
-MAX_KEPT = 512  # programs of a Converter, and converters of `convert`
+__all__ = ["Converter"]
 
 
 class Converter:
@@ -323,14 +322,3 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType]:
     from .interop import facts
 
     return facts(x, what)
-
-
-Kept = TypeVar("Kept")
-
-
-def remember(cache: dict[Any, Kept], key: Any, value: Kept) -> Kept:
-    """Keep a value by a key, the oldest going when there are too many; return what is kept."""
-    # A list is made at once, whereas other threads could change the dict under an iterator.
-    for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
-        cache.pop(oldest, None)
-    return cache.setdefault(key, value)

@@ -1,7 +1,5 @@
 """Arrays of any library that speaks DLPack, in and out; nothing has to be installed."""
 
-import sys
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -146,4 +144,18 @@ for x in (Exporter(), Other()):
 print(sorted({"jax", "torch", "scipy"} & set(sys.modules)))
 """
     assert python(found) == "[]\n"
-    assert "layoutkit" in sys.modules
+
+
+def test_numpy_arrays_load_no_bridge():
+    found = """
+import sys
+import numpy as np
+import layoutkit
+
+converter = layoutkit.Converter("bc->cb")
+x = np.zeros((2, 3), np.float32)
+converter.backward(converter(x), like=x)
+layoutkit.accumulate([(x, "bc"), (x, "bc")], "cb")
+print("layoutkit.interop" in sys.modules)
+"""
+    assert python(found) == "False\n"

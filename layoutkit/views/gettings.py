@@ -17,8 +17,9 @@ import numpy as np
 from ..accumulation import Accumulator
 from ..arrays import Array, check_device
 from ..axes import check_rank, parse_layout, parse_pattern
-from ..converter import Converter, remember
+from ..converter import Converter
 from ..errors import PatternError
+from ..keeping import remember
 from ..notation import Layout
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
 
