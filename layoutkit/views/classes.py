@@ -74,7 +74,7 @@ class ClassView(DataView):
 
     @classes.setter
     def classes(self, classes: Any) -> None:
-        self._count = None if classes is None else _count(classes)
+        self._max_labels = None if classes is None else _count(classes)
         self._classes = classes
 
     def bt(self, dtype: Any = None) -> Any:
@@ -109,21 +109,21 @@ class ClassView(DataView):
 
     def _check_labels(self, labels: Array) -> int:
         """The number of classes; raises unless every label is one of them."""
-        if self._count is None:
+        if self._max_labels is None:
             raise ViewError(
                 "this ClassView has no classes; set view.classes to them or their count"
             )
         if kind_of(labels.dtype) not in "bui":
             raise DtypeError(f"labels have dtype {labels.dtype}; ranks into classes are integers")
-        wrong = np.argwhere((labels < 0) | (labels >= self._count))
+        wrong = np.argwhere((labels < 0) | (labels >= self._max_labels))
         if len(wrong):
             at = tuple(int(place) for place in wrong[0])
             where = f"sample {at[0]}" + (f", column {at[1]}" if len(at) > 1 else "")
             raise DataError(
-                f"label {labels[at]} of {where} is none of {self._count} classes; labels are "
-                f"ranks from 0 to {self._count - 1}"
+                f"label {labels[at]} of {where} is none of {self._max_labels} classes; labels are "
+                f"ranks from 0 to {self._max_labels - 1}"
             )
-        return self._count
+        return self._max_labels
 
     def _sibling(self) -> Self:
         view = super()._sibling()
@@ -131,13 +131,10 @@ class ClassView(DataView):
         return view
 
     def _inherit(self, parent: Self) -> None:
-        self._classes, self._count = parent._classes, parent._count
-
-    def _classes_or_none(self) -> int | None:
-        return self._count
+        self._classes, self._max_labels = parent._classes, parent._max_labels
 
     def _note(self) -> str:
-        return "no classes" if self._count is None else f"{self._count} classes"
+        return "no classes" if self._max_labels is None else f"{self._max_labels} classes"
 
 
 def _count(classes: Any) -> int:

@@ -46,7 +46,7 @@ class DataView(View):
     """
 
     _own: ClassVar[tuple[str, ...]] = ("b", "bf")
-    _max_labels: int | None = None  # of a sequence of labels
+    _max_labels: int | None = None  # what labels are below, where it is known
     _planner: ClassVar[type[Gettings]] = Gettings
 
     def __init__(self, layout: str | None = None, array: Any = None) -> None:
@@ -274,10 +274,6 @@ class DataView(View):
         if spaces.is_space(layout):
             return spaces.gradient_of_one(self, layout, grad)
         return self._held().check_gradient(layout, grad)
-
-    def _classes_or_none(self) -> int | None:
-        """How many classes labels are ranks into."""
-        return None
 
     def _checked(self, layout: Any, array: Any) -> Batch:
         found = array if type(array) is np.ndarray else as_numpy(array, "array")

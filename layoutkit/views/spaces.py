@@ -66,8 +66,8 @@ def source_of(view: Any) -> Space:
         return spaces.Conv2DSpace((size["h"], size["w"]), size["c"], layout, None)
     if layout == "bf":
         return spaces.VectorSpace(size["f"], dtype=None)
-    if layout in ("b", "bt", "tb") and view._classes_or_none():
-        return spaces.IndexSpace(view._classes_or_none(), size.get("t", 1), None)
+    if layout in ("b", "bt", "tb") and view._max_labels is not None:
+        return spaces.IndexSpace(view._max_labels, size.get("t", 1), None)
     if layout == "bwc" and size["b"] == 1:
         if view._max_labels is None:
             return spaces.VectorSequenceSpace(size["c"], None)
