@@ -83,6 +83,7 @@ class TableIndex(Index):
         self._filenames = rows.filenames
         self._offsets, self._lengths = _compact(rows.offsets), _compact(rows.lengths)
         self._row_of = np.array(rows.row_of, np.int64)
+        self._row_starts = np.searchsorted(self._row_of, np.arange(len(rows.filenames) + 1))
         self._all_codes = ranks[np.array(rows.label_of, np.int64)]
         self._count = partition.count(len(rows.row_of))
         super().__init__(kind, prefix, labels, self._all_codes[partition.rows])
@@ -98,19 +99,14 @@ class TableIndex(Index):
             offset=_cell(self._offsets, row),
             length=_cell(self._lengths, row),
             label=None if code < 0 else self.labels[code],
-            labels=() if code < 0 else self._labels_of(place),
+            labels=() if code < 0 else self._labels_of(row),
             position=number,
         )
 
-    def _labels_of(self, place: int) -> tuple[Any, ...]:
-        """All labels of the row that this record is of; its records stand side by side."""
-        rows, row = self._row_of, self._row_of[place]
-        first = last = place
-        while first and rows[first - 1] == row:
-            first -= 1
-        while last + 1 < len(rows) and rows[last + 1] == row:
-            last += 1
-        return tuple(self.labels[code] for code in self._all_codes[first : last + 1].tolist())
+    def _labels_of(self, row: int) -> tuple[Any, ...]:
+        """All labels of a row, whose records stand side by side."""
+        first, end = self._row_starts[row : row + 2].tolist()
+        return tuple(self.labels[code] for code in self._all_codes[first:end].tolist())
 
 
 def _read(path: str, delimiter: str) -> Rows:
