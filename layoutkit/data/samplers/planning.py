@@ -121,7 +121,7 @@ def _named(index: Any) -> str:
 
 
 def _length(index: Any) -> int:
-    if hasattr(index, "__index__"):
+    if isinstance(index, numbers.Integral):
         count = whole_number("index", index)
     else:
         try:
@@ -171,7 +171,7 @@ def _weight(weights: Mapping[Any, Any], label: Any) -> Any:
 
 def _sequences(index: Any, item: Any) -> Chosen:
     """The sequences by length."""
-    if hasattr(index, "__index__"):
+    if isinstance(index, numbers.Integral):
         raise DataError(f"even_sequences needs sequences, whose lengths it asks, not {index!r}")
     count = _length(index)
     lengths = [_sequence_length(index, number) for number in range(count)]
