@@ -1,6 +1,9 @@
 """csv and tsv files as indexes."""
 
+import functools
+import http.server
 import io
+import threading
 import time
 
 import numpy as np
@@ -203,6 +206,32 @@ def test_a_table_at_a_url():
     assert index[0] == Record("memory://tables/a", label="X", labels=("X",), position=0)
     memory.pipe("/tables/index-meta.csv", b"hostname\nhttp://host\n")
     assert open_index("memory://tables/index.csv")[0].url == "http://host/a"
+
+
+def test_tables_and_parts_behind_http(tmp_path):
+    pytest.importorskip("aiohttp")
+    written(tmp_path, "filename,label\na,X\n")
+    written(tmp_path, "hostname\nhttp://cdn\n", "index-meta.csv")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "one").write_bytes(b"1\n22\n")
+    handler = functools.partial(Quiet, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        root = f"http://127.0.0.1:{server.server_port}"
+        assert open_index(f"{root}/index.csv")[0].url == "http://cdn/a"
+        index = open_index(f"{root}/parts/")
+        assert [(r.url, r.length) for r in index] == [(f"{root}/parts/one", n) for n in (1, 2)]
+        with pytest.raises(DataError, match=r"none\.csv cannot be read"):
+            open_index(f"{root}/none.csv")
+        for no_folder in ("none", "parts/one"):
+            with pytest.raises(DataError, match=f"{no_folder} cannot be read"):
+                open_index(f"{root}/{no_folder}")
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
 
 
 @pytest.mark.parametrize(

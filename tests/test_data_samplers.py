@@ -7,7 +7,9 @@ import random
 
 import numpy as np
 import pytest
+from children import python
 
+import layoutkit.data
 from layoutkit import DataError
 from layoutkit.data import Record, open_index, sampler
 from layoutkit.data.permutation import drawn, hashed, key_of, shuffled, unshuffled
@@ -525,6 +527,24 @@ def test_more_of_that():
 def test_part_files_take_no_other_kind(tmp_path, kind):
     with pytest.raises(DataError, match="takes no part files"):
         sampler(kind, open_index(tmp_path, kind="parts"))
+
+
+# ---- imports --------------------------------------------------------------------------------
+
+
+def test_names_are_loaded_when_they_are_named():
+    loaded = python(
+        "import sys, layoutkit\n"
+        "before = 'layoutkit.data' in sys.modules\n"
+        "import layoutkit.data\n"
+        "print(before, [name for name in sys.modules if name.startswith('layoutkit.data.')])\n"
+        "layoutkit.data.sampler, layoutkit.data.open_index\n"
+        "print([n for n in ('fsspec', 'safetensors', 'torch', 'numba') if n in sys.modules])\n"
+    )
+    assert loaded.split("\n") == ["False []", "[]", ""]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        layoutkit.data.nothing  # noqa: B018
+    assert {"Index", "Record", "sampler"} <= set(dir(layoutkit.data))
 
 
 # ---- any place on its own --------------------------------------------------------------------
