@@ -38,7 +38,7 @@ KEYS = [
     np.s_[[0, 1], :, [1, 2]],
     np.s_[[[0, 1], [2, 3]]],
     np.s_[np.array([True, False, True, True, False, True])],
-    np.s_[np.arange(24).reshape(6, 4) % 5 == 0],
+    pytest.param(np.arange(24).reshape(6, 4) % 5 == 0, id="mask"),
     np.s_[:, np.array([True, False, True, True])],
     np.s_[True],
     np.s_[np.int64(3)],
@@ -316,7 +316,7 @@ def test_operators_work_in_the_base():
     sample[0] += 1
     sample[:, 1] *= 10
     sample[[1]] -= 0.5
-    assert x.tolist() == [[2.5, 65], [3, 90]]
+    assert x.tolist() == [[2.5, 65], [3, 94.5]]
 
 
 def test_the_dataset_is_centred_in_place():

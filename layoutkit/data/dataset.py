@@ -16,7 +16,7 @@ from .sample import Sample
 from .stores import Blocks
 
 if TYPE_CHECKING:
-    from .iterator import SpecsIterator
+    from .iterator import DatasetIterator
 
 __all__ = ["Dataset"]
 
@@ -95,7 +95,7 @@ class Dataset(Sample):
         num_batches: int | None = None,
         seed: int = 0,
         epoch: int = 0,
-    ) -> SpecsIterator:
+    ) -> DatasetIterator:
         """Batches of fields in the spaces that are asked for, epoch by epoch.
 
         >>> import numpy as np
@@ -132,10 +132,10 @@ class Dataset(Sample):
         SpaceError, ShapeError, DtypeError
             Space and source are not nested alike, or a field never becomes what is asked.
         """
-        from .iterator import SpecsIterator
+        from .iterator import DatasetIterator
 
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}
-        return SpecsIterator(self, data_specs, mode, {**order, "epoch": epoch})
+        return DatasetIterator(self, data_specs, mode, {**order, "epoch": epoch})
 
     def _layout_after(self, key: Any) -> Any:
         """The layout of what a key selects; mini-batches keep that of the Dataset they are of."""

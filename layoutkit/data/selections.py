@@ -91,15 +91,17 @@ class Selection:
         NumPy moves the axis of a list to the front when a slice stands between it and an int.
         """
         arrays = [at for at, part in enumerate(parts) if isinstance(part, np.ndarray)]
-        if None in [part for part in parts if not isinstance(part, np.ndarray)] or len(arrays) > 1:
+        if len(arrays) > 1 or any(part is None for part in parts):
             return False
         if not arrays:
             return True
         at = arrays[0]
-        others = [s for s in self.selectors if not isinstance(s, int)]
-        others = [s for n, s in enumerate(others) if n != at and not isinstance(parts[n], int)]
-        if parts[at].ndim != 1 or any(isinstance(s, np.ndarray) for s in others):  # type: ignore[union-attr]
+        if parts[at].ndim != 1:  # type: ignore[union-attr]
             return False
+        kept = [selector for selector in self.selectors if not isinstance(selector, int)]
+        for n, selector in enumerate(kept):  # an array of another axis stays beside this one
+            if isinstance(selector, np.ndarray) and n != at and not isinstance(parts[n], int):
+                return False
         dropping = [n for n, part in enumerate(parts) if isinstance(part, int | np.ndarray)]
         adjacent = dropping[-1] - dropping[0] == len(dropping) - 1
         return adjacent or not any(isinstance(part, slice) for part in parts[:at])

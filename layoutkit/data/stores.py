@@ -17,10 +17,11 @@ import numpy as np
 from ..arrays import Array
 from ..errors import DataError
 from ..spec import DType
+from ..views.rows import take
 from .errors import NoLength, OutOfRange
 from .keys import expand, field_names, kinds_of, place_of
 from .selections import Selection
-from .sources import Source
+from .sources import ArraySource, Source
 from .values import as_elements
 
 __all__ = ["Blocks", "Length", "Rows", "Store", "Window"]
@@ -74,6 +75,11 @@ class Store:
     def select(self, key: Any) -> Store:
         """What a key selects."""
         raise NotImplementedError
+
+    def take(self, places: Array) -> Array:
+        """The elements at some places, in memory of their own."""
+        found = np.asarray(self.select(places).read(True))
+        return found if found.flags.owndata else found.copy()
 
     def steps(self) -> Iterator[Store]:
         """The elements, one after the other."""
@@ -155,6 +161,13 @@ class Window(Store):
             raise OutOfRange(f"data of {self.dtype} has no fields {names!r}; select by position")
         source = self.source.fields(names)
         return Window(source, self.selection.with_axes(source.shape[len(self.source.shape) :]))
+
+    def take(self, places: Array) -> Array:
+        """The elements at some places; of a view, in pooled memory."""
+        listed = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
+        if listed or self.selection.rest or not isinstance(self.source, ArraySource):
+            return super().take(places)
+        return take(self.read(True), 0, places)
 
     def same(self, other: Store) -> bool:
         """Whether both are the same selection of the same memory."""
