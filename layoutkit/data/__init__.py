@@ -1,5 +1,6 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
+    Sample, Dataset     what the data is: lazy windows on arrays and files, fields as attributes
     open_index      which records there are: csv and tsv files, folders, part files, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
 
@@ -8,6 +9,13 @@ loops.py           epochs, one loop at a time, and states to continue from
 records.py         what a record is
 indexes/           one file for each kind of source
 samplers/          one file for each family of orders
+sample.py          Samples, and in dataset.py Datasets, made by parts.py and opening.py of ...
+stores.py          ... what is selected, read and written: windows, lists, mini-batches
+unbounded.py       ... and elements of what has no length
+selections.py      keys, read by keys.py, folded into one; nothing is read for it
+sources.py         where elements are: arrays, what is like them, and in files.py files
+layouts.py         layouts of Samples, and values.py what is written to them
+iterator.py        batches of a Dataset's fields in the spaces that are asked for
 
 Names are loaded when the first of their module is named.
 """
@@ -16,15 +24,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .dataset import Dataset
     from .indexes import Index, open_index
     from .records import Record
+    from .sample import Sample
     from .samplers import Sampler, sampler
 
-__all__ = ["Index", "Record", "Sampler", "open_index", "sampler"]
+__all__ = ["Dataset", "Index", "Record", "Sample", "Sampler", "open_index", "sampler"]
 
 _LAZY = {
+    "dataset": ("Dataset",),
     "indexes": ("Index", "open_index"),
     "records": ("Record",),
+    "sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),
 }
 
