@@ -1,0 +1,95 @@
+"""Which kind of index takes a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...errors import DataError
+from ..loops import whole_number
+from .base import Index
+from .directory import DirectoryIndex
+from .files import is_url
+from .partition import Partition
+from .parts import PartsIndex
+from .table import open_table
+from .tensor import open_tensor
+
+__all__ = ["open_index"]
+
+_TENSORS = (".npy", ".npz", ".safetensors", ".pt")
+
+
+def open_index(
+    source: Any, *, kind: str | None = None, partition: int = 0, partitions: int = 1
+) -> Any:
+    """Which records a source has.
+
+    >>> index = open_index({"x": [[1.0, 2.0], [3.0, 4.0]], "y": ["cat", "dog"]})
+    >>> index.labels, index[1].array
+    (['cat', 'dog'], array([3., 4.]))
+
+    Parameters
+    ----------
+    source : str, path, array, mapping, Dataset, or a list of these
+        A csv or tsv file, a folder whose sub-folders are labels, a URL of a folder of part
+        files, an array, ``{"x": array, "y": labels}``, or a .npy, .npz, .safetensors or .pt
+        file. A list gives a list of Indexes.
+    kind : "csv", "tsv", "directory", "parts" or "tensor", optional
+        What the source is, where its name does not say so.
+    partition, partitions : int
+        Take only the records i with ``i % partitions == partition``; of part files, the files.
+
+    Raises
+    ------
+    DataError
+        The source cannot be opened, or is not what its kind asks for.
+    """
+    number = whole_number("partitions", partitions, 1)
+    part = whole_number("partition", partition)
+    if part >= number:
+        raise DataError(f"partition={part}, but partitions={number}; they count from 0")
+    if isinstance(source, list | tuple):
+        return [open_index(s, kind=kind, partition=part, partitions=number) for s in source]
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    named = _checked(kind) or _guessed(source, path)
+    if path is None and named != "tensor":
+        raise DataError(f"kind={kind!r} takes a path or URL, not a {type(source).__name__}")
+    opener: Callable[..., Index] = _OPENERS[named]
+    return opener(source if path is None else path, named, Partition(part, number))
+
+
+_OPENERS: dict[str, Callable[..., Index]] = {
+    "csv": open_table,
+    "tsv": open_table,
+    "directory": DirectoryIndex,
+    "parts": PartsIndex,
+    "tensor": open_tensor,
+}
+
+
+def _checked(kind: Any) -> str | None:
+    if kind is not None and (not isinstance(kind, str) or kind not in _OPENERS):
+        raise DataError(f"no index is called {kind!r}; there are {', '.join(_OPENERS)}")
+    return kind
+
+
+def _guessed(source: Any, path: str | None) -> str:
+    if path is None:
+        return "tensor"
+    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+    if not is_url(path) and Path(path).is_dir():
+        return "directory"
+    if suffix in (".csv", ".tsv"):
+        return suffix[1:]
+    if suffix in _TENSORS:
+        return "tensor"
+    if is_url(path):
+        return "parts"
+    found = "there is no such file" if not Path(path).exists() else "nothing is known of its kind"
+    raise DataError(
+        f"{path} is no index: {found}; an index is a .csv or .tsv file, a folder, the URL of a "
+        f"folder of part files, or {', '.join(_TENSORS)}"
+    )

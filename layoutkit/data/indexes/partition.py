@@ -1,0 +1,27 @@
+"""Which records a partition holds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Partition"]
+
+
+class Partition(NamedTuple):
+    """Number `part` of `parts`: records part, part + parts, part + 2 parts, ... of the whole."""
+
+    part: int
+    parts: int
+
+    @property
+    def rows(self) -> slice:
+        """The records here, as a slice of the whole."""
+        return slice(self.part, None, self.parts)
+
+    def count(self, whole: int) -> int:
+        """How many of `whole` records are here."""
+        return len(range(self.part, whole, self.parts))
+
+    def place(self, number: int) -> int:
+        """Where record `number` of this partition stands in the whole."""
+        return self.part + number * self.parts

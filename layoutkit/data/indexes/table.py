@@ -1,0 +1,201 @@
+"""A csv or tsv file: a row for each file or part of a file, with any number of labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays import Array
+from ...errors import DataError
+from ..records import Record
+from .base import Index
+from .files import exists, folder_of, joined, opened
+from .partition import Partition
+
+__all__ = ["TableIndex", "open_table"]
+
+
+class Columns(NamedTuple):
+    """Which column means what."""
+
+    number: int
+    filename: int
+    offset: int | None
+    length: int | None
+    labels: tuple[int, ...]
+
+
+@dataclass
+class Rows:
+    """The rows of a table by column, and its records: one for each label of a row."""
+
+    filenames: list[str] = field(default_factory=list)
+    offsets: list[int | None] = field(default_factory=list)
+    lengths: list[int | None] = field(default_factory=list)
+    row_of: list[int] = field(default_factory=list)
+    label_of: list[int] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def add(self, cells: list[str], columns: Columns) -> None:
+        """Append a row; ValueError says what is wrong with it."""
+        name = cells[columns.filename]
+        if not name:
+            raise ValueError("the file name is empty")
+        offset = _number(cells, columns.offset, "offset")
+        length = _number(cells, columns.length, "length")
+        labels = [cells[at] for at in columns.labels if cells[at]]
+        row, known = len(self.filenames), self.labels
+        codes = [known.setdefault(label, len(known)) for label in labels] or [-1]
+        self.filenames.append(name)
+        if columns.offset is not None:
+            self.offsets.append(offset)
+        if columns.length is not None:
+            self.lengths.append(length)
+        self.row_of += [row] * len(codes)
+        self.label_of += codes
+
+
+def open_table(path: str, kind: str, partition: Partition) -> Index:
+    """The index that a csv or tsv file is."""
+    rows = _read(path, "\t" if kind == "tsv" else ",")
+    return TableIndex(kind, _prefix(path, kind), rows, partition)
+
+
+class TableIndex(Index):
+    """The records of a csv or tsv file, in file order.
+
+    All partitions keep the whole table, column by column, as the labels of one record can stand
+    in several of them.
+    """
+
+    def __init__(self, kind: str, prefix: str, rows: Rows, partition: Partition) -> None:
+        labels = sorted(rows.labels)
+        ranks = np.empty(len(labels) + 1, np.int64)
+        ranks[[rows.labels[label] for label in labels]] = np.arange(len(labels))
+        ranks[-1] = -1
+        self._partition = partition
+        self._filenames = rows.filenames
+        self._offsets, self._lengths = _compact(rows.offsets), _compact(rows.lengths)
+        self._row_of = np.array(rows.row_of, np.int64)
+        self._all_codes = ranks[np.array(rows.label_of, np.int64)]
+        self._count = partition.count(len(rows.row_of))
+        super().__init__(kind, prefix, labels, self._all_codes[partition.rows])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _record(self, number: int) -> Record:
+        place = self._partition.place(number)
+        row, code = int(self._row_of[place]), int(self._all_codes[place])
+        return Record(
+            url=joined(self.url_prefix, self._filenames[row]),
+            offset=_cell(self._offsets, row),
+            length=_cell(self._lengths, row),
+            label=None if code < 0 else self.labels[code],
+            labels=() if code < 0 else self._labels_of(place),
+            position=number,
+        )
+
+    def _labels_of(self, place: int) -> tuple[Any, ...]:
+        """All labels of the row that this record is of; its records stand side by side."""
+        rows, row = self._row_of, self._row_of[place]
+        first = last = place
+        while first and rows[first - 1] == row:
+            first -= 1
+        while last + 1 < len(rows) and rows[last + 1] == row:
+            last += 1
+        return tuple(self.labels[code] for code in self._all_codes[first : last + 1].tolist())
+
+
+def _read(path: str, delimiter: str) -> Rows:
+    rows = Rows()
+    with opened(path) as file:
+        # utf-8-sig: a byte order mark is no part of the first column's name.
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        try:
+            columns = _columns(next(_filled(reader), None))
+            for cells in _filled(reader):
+                rows.add(_fitted(cells, columns), columns)
+        except (ValueError, csv.Error) as error:
+            line = max(reader.line_num, 1)
+            raise DataError(f"{path}, line {line}: {error}") from error
+        text.detach()
+    return rows
+
+
+def _filled(reader: Any) -> Iterator[list[str]]:
+    """The rows that are no blank lines."""
+    return (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
+
+
+def _columns(header: list[str] | None) -> Columns:
+    names = [name.strip() for name in header or ()]
+    if "filename" not in names:
+        found = ", ".join(names) or "an empty file"
+        raise ValueError(f"the header row needs a column filename; found {found}")
+    once = {name: [at for at, n in enumerate(names) if n == name] for name in _ONCE}
+    for name, places in once.items():
+        if len(places) > 1:
+            raise ValueError(f"the header row has {len(places)} columns {name}; it may have one")
+    offset, length = (next(iter(once[name]), None) for name in ("offset", "length"))
+    labels = tuple(at for at, name in enumerate(names) if name.startswith("label"))
+    return Columns(len(names), names.index("filename"), offset, length, labels)
+
+
+_ONCE = ("filename", "offset", "length")
+
+
+def _fitted(cells: list[str], columns: Columns) -> list[str]:
+    """The cells, with empty ones for those that a short row leaves out."""
+    missing = columns.number - len(cells)
+    if missing < 0 and any(cells[columns.number :]):
+        raise ValueError(f"{len(cells)} cells under {columns.number} columns")
+    return cells + [""] * missing if missing else cells
+
+
+def _number(cells: list[str], at: int | None, name: str) -> int | None:
+    if at is None or not cells[at]:
+        return None
+    digits = cells[at].strip()
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{name} {cells[at]!r} is no number of bytes")
+    return int(digits)
+
+
+def _compact(numbers: list[int | None]) -> Array:
+    """Numbers as an array; -1 for none."""
+    return np.array([-1 if number is None else number for number in numbers], np.int64)
+
+
+def _cell(column: Array, row: int) -> int | None:
+    """A number of a column; None where it is empty or there is no such column."""
+    return None if not len(column) or column[row] < 0 else int(column[row])
+
+
+def _prefix(path: str, kind: str) -> str:
+    """What file names begin with: the second line of the meta file, else the folder."""
+    stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
+    for suffix in (kind, "tsv" if kind == "csv" else "csv"):
+        meta = f"{stem}-meta.{suffix}"
+        if exists(meta):
+            return _second_line(meta)
+    return folder_of(path)
+
+
+def _second_line(path: str) -> str:
+    with opened(path) as file:
+        lines = file.read().splitlines()
+    try:
+        second = lines[1].decode().strip() if len(lines) > 1 else ""
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line 2: {error}") from error
+    if not second:
+        raise DataError(f"{path} has no second line; it says what file names begin with")
+    return second

@@ -1,0 +1,177 @@
+"""Arrays whose first axis counts records, and the files that hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Array
+from ...errors import DataError, ShapeError
+from ..records import Record
+from .base import Index
+from .files import is_url, opened, translated
+from .partition import Partition
+
+__all__ = ["TensorIndex", "open_tensor"]
+
+
+def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
+    """The index that an array, a mapping of x and y, or a file of these is."""
+    loaded = _loaded(source) if isinstance(source, str) else source
+    x, y = _pair(loaded, source if isinstance(source, str) else "the source")
+    return TensorIndex(x, y, kind, partition)
+
+
+class TensorIndex(Index):
+    """The records along the first axis of x; y has their labels, or their targets."""
+
+    def __init__(self, x: Any, y: Any, kind: str, partition: Partition) -> None:
+        self._partition = partition
+        self._x = x
+        self._count = partition.count(len(x))
+        labels, codes, self._y = _labelled(y)
+        here = None if codes is None else codes[partition.rows]
+        super().__init__(kind, None, labels, here)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _record(self, number: int) -> Record:
+        code = -1 if self._codes is None else int(self._codes[number])
+        label = None if code < 0 else self.labels[code]
+        return Record(
+            array=_row(self._x, self._partition.place(number)),
+            label=label,
+            labels=() if code < 0 else (self.labels[code],),
+            position=number,
+        )
+
+    def _target(self, number: int) -> Any:
+        if self._y is None:
+            return None
+        return _row(self._y, self._partition.place(number))
+
+
+def _row(array: Any, place: int) -> Any:
+    """The record in a place: a window where the array gives one, 0-d for a single number."""
+    if isinstance(array, np.ndarray):
+        return array[place, ...]
+    row = array[place]
+    return row() if callable(row) else np.asarray(row)
+
+
+def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
+    """The labels, the rank of each record's, and the targets where y is no labels."""
+    if y is None:
+        return [], None, None
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if len(np.shape(y)) != 1 or kind not in "iuUST":
+        return [], None, y
+    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    return labels.tolist(), codes, None
+
+
+def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
+    """x and y of what was given; DataError where they do not fit."""
+    if hasattr(loaded, "_iter_fields"):  # a Dataset
+        loaded = _fields(loaded)
+    if not isinstance(loaded, Mapping):
+        return _array(loaded, name), None
+    if "x" not in loaded or not {*loaded} <= {"x", "y"}:
+        raise DataError(
+            f"{name} has {', '.join(map(str, loaded)) or 'no arrays'}; an index takes x and, for "
+            "labels or targets, y"
+        )
+    x, y = _array(loaded["x"], "x"), loaded.get("y")
+    if y is None:
+        return x, None
+    y = _array(y, "y")
+    if len(x) != len(y):
+        raise DataError(f"x has {len(x)} records and y {len(y)}; they must be as many")
+    return x, y
+
+
+def _fields(dataset: Any) -> Any:
+    names = {name for name, _ in dataset._iter_fields()}
+    if "input" not in names:
+        return {"x": dataset}
+    return {"x": dataset.input, **({"y": dataset.target()} if "target" in names else {})}
+
+
+def _array(value: Any, name: str) -> Any:
+    """An array or array-like with a first axis."""
+    if hasattr(value, "_iter_fields"):
+        return value
+    if isinstance(value, list | tuple) or not hasattr(value, "shape"):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            raise DataError(f"{name} is no array: {error}") from error
+        if value.dtype == object:
+            raise DataError(f"{name} is no array of numbers or strings; give one with a dtype")
+    if type(value).__module__.partition(".")[0] == "torch":
+        value = value.detach().cpu().numpy()
+    if not len(value.shape):
+        raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
+    return value
+
+
+def _loaded(path: str) -> Any:
+    """What an array file holds: an array or a mapping."""
+    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+    reader = _READERS.get(suffix)
+    if reader is None:
+        raise DataError(f"{path} is no file of arrays; these are {', '.join(_READERS)}")
+    with _explained(path):
+        return reader(path)
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Say of which file a library speaks that finds it damaged."""
+    with translated(path):
+        try:
+            yield
+        except (DataError, OSError):
+            raise
+        except Exception as error:
+            raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _npy(path: str) -> Any:
+    if not is_url(path):
+        return np.load(path, mmap_mode="r")
+    with opened(path) as file:
+        return np.load(file)
+
+
+def _npz(path: str) -> Any:
+    with opened(path) as file, np.load(file) as arrays:
+        return dict(arrays)
+
+
+def _safetensors(path: str) -> Any:
+    try:
+        from safetensors.numpy import load, load_file
+    except ImportError:
+        raise DataError(f"{path} needs safetensors; pip install 'layoutkit[data]'") from None
+    if not is_url(path):
+        return load_file(path)
+    with opened(path) as file:
+        return load(file.read())
+
+
+def _pt(path: str) -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise DataError(f"{path} needs PyTorch; pip install 'layoutkit[torch]'") from None
+    with opened(path) as file:
+        return torch.load(file, weights_only=True, map_location="cpu")
+
+
+_READERS = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".pt": _pt}

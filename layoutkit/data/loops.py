@@ -1,0 +1,195 @@
+"""One loop at a time over epochs, and a state that names a place in them.
+
+`Loops` is the base of everything here that is iterated epoch by epoch. What can be iterated
+twice is not the same object as the loop that runs: `iter(x)` gives a new `Loop`, and `x` knows
+which one is the latest.
+
+    for item in x: ...        epoch x.epoch; running to the end adds one
+    next(iter(x))             a peek: the next loop begins the same epoch again
+    x.set_epoch(3)            the start of epoch 3
+    x.load_state_dict(d)      the place where `d = x.state_dict()` was taken
+
+A subclass says four things: `_identity()`, what a state must agree with; `_records()`, how many
+records it has; `_steps(epoch, position)`, an iterator of (item, position behind it); and
+`_end(epoch)`, the last position where a state can stand. One that needs more than a position to
+begin again quickly gives further integers in `_marks(position)` and takes them in `_take(state)`.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from ..errors import DataError
+
+__all__ = ["Loop", "Loops", "whole_number"]
+
+T = TypeVar("T")
+Steps = Callable[[int, int], Iterator[tuple[T, int]]]
+
+
+class Loops(ABC, Generic[T]):
+    """What is iterated epoch by epoch, and continues where a state says."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = whole_number("epoch", epoch)
+        self._position = 0
+        self._loaded = False
+        # Weak, so that a loop that is broken off ends as soon as nobody holds it.
+        self._latest: weakref.ref[Loop[T]] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the latest loop is in; after its end, the next one."""
+        return self._epoch
+
+    def __iter__(self) -> Loop[T]:
+        return self._begin(self._steps)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of an epoch; the loop under way is over."""
+        self._go(whole_number("epoch", epoch), 0)
+
+    def state_dict(self) -> dict[str, int | str]:
+        """The place behind what the latest loop handed out, in a few integers and strings."""
+        place = {"epoch": self._epoch, "position": self._position}
+        counted = {"records": self._records()}
+        return {**self._identity(), **counted, **place, **self._marks(self._position)}
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Let the next loop begin at the place that a state names; the one under way is over.
+
+        Raises
+        ------
+        DataError
+            The state is of another kind, seed, batch size or, unless it is an epoch's start,
+            number of records. Nothing has changed.
+        """
+        epoch, position = self._checked(state)
+        self._take(epoch, state)
+        self._go(epoch, position)
+        self._loaded = True
+
+    @abstractmethod
+    def _identity(self) -> dict[str, int | str]: ...
+
+    @abstractmethod
+    def _records(self) -> int: ...
+
+    @abstractmethod
+    def _steps(self, epoch: int, position: int) -> Iterator[tuple[T, int]]: ...
+
+    @abstractmethod
+    def _end(self, epoch: int) -> int | None:
+        """The position behind the last item of an epoch; None where that is not known."""
+
+    def _marks(self, position: int) -> dict[str, int]:
+        """Further integers of a state."""
+        return {}
+
+    def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
+        """Take from a state what `_marks` gave; DataError, and nothing changes, if it is wrong."""
+
+    def _begin(self, steps: Steps[T]) -> Loop[T]:
+        """The latest loop from now on."""
+        self._go(self._epoch, self._position if self._loaded else 0)
+        loop = Loop(self, steps(self._epoch, self._position))
+        self._latest = weakref.ref(loop)
+        return loop
+
+    def _go(self, epoch: int, position: int) -> None:
+        """End the loop under way and go to a place."""
+        loop = self._latest and self._latest()
+        self._latest = None
+        self._epoch, self._position, self._loaded = epoch, position, False
+        if loop:
+            loop.close()
+
+    def _checked(self, state: Any) -> tuple[int, int]:
+        """Epoch and position of a state; DataError for the state of something else."""
+        name, own = type(self).__name__, self.state_dict()
+        if not isinstance(state, Mapping):
+            raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
+        if set(state) != set(own):
+            keys = sorted(state, key=str)
+            raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
+        numbers = {k: whole_number(k, state[k]) for k in ("epoch", "position", "records")}
+        compared = {*self._identity(), *(["records"] if numbers["position"] else [])}
+        differ = [k for k in own if k in compared and state[k] != own[k]]
+        if differ:
+            wrong = ", ".join(f"{k} {state[k]!r}, not {own[k]!r}" for k in differ)
+            raise DataError(
+                f"this state is of another {name}: {wrong}; load it where it was made, "
+                "or on an object made with the same arguments"
+            )
+        for mark in self._marks(0):
+            whole_number(mark, state[mark])
+        end = self._end(numbers["epoch"])
+        if end is not None and numbers["position"] > end:
+            raise DataError(f"position {numbers['position']} is behind the epoch's end, {end}")
+        return numbers["epoch"], numbers["position"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_latest": None}  # a copy has no loop under way
+
+
+class Loop(Iterator[T]):
+    """One pass over an epoch; the latest of its owner, or over."""
+
+    def __init__(self, owner: Loops[T], steps: Iterator[tuple[T, int]]) -> None:
+        self._owner = owner
+        self._steps = steps
+        self._done = False
+
+    def __next__(self) -> T:
+        if self._done:
+            raise StopIteration
+        self._check_latest()
+        owner = self._owner
+        try:
+            item, position = next(self._steps)
+        except StopIteration:
+            self._check_latest()
+            self._done = True
+            owner._go(owner._epoch + 1, 0)
+            raise
+        except BaseException:
+            # What failed is over, and must not look like an epoch that came to its end. The
+            # position stays, so a state taken now begins with what failed.
+            if self._is_latest():
+                owner._latest = None
+            raise
+        self._check_latest()
+        owner._position = position
+        return item
+
+    def close(self) -> None:
+        """End the steps at once, with what they hold."""
+        close = getattr(self._steps, "close", None)
+        if close:
+            close()
+
+    def _is_latest(self) -> bool:
+        latest = self._owner._latest
+        return latest is not None and latest() is self
+
+    def _check_latest(self) -> None:
+        if not self._is_latest():
+            raise DataError(
+                f"this loop over a {type(self._owner).__name__} is over: an error, or a newer "
+                "loop, set_epoch, load_state_dict, reset or close ended it; begin a new one"
+            )
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """`value` as an int; DataError unless it is a whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise DataError(f"{name}={value!r}; it is a whole number of at least {least}")
+    return number

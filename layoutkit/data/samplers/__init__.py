@@ -1,0 +1,18 @@
+"""In which order records come.
+
+sampler(kind, index, ...)     a Sampler, whose loops and states are those of `loops.py`
+
+order.py        the order of one epoch, and the Plan that all epochs of a sampler share
+walks.py        linear, permutation, uniform
+slices.py       batchwise_shuffled_sequential, random_slice
+labels.py       label-uniform, label-distribution, label-permutation
+sequences.py    even_sequences
+parts.py        part-linear, part-linear-permutation, part-permutation-permutation
+kinds.py        all names; even_... are the orders above less what fills no batch
+planning.py     from arguments to a Plan
+"""
+
+from .order import Order
+from .sampler import Sampler, sampler
+
+__all__ = ["Order", "Sampler", "sampler"]

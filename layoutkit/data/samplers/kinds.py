@@ -1,0 +1,96 @@
+"""The kinds of samplers: a table of their names, orders and what they take."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...errors import DataError
+from . import labels, parts, sequences, slices, walks
+from .order import Order
+
+__all__ = ["Kind", "kind_of"]
+
+
+class Kind(NamedTuple):
+    """What is special about a kind.
+
+    even       leaves out what fills no batch
+    draws      has no end of its own
+    labelled   chooses labels
+    weighted   by weights
+    parts      takes part files, and nothing else
+    one_label  can be restricted to one
+    sliced     means nothing without a batch size
+    """
+
+    name: str
+    base: str
+    order: type[Order]
+    even: bool = False
+    draws: bool = False
+    labelled: bool = False
+    weighted: bool = False
+    parts: bool = False
+    one_label: bool = False
+    sliced: bool = False
+
+
+_BATCHWISE = "batchwise_shuffled_sequential"
+_KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("linear", "linear", walks.Linear, one_label=True),
+        Kind("permutation", "permutation", walks.Permutation, one_label=True),
+        Kind(_BATCHWISE, _BATCHWISE, slices.Batchwise, sliced=True),
+        Kind("even_sequential", "linear", walks.Linear, even=True, sliced=True),
+        Kind("even_shuffled_sequential", "permutation", walks.Permutation, even=True, sliced=True),
+        Kind(f"even_{_BATCHWISE}", _BATCHWISE, slices.Batchwise, even=True, sliced=True),
+        Kind("even_sequences", "even_sequences", sequences.EvenSequences, even=True, sliced=True),
+        Kind("uniform", "uniform", walks.Uniform, draws=True, one_label=True),
+        Kind("random_slice", "random_slice", slices.RandomSlice, draws=True, sliced=True),
+        Kind("label-uniform", "label-uniform", labels.LabelUniform, draws=True, labelled=True),
+        Kind(
+            "label-distribution",
+            "label-distribution",
+            labels.LabelDistribution,
+            draws=True,
+            labelled=True,
+            weighted=True,
+        ),
+        Kind(
+            "label-permutation",
+            "label-permutation",
+            labels.LabelPermutation,
+            draws=True,
+            labelled=True,
+        ),
+        Kind("part-linear", "part-linear", parts.PartLinear, parts=True),
+        Kind(
+            "part-linear-permutation",
+            "part-linear-permutation",
+            parts.PartLinearPermutation,
+            parts=True,
+        ),
+        Kind(
+            "part-permutation-permutation",
+            "part-permutation-permutation",
+            parts.PartPermutationPermutation,
+            parts=True,
+        ),
+    )
+}
+_OTHER_NAMES = {
+    "sequential": "linear",
+    "shuffled_sequential": "permutation",
+    "random_uniform": "uniform",
+}
+
+
+def kind_of(name: Any) -> Kind:
+    """The kind of this name or other name; DataError where there is none."""
+    known = isinstance(name, str) and _KINDS.get(_OTHER_NAMES.get(name, name))
+    if not known:
+        raise DataError(
+            f"no sampler is called {name!r}; there are {', '.join([*_KINDS, *_OTHER_NAMES])}"
+        )
+    return known
