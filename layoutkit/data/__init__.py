@@ -16,13 +16,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .arrayprovider import ArrayProvider
+    from .batch import Batch
+    from .batcher import Batcher, sampled_batcher
     from .indexes import Index, open_index
+    from .providers import Provider
     from .records import Record
     from .samplers import Sampler, sampler
 
-__all__ = ["Index", "Record", "Sampler", "open_index", "sampler"]
+__all__ = [
+    "ArrayProvider",
+    "Batch",
+    "Batcher",
+    "Index",
+    "Provider",
+    "Record",
+    "Sampler",
+    "open_index",
+    "sampled_batcher",
+    "sampler",
+]
 
 _LAZY = {
+    "arrayprovider": ("ArrayProvider",),
+    "batch": ("Batch",),
+    "batcher": ("Batcher", "sampled_batcher"),
+    "providers": ("Provider",),
     "indexes": ("Index", "open_index"),
     "records": ("Record",),
     "samplers": ("Sampler", "sampler"),

@@ -21,7 +21,7 @@ def view_of(layout: str, array: Array, classes: Any = None) -> DataView:
 
     >>> import numpy as np
     >>> view_of("bhwc", np.zeros((8, 32, 32, 3), np.uint8))
-    ImageView: uint8 bhwc (8, 32, 32, 3)
+    ImageView(bhwc (8, 32, 32, 3) uint8)
     >>> view_of("b", np.array([2, 0, 1]), classes=["cat", "dog", "emu"])
     ClassView: int64 b (3,), 3 classes
 
