@@ -24,17 +24,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .arrayprovider import ArrayProvider
+    from .batch import Batch
+    from .batcher import Batcher, sampled_batcher
     from .dataset import Dataset
     from .indexes import Index, open_index
+    from .providers import Provider
     from .records import Record
     from .sample import Sample
     from .samplers import Sampler, sampler
 
-__all__ = ["Dataset", "Index", "Record", "Sample", "Sampler", "open_index", "sampler"]
+__all__ = [
+    "ArrayProvider",
+    "Batch",
+    "Batcher",
+    "Dataset",
+    "Index",
+    "Provider",
+    "Record",
+    "Sample",
+    "Sampler",
+    "open_index",
+    "sampled_batcher",
+    "sampler",
+]
 
 _LAZY = {
+    "arrayprovider": ("ArrayProvider",),
+    "batch": ("Batch",),
+    "batcher": ("Batcher", "sampled_batcher"),
     "dataset": ("Dataset",),
     "indexes": ("Index", "open_index"),
+    "providers": ("Provider",),
     "records": ("Record",),
     "sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),

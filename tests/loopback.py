@@ -1,0 +1,90 @@
+"""An HTTP server on this machine that answers as it is told, good or bad."""
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Site:
+    """Files by path, a script of answers for some paths, and a list of what was asked.
+
+    An answer is a status (500), "cut" (half of what was announced), "reset" (no answer at all),
+    "open" (half, with no length announced), "unannounced" (all, without length) or "ok".
+    After the last one everything is "ok".
+    """
+
+    def __init__(self, ranges=True):
+        self.files, self.script, self.asked, self.ranges = {}, {}, [], ranges
+        self.released = threading.Event()
+
+    def next_answer(self, path):
+        self.asked.append(path)
+        answers = self.script.get(path, [])
+        return answers.pop(0) if answers else "ok"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        site, path = self.server.site, self.path
+        answer = site.next_answer(path)
+        if answer == "stall":
+            site.released.wait(20)
+            answer = "reset"
+        if answer == "reset":
+            self.close_connection = True
+            return
+        if path not in site.files:
+            answer = 404
+        if isinstance(answer, int):
+            self.send_response(answer)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self._send(*self._part(site.files[path]), answer)
+
+    def _part(self, data):
+        wanted = self.headers.get("Range")
+        if wanted is None or not self.server.site.ranges:
+            return 200, data, None
+        first, last = wanted.removeprefix("bytes=").split("-")
+        part = data[int(first) : int(last) + 1 if last else None]
+        if not part:
+            return 416, b"", None
+        return 206, part, f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
+
+    def _send(self, status, data, span, answer):
+        self.send_response(status)
+        if span:
+            self.send_header("Content-Range", span)
+        if answer in ("open", "unannounced"):
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if answer in ("cut", "open"):
+            data = data[: len(data) // 2]
+            self.close_connection = True
+        self.wfile.write(data)
+        self.close_connection |= answer == "unannounced"
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serving(site):
+    """Serve a Site; yields the address before its paths."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.site = site
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="site", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        site.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,236 @@
+"""Whole remote files on disk: never too much, never half a file, and never in the way."""
+
+import errno
+import logging
+import os
+import threading
+
+import pytest
+from loopback import Site, serving
+
+from layoutkit.data import cache as cache_module
+from layoutkit.data import reading
+from layoutkit.data.cache import DiskCache
+from layoutkit.data.reading import Reader
+from layoutkit.errors import DataError
+
+SIZE = 1000
+NAMES = "abcdef"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def home(site):
+    for name in NAMES:
+        site.files[f"/{name}"] = name.encode() * SIZE
+    with serving(site) as home:
+        yield home
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "deep" / "cache"
+
+
+def stored(folder):
+    return sorted(path.stat().st_size for path in folder.iterdir())
+
+
+def contents(folder):
+    return sorted(chr(path.read_bytes()[0]) for path in folder.iterdir())
+
+
+def reads(reader, home, names):
+    for name in names:
+        assert reader.read(f"{home}/{name}", 10, 20) == name.encode() * 20
+
+
+def test_a_file_is_asked_for_once(site, home, folder):
+    reader = Reader(cache=DiskCache(folder, 10 * SIZE))
+    reads(reader, home, "aaab")
+    assert reader.read(f"{home}/a") == b"a" * SIZE
+    assert site.asked == ["/a", "/b"]
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "ab")  # and it stays
+    assert site.asked == ["/a", "/b"]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(2999, "ac"), (3000, "acd"), (3001, "acd")])
+def test_the_least_recently_used_go_first(home, folder, limit, kept):
+    reader = Reader(cache=DiskCache(folder, limit))
+    reads(reader, home, "abcad" if limit >= 3000 else "abac")
+    assert contents(folder) == sorted(kept)
+    assert sum(stored(folder)) <= limit
+
+
+def test_the_order_of_use_survives(home, folder):
+    reads(Reader(cache=DiskCache(folder, 3 * SIZE)), home, "abca")
+    for at, name in enumerate("bca"):  # a clock of coarse steps cannot tell them apart
+        path = DiskCache(folder, 3 * SIZE).find(f"{home}/{name}")
+        os.utime(path, (at, at))
+    reads(Reader(cache=DiskCache(folder, 3 * SIZE)), home, "d")
+    assert contents(folder) == ["a", "c", "d"]
+
+
+def test_a_smaller_limit_holds_at_once(home, folder):
+    reads(Reader(cache=DiskCache.at(folder, 4 * SIZE)), home, "abcd")
+    kept = DiskCache.at(folder, 2 * SIZE)
+    assert contents(folder) == ["c", "d"]
+    assert DiskCache.at(folder, 9 * SIZE) is kept  # all who share a folder keep to the least limit
+    reads(Reader(cache=kept), home, "e")
+    assert contents(folder) == ["d", "e"]
+
+
+@pytest.mark.parametrize("limit", [0, SIZE - 1])
+def test_what_is_larger_than_the_limit_is_read_in_parts(site, home, folder, limit):
+    reader = Reader(cache=DiskCache(folder, limit))
+    reads(reader, home, "aaa")
+    assert stored(folder) == []
+    assert len(site.asked) == 4  # the whole file once, to learn its size
+
+
+def test_a_size_that_is_not_announced_is_no_way_round_the_limit(site, home, folder):
+    site.files["/big"] = b"x" * (1 << 20)
+    site.script["/big"] = ["unannounced"] * 2
+    reader = Reader(cache=DiskCache(folder, 400_000))
+    assert reader.read(f"{home}/big", 5, 5) == b"xxxxx"
+    assert stored(folder) == []
+
+
+def test_a_cut_download_leaves_nothing(site, home, folder):
+    site.script["/a"] = ["cut", 500]
+    reader = Reader(cache=DiskCache(folder, 10 * SIZE))
+    reads(reader, home, "a")
+    assert stored(folder) == [SIZE]
+    site.script["/b"] = ["cut"] * 4
+    with pytest.raises(DataError):
+        reader.read(f"{home}/b")
+    assert stored(folder) == [SIZE]
+
+
+def test_room_of_failed_downloads_comes_back(site, home, folder):
+    site.script["/a"] = ["cut"] * 6
+    reader = Reader(retries=6, cache=DiskCache(folder, 2 * SIZE))
+    reads(reader, home, "abc")
+    assert contents(folder) == ["b", "c"]
+
+
+def test_other_files_are_left_alone(home, folder):
+    folder.mkdir(parents=True)
+    (folder / "mine.txt").write_bytes(b"m" * 5000)
+    reads(Reader(cache=DiskCache(folder, SIZE)), home, "ab")
+    assert (folder / "mine.txt").read_bytes() == b"m" * 5000
+    assert sorted(stored(folder)) == [SIZE, 5000]
+
+
+def warnings(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def test_a_full_disk_is_said_once_and_does_not_matter(home, folder, caplog, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(cache_module, "replacing", full)
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "aabb")
+    assert len(warnings(caplog)) == 1
+    assert "No space left on device" in warnings(caplog)[0]
+    assert str(folder) in warnings(caplog)[0]
+
+
+class FullFile:
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_fills_up_while_writing(home, folder, caplog, monkeypatch):
+    from contextlib import contextmanager
+
+    real = cache_module.replacing
+
+    @contextmanager
+    def filling(path):
+        with real(path) as file:
+            yield FullFile(file)
+
+    cache = DiskCache(folder, 10 * SIZE)
+    reads(Reader(cache=cache), home, "a")
+    monkeypatch.setattr(cache_module, "replacing", filling)
+    reads(Reader(cache=cache), home, "abc")
+    assert stored(folder) == [SIZE]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_read_only_folder_gives_what_it_has(site, home, folder, caplog, monkeypatch):
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "a")
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(cache_module, "replacing", read_only)
+    monkeypatch.setattr(os, "utime", read_only)
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "abb")
+    assert site.asked == ["/a", "/b", "/b", "/b"]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_folder_that_cannot_be(home, tmp_path, caplog):
+    (tmp_path / "file").write_bytes(b"")
+    reads(Reader(cache=DiskCache(tmp_path / "file" / "cache", 10 * SIZE)), home, "ab")
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_file_that_somebody_removed_comes_back(site, home, folder):
+    reader = Reader(cache=DiskCache(folder, 10 * SIZE))
+    reads(reader, home, "a")
+    for path in folder.iterdir():
+        path.unlink()
+    reads(reader, home, "aaa")
+    assert stored(folder) == [SIZE]
+    assert len(site.asked) == 3  # once around the cache, once into it
+
+
+def test_threads_share_a_download_and_the_limit(site, home, folder):
+    reader = Reader(cache=DiskCache(folder, 2 * SIZE))
+    most, failures, over = [], [], threading.Event()
+
+    def look():
+        while not over.is_set():
+            if folder.exists():
+                most.append(sum(path.stat().st_size for path in folder.glob("*.record")))
+
+    def read(names):
+        try:
+            reads(reader, home, names)
+        except BaseException as error:
+            failures.append(error)
+
+    def looking():
+        try:
+            look()
+        except FileNotFoundError:  # it went while we looked
+            looking()
+
+    watcher = threading.Thread(target=looking)
+    watcher.start()
+    threads = [threading.Thread(target=read, args=("aabbccddeeff",)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    watcher.join()
+    assert failures == []
+    assert max(most) <= 2 * SIZE
+    assert len(site.asked) < 6 * 12

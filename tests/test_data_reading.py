@@ -1,0 +1,216 @@
+"""Bytes of records: files, HTTP and fsspec, parts of them, and tries that are repeated."""
+
+import uuid
+
+import fsspec
+import pytest
+from loopback import Site, serving
+
+from layoutkit import DataError
+from layoutkit.data import reading
+from layoutkit.data.reading import Reader
+
+DATA = bytes(range(200)) * 3
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def home(site):
+    site.files["/a.bin"] = DATA
+    with serving(site) as home:
+        yield home
+
+
+@pytest.fixture(params=["path", "file", "memory", "http", "http without ranges"])
+def url(request, tmp_path, site, home):
+    if request.param.startswith("http"):
+        site.ranges = "without" not in request.param
+        return f"{home}/a.bin"
+    if request.param == "memory":
+        url = f"memory://{uuid.uuid4()}/a.bin"
+        with fsspec.open(url, "wb") as file:
+            file.write(DATA)
+        return url
+    path = tmp_path / "a b%20.bin"
+    path.write_bytes(DATA)
+    return str(path) if request.param == "path" else f"file://{path}"
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [(None, None), (0, 600), (0, None), (None, 7), (5, 7), (599, 1), (598, None), (3, 0)],
+)
+def test_a_part_is_the_slice(url, offset, length):
+    start = offset or 0
+    stop = None if length is None else start + length
+    assert Reader().read(url, offset, length) == DATA[start:stop]
+
+
+@pytest.mark.parametrize("offset", [600, 700])
+def test_a_part_without_length_behind_the_end_is_empty(url, offset):
+    assert Reader().read(url, offset) == b""
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 601), (599, 2), (600, 1), (700, 1)])
+def test_fewer_bytes_than_length_are_an_error(url, offset, length):
+    with pytest.raises(DataError):
+        Reader().read(url, offset, length)
+
+
+@pytest.mark.parametrize("url", ["/no/such/file", "file:///no/such", "memory://no/such", "a\0b"])
+def test_what_is_not_there_is_named(url):
+    with pytest.raises(DataError, match="cannot be read"):
+        Reader().read(url)
+
+
+def test_a_scheme_that_nobody_knows():
+    with pytest.raises(DataError, match="nosuch"):
+        Reader().read("nosuch://a/b")
+
+
+@pytest.mark.parametrize("answer", [500, 503, "reset", "cut"])
+@pytest.mark.parametrize("part", [(None, None), (10, 50)])
+def test_what_may_pass_is_tried_again(site, home, answer, part):
+    site.script["/a.bin"] = [answer, answer]
+    start, length = part
+    wanted = DATA if length is None else DATA[start : start + length]
+    assert Reader(retries=2).read(f"{home}/a.bin", *part) == wanted
+    assert len(site.asked) == 3
+
+
+def test_an_answer_without_announced_length_is_known_to_be_cut_by_the_records_length(site, home):
+    site.script["/a.bin"] = ["open"]
+    assert Reader().read(f"{home}/a.bin", 10, 50) == DATA[10:60]
+    assert len(site.asked) == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_tries_are_bounded(site, home, retries):
+    site.script["/a.bin"] = [500] * 10
+    with pytest.raises(DataError, match="500"):
+        Reader(retries).read(f"{home}/a.bin")
+    assert len(site.asked) == retries + 1
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429])
+def test_what_the_server_refuses_is_never_tried_again(site, home, status):
+    site.script["/a.bin"] = [status]
+    with pytest.raises(DataError, match=str(status)):
+        Reader().read(f"{home}/a.bin")
+    assert len(site.asked) == 1
+
+
+def test_a_file_that_is_too_short_is_not_tried_again(site, home):
+    with pytest.raises(DataError, match="600 bytes"):
+        Reader().read(f"{home}/a.bin", 0, 601)
+    assert len(site.asked) == 1
+
+
+def test_tries_end_with_their_time(site, home, monkeypatch):
+    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(reading, "SECONDS_IN_ALL", 0.01)
+    site.script["/a.bin"] = [500] * 10
+    with pytest.raises(DataError, match="500"):
+        Reader(retries=9).read(f"{home}/a.bin")
+    assert len(site.asked) == 1
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_longer(site, home, monkeypatch):
+    monkeypatch.setattr(reading, "SECONDS_IN_ALL", 0.0)  # and one second at least
+    site.script["/a.bin"] = ["stall"]
+    with pytest.raises(DataError, match="timed out"):
+        Reader().read(f"{home}/a.bin")
+
+
+def test_a_connection_is_used_again(site, home, monkeypatch):
+    from urllib3.connectionpool import HTTPConnectionPool
+
+    made = []
+    new = HTTPConnectionPool._new_conn
+    monkeypatch.setattr(HTTPConnectionPool, "_new_conn", lambda pool: made.append(1) or new(pool))
+    reader = Reader()
+    for offset in range(0, 50, 10):
+        reader.read(f"{home}/a.bin", offset, 10)
+    reader.read(f"{home}/a.bin")
+    assert (len(site.asked), len(made)) == (6, 1)
+
+
+class Flaky(fsspec.AbstractFileSystem):
+    """Fails as often as it is told, then reads from memory; sometimes half."""
+
+    protocol = "flaky"
+    cachable = False
+    failures: tuple = ()
+
+    def cat_file(self, path, start=None, end=None, **_):
+        failure = self._failure()
+        data = DATA[start:end]
+        return data[: len(data) // 2] if failure == "half" else data
+
+    def _open(self, path, mode="rb", **_):
+        import io
+
+        self._failure()
+        return io.BytesIO(DATA)
+
+    def _failure(self):
+        failure, Flaky.failures = Flaky.failures[0], Flaky.failures[1:]
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+
+@pytest.fixture
+def _flaky():
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+
+
+@pytest.mark.usefixtures("_flaky")
+@pytest.mark.parametrize("first", [ConnectionResetError("lost"), TimeoutError(), OSError("x")])
+def test_other_file_systems_are_tried_again(first):
+    Flaky.failures = (first, None)
+    assert Reader().read("flaky://x/y") == DATA
+    Flaky.failures = (first, "half", None)
+    assert Reader().read("flaky://x/y", 5, 10) == DATA[5:15]
+    assert Flaky.failures == ()
+
+
+@pytest.mark.usefixtures("_flaky")
+@pytest.mark.parametrize("first", [FileNotFoundError("gone"), PermissionError("no")])
+def test_what_will_not_pass_is_not_tried_again(first):
+    Flaky.failures = (first, "not reached")
+    with pytest.raises(DataError, match=str(first)):
+        Reader().read("flaky://x/y")
+    assert Flaky.failures == ("not reached",)
+
+
+def test_close_ends_a_pause(site, home, monkeypatch):
+    import threading
+
+    monkeypatch.setattr(reading, "FIRST_PAUSE", 20.0)
+    site.script["/a.bin"] = [500]
+    reader, failures = Reader(), []
+
+    def read():
+        try:
+            reader.read(f"{home}/a.bin")
+        except DataError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not site.asked:
+        threading.Event().wait(0.001)
+    reader.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert len(failures) == 1
