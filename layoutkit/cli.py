@@ -101,6 +101,16 @@ def _convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _batches(arguments: argparse.Namespace) -> int:
+    from .commands.batches import Request, make_batches
+
+    options = {"dtype": arguments.dtype, **_formula(arguments)}
+    names = ("sampler", "batch_size", "seed", "epoch", "partition", "workers", "limit")
+    given = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
+    make_batches(Request(arguments.src, arguments.to, options, arguments.resize, **given))
+    return 0
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from . import plan
     from .commands.drawing import svg_picture, text_picture
@@ -145,6 +155,7 @@ def _warmup(_: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "convert": _convert,
+    "batches": _batches,
     "explain": _explain,
     "bench": _bench,
     "info": _info,

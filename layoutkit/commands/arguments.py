@@ -55,6 +55,33 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress bar and no summary")
 
 
+def _add_batches(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("src", metavar="SRC", help="a folder of labelled folders, or a .csv or .tsv of pictures")
+    add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
+    add("--batch-size", type=_positive, default=32, metavar="N", help="default: 32")
+    add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
+    add("--dtype", help="dtype of the batches")
+    _add_formula(parser)
+    size_help = "scale and cut every picture to this size (default: 224x224)"
+    add(
+        "--size",
+        dest="resize",
+        type=_height_width,
+        default=(224, 224),
+        metavar="HxW",
+        help=size_help,
+    )
+    add("--seed", type=_whole, default=0, metavar="N", help="of a random order (default: 0)")
+    add("--epoch", type=_whole, default=0, metavar="N", help="which one (default: 0)")
+    add("--workers", type=_whole, metavar="N", help="threads that decode (default: up to 4)")
+    part_help = "one part of P, such as 0/4; p counts from 0"
+    add("--partition", type=_partition, default=(0, 1), metavar="p/P", help=part_help)
+    add("--limit", type=_positive, metavar="N", help="end after so many batches")
+    add("--save", type=Path, metavar="FILE.npz", help="write the batches into this file")
+    add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
+
+
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'")
@@ -79,6 +106,7 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 
 _COMMANDS = {
     "convert": ("convert a .npy file or pictures into a .npy file", _add_convert),
+    "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),
@@ -116,6 +144,19 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
+def _partition(text: str) -> tuple[int, int]:
+    number, slash, partitions = text.partition("/")
+    if not slash or not number.isdecimal() or not partitions.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part such as 0/4")
+    return int(number), int(partitions)
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -24,7 +24,17 @@ from ..errors import ArgumentError, LayoutkitError, ShapeError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageBatch", "find_images", "open_images"]
+__all__ = [
+    "ORIENTATION",
+    "SIDEWAYS",
+    "ImageBatch",
+    "find_images",
+    "open_images",
+    "pillow",
+    "suspecting_bombs",
+    "to_rgb",
+    "upright",
+]
 
 # What counts as a picture in a folder or a glob. Pillow knows more suffixes, but some of
 # them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
@@ -50,8 +60,8 @@ SUFFIXES = frozenset(
     }
 )
 
-_ORIENTATION = 0x0112  # the EXIF tag
-_SIDEWAYS = range(5, 9)  # its values that swap height and width
+ORIENTATION = 0x0112  # the EXIF tag
+SIDEWAYS = range(5, 9)  # its values that swap height and width
 _MAX_16_BIT = 65535
 
 
@@ -86,7 +96,7 @@ class ImageBatch:
 
     def _decode_into(self, path: Path, pixels: NDArray[Any]) -> None:
         with _naming(path), _open(path) as image:
-            picture = _to_rgb(_upright(image), path)
+            picture = to_rgb(upright(image))
         if self.resize:
             picture = _resized(picture, self.height, self.width)
         if picture.size != (self.width, self.height):
@@ -122,10 +132,8 @@ def open_images(paths: Sequence[Path], resize: tuple[int, int] | None) -> Iterat
 
     Sizes are compared from the pictures' headers before any of them is decoded.
     """
-    bomb = _pillow().DecompressionBombWarning
     pool = ThreadPoolExecutor(os.cpu_count())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", bomb)
+    with suspecting_bombs():
         try:
             height, width = resize or _common_size(paths)
             yield ImageBatch(paths, height, width, resize is not None, pool)
@@ -133,11 +141,21 @@ def open_images(paths: Sequence[Path], resize: tuple[int, int] | None) -> Iterat
             pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def suspecting_bombs() -> Iterator[None]:
+    """Let a picture that Pillow suspects to be a decompression bomb be an error."""
+    bomb = pillow().DecompressionBombWarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bomb)
+        yield
+
+
 def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """The module `PIL.Image`; an ArgumentError where Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -147,7 +165,7 @@ def _pillow() -> Any:
 
 
 def _open(path: Path) -> "Image":
-    image: Image = _pillow().open(path)
+    image: Image = pillow().open(path)
     return image
 
 
@@ -177,7 +195,7 @@ def _common_size(paths: Sequence[Path]) -> tuple[int, int]:
 def _upright_size(path: Path) -> tuple[int, int]:
     with _naming(path), _open(path) as image:
         width, height = image.size
-        sideways = image.getexif().get(_ORIENTATION) in _SIDEWAYS
+        sideways = image.getexif().get(ORIENTATION) in SIDEWAYS
     return (height, width) if sideways else (width, height)
 
 
@@ -190,31 +208,32 @@ def _unequal(
     )
 
 
-def _upright(image: "Image") -> "Image":
+def upright(image: "Image") -> "Image":
+    """The picture as its EXIF orientation says."""
     from PIL import ImageOps
 
     return ImageOps.exif_transpose(image)
 
 
-def _to_rgb(image: "Image", path: Path) -> "Image":
+def to_rgb(image: "Image") -> "Image":
+    """The picture in red, green and blue; ValueError where grey values do not fit 16 bits."""
     if image.mode == "F" or image.mode.startswith("I"):
-        image = _eight_bit_grey(image, path)
+        image = _eight_bit_grey(image)
     # Alpha is dropped; Pillow would warn of that where a palette carries it.
     image.info.pop("transparency", None)
     return image.convert("RGB")
 
 
-def _eight_bit_grey(image: "Image", path: Path) -> "Image":
+def _eight_bit_grey(image: "Image") -> "Image":
     """Scale 0..65535 to 0..255 (Pillow itself would clip at 255)."""
     values = np.asarray(image)
     if values.dtype.kind == "f" or values.min() < 0 or values.max() > _MAX_16_BIT:
-        message = f"{path}: grey values outside 0..{_MAX_16_BIT}; save it with 8 or 16 bits"
-        raise ArgumentError(message)
+        raise ValueError(f"grey values outside 0..{_MAX_16_BIT}; save it with 8 or 16 bits")
     scaled = np.rint(values / np.float32(_MAX_16_BIT / 255))
-    grey: Image = _pillow().fromarray(scaled.astype(np.uint8))
+    grey: Image = pillow().fromarray(scaled.astype(np.uint8))
     return grey
 
 
 def _resized(image: "Image", height: int, width: int) -> "Image":
     # Pillow's bilinear filter widens with the scale, so shrinking does not alias.
-    return image.resize((width, height), _pillow().Resampling.BILINEAR)
+    return image.resize((width, height), pillow().Resampling.BILINEAR)

@@ -24,7 +24,7 @@ from .. import buffers
 from ..errors import ArgumentError, DtypeError
 from .atomic import reserve
 
-__all__ = ["NpyFile", "create_npy", "is_npy", "open_npy"]
+__all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 
 # How much of a file is mapped at once where a slab is scattered over all of it.
 _WINDOW_BYTES = 64 << 20
@@ -139,14 +139,15 @@ def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
     A dtype that the format has no name for (bfloat16, float8) is a DtypeError.
     """
-    header = _header(shape, dtype)
+    header = npy_header(shape, dtype)
     reserve(file, len(header) + math.prod(shape) * dtype.itemsize)
     file.write(header)
     file.flush()
     return NpyFile(file, len(header), shape, dtype)
 
 
-def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """What a `.npy` file begins with; DtypeError for a dtype that the format has no name for."""
     description = npy.dtype_to_descr(dtype)
     if npy.descr_to_dtype(description) != dtype:
         message = (

@@ -17,10 +17,11 @@ __all__ = ["check_destination", "open_source"]
 _PICTURES = ("b", "h", "w", "c")
 
 
-def check_destination(source: str, destination: Path) -> None:
+def check_destination(source: str, destination: Path, suffix: str = ".npy") -> None:
     """Refuse a destination that could not be written in the end, before any work is done."""
-    if destination.suffix != ".npy":
-        raise ArgumentError(f"{destination}: the result is a .npy file; name it {destination}.npy")
+    if destination.suffix != suffix:
+        message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
+        raise ArgumentError(message)
     folder = destination.resolve().parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")

@@ -1,0 +1,250 @@
+"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..axes import parse_pattern
+from ..converter import Converter
+from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
+from ..errors import ArgumentError, DataError
+from .atomic import replacing
+from .images import suspecting_bombs
+from .npzfiles import JoinedBatches, write_npz
+from .photographs import Decoder
+from .sources import check_destination
+from .tally import Tally
+
+__all__ = ["Request", "make_batches"]
+
+_KINDS = ("directory", "csv", "tsv")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command was asked for; `options` are a Converter's keywords."""
+
+    source: str
+    to: str
+    options: Mapping[str, Any]
+    size: tuple[int, int]
+    sampler: str
+    batch_size: int
+    seed: int
+    epoch: int
+    partition: tuple[int, int]
+    workers: int | None
+    limit: int | None
+    save: Path | None
+    preview: Path | None
+
+    def converter(self) -> Converter:
+        """From decoded pictures to what was asked for."""
+        return Converter(f"bhwc->{self.to}", **self.options)
+
+    @property
+    def axis(self) -> int:
+        """Where the batches' axis `b` is; ArgumentError where it is folded into another."""
+        groups = parse_pattern(f"bhwc->{self.to}").target.groups
+        if "b" not in groups:
+            raise ArgumentError(f"--to {self.to}: batches need b as an axis of its own, as in bchw")
+        return groups.index("b")
+
+
+def make_batches(request: Request) -> None:
+    """Go through an epoch, write what was asked for, and print what it took.
+
+    Nothing is read before the request is known to make sense, and files appear when they are
+    complete.
+    """
+    converter, axis = request.converter(), request.axis
+    for path, suffix in ((request.save, ".npz"), (request.preview, ".png")):
+        if path is not None:
+            check_destination(request.source, path, suffix)
+    with ExitStack() as stack:
+        stack.enter_context(suspecting_bombs())
+        batcher = stack.enter_context(_batcher(request, _index(request)))
+        stack.enter_context(_naming_drops())
+        _warm(converter, request)
+        tally = Tally(threads=request.workers != 0)
+        began = perf_counter()
+        with _saving(request, axis) as saved:
+            for batch in batcher:
+                _take(batch, converter, saved, tally, request)
+            _check_any(tally, batcher, request)
+        tally.elapsed = perf_counter() - began
+    tally.report(request.source, batcher.dropped)
+    for path in (request.save, request.preview):
+        if path is not None:
+            print(f"written: {path}")
+
+
+def _index(request: Request) -> Index:
+    """The photographs; an error where there are none."""
+    source, (partition, partitions) = request.source, request.partition
+    if "://" not in source and not Path(source).exists():
+        raise ArgumentError(f"{source}: no such folder or file; check the path")
+    index: Index = open_index(source, partition=partition, partitions=partitions)
+    if index.kind not in _KINDS:
+        raise ArgumentError(
+            f"{source}: photographs come from a folder, or from a .csv or .tsv file that names them"
+        )
+    if not len(index):
+        where = f" in partition {partition}/{partitions}" if partitions > 1 else ""
+        raise ArgumentError(f"{source}: there are no files{where}")
+    return index
+
+
+def _batcher(request: Request, index: Index) -> Batcher:
+    size = request.batch_size
+    order = sampler(request.sampler, index, batch_size=size, seed=request.seed)
+    limit, whole = request.limit, order.num_batches or 0
+    height, width = request.size
+    return sampled_batcher(
+        index,
+        batch_size=size,
+        sampler=request.sampler,
+        num_batches=None if limit is None else min(limit, whole),
+        seed=request.seed,
+        epoch=request.epoch,
+        processor=Decoder(height, width),
+        input_dims=(height, width, 3),
+        dtype=np.uint8,
+        layout="bhwc",
+        num_workers=request.workers,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _warm(converter: Converter, request: Request) -> None:
+    """Load the kernel and its memory, which later batches use again, before the clock starts."""
+    converter(np.zeros((request.batch_size, *request.size, 3), np.uint8))
+
+
+def _take(
+    batch: Batch, converter: Converter, saved: _Saved | None, tally: Tally, request: Request
+) -> None:
+    """Convert a batch and write what is to be written of it."""
+    tally.add(batch)
+    if not batch.count or batch.input is None:
+        return
+    with tally.timing("convert"):
+        result = converter(batch.input.forward_get("bhwc"))
+    if tally.records == batch.count:
+        tally.first_batch = f"{request.to} {result.shape} {result.dtype}"
+        if request.preview is not None:
+            with tally.timing("preview"):
+                _preview(batch, request, request.preview)
+    if saved is not None:
+        with tally.timing("save"):
+            saved.add(batch, result)
+
+
+def _check_any(tally: Tally, batcher: Batcher, request: Request) -> None:
+    if not tally.records and batcher.dropped:
+        raise DataError(
+            f"{request.source}: none of {batcher.dropped} records could be used; what is wrong "
+            "with each stands above"
+        )
+    if not tally.records:
+        raise DataError(
+            f"{request.source}: the epoch of this sampler has no batches; take a smaller "
+            f"--batch-size than {request.batch_size}, or another sampler"
+        )
+
+
+# ---- Files -----------------------------------------------------------------------------------
+
+
+class _Saved:
+    """What `--save` writes: the batches joined, and their targets and names."""
+
+    def __init__(self, joined: JoinedBatches) -> None:
+        self._joined = joined
+        self._targets: list[Array] = []
+        self._names: list[str] = []
+        self._classes: list[Any] = []
+
+    def add(self, batch: Batch, result: Array) -> None:
+        self._joined.add(result)
+        self._names += [str(record.url) for record in batch.item]
+        if batch.target is not None:
+            self._targets.append(batch.target.input)
+            self._classes = list(batch.target.classes)  # type: ignore[attr-defined]
+
+    def write(self, file: Any) -> None:
+        arrays = {"name": np.array(self._names)}
+        if self._targets:
+            arrays["target"] = np.concatenate(self._targets)
+            arrays["classes"] = np.array(self._classes)
+        write_npz(file, self._joined, arrays)
+
+
+@contextmanager
+def _saving(request: Request, axis: int) -> Iterator[_Saved | None]:
+    """What takes the batches that are saved; the file is there when the block has ended well."""
+    path = request.save
+    if path is None:
+        yield None
+        return
+    try:
+        with replacing(path) as file, TemporaryFile(dir=path.resolve().parent) as waiting:
+            saved = _Saved(JoinedBatches(waiting, axis))
+            yield saved
+            saved.write(file)
+    except OSError as error:
+        # A file without a name cannot say which one it was to become.
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
+
+
+def _preview(batch: Batch, request: Request, path: Path) -> None:
+    """Draw the pictures of a batch as they were decoded, before layout and formula."""
+    from .contactsheet import MOST_PICTURES, Caption, contact_sheet
+
+    ranks = [-1] * batch.count if batch.target is None else batch.target.input.tolist()
+    names = [str(record.url).rpartition("/")[2] for record in batch.item]
+    labels = ["(no label)" if label is None else str(label) for label in batch.label]
+    captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
+    shown = min(batch.count, MOST_PICTURES)
+    of = f" of {batch.count}" if shown < batch.count else ""
+    title = f"{request.source}: {shown}{of} pictures, {request.sampler}, epoch {request.epoch}"
+    sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
+    with replacing(path) as file:
+        sheet.save(file, "PNG")
+
+
+# ---- What is said ----------------------------------------------------------------------------
+
+
+class _Lines(logging.Handler):
+    """Warnings as lines on stderr that leave a progress bar whole."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(f"layoutkit: {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def _naming_drops() -> Iterator[None]:
+    """Let stderr have a line for each record that is left out."""
+    log, handler = logging.getLogger("layoutkit.data"), _Lines()
+    before = log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.propagate = before
+        log.removeHandler(handler)
