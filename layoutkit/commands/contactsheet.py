@@ -86,7 +86,7 @@ def _size(count: int, columns: int, cell: tuple[int, int]) -> tuple[int, int]:
 
 def _filter(pixels: Array, cell: tuple[int, int]) -> Any:
     resampling = pillow().Resampling
-    return resampling.NEAREST if cell[0] >= pixels.shape[1] else resampling.BOX
+    return resampling.NEAREST if cell[0] >= pixels.shape[1] else resampling.BILINEAR
 
 
 def _write(
