@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DataError, ShapeError
 from . import layouts
+from .blocks import blocks_of
 from .keys import kinds_of
 from .loops import whole_number
 from .parts import Parts
 from .sample import Sample
-from .stores import Blocks
 
 if TYPE_CHECKING:
     from .iterator import DatasetIterator
@@ -80,7 +80,7 @@ class Dataset(Sample):
         size that is no whole number of at least 1.
         """
         size = whole_number("batch_size", batch_size, 1)
-        own = None if self._own is None else Blocks(self._own, size)
+        own = None if self._own is None else blocks_of(self._own, size)
         named = self._named
         if named is not None:
             named = {name: field._minibatches(size) for name, field in named.items()}

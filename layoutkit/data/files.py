@@ -63,7 +63,9 @@ class FileSource(ArraySource):
         """The array, mapped where that is possible."""
         if self._offset is None:
             with np.load(self.path) as members:
-                return np.asarray(members[str(self.member).removesuffix(".npy")])
+                array: Array = members[str(self.member).removesuffix(".npy")]
+            array.flags.writeable = False
+            return array
         if 0 in self.shape or not self.dtype.itemsize:  # which cannot be mapped
             return np.empty(self.shape, self.dtype)
         order: Any = "F" if self._fortran else "C"

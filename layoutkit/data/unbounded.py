@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -176,21 +177,19 @@ class Infinite(Store):
         """One after the other, without end."""
         return map(self.element, itertools.count())
 
-    def blocks(self, size: int) -> Iterator[Store]:
-        """Runs of elements, without end."""
-        return (self.select(slice(at, at + size)) for at in itertools.count(0, size))
-
     def fields(self) -> dict[str, Store]:
         """Those of the first element."""
         names = self.element(0).fields()
         return {name: Infinite(self._items, (*self._path, name), self._first) for name in names}
 
     def counted(self, at: Any) -> int:
-        """An index, counted from 0."""
-        (number,) = expand(at, (2**62,))
-        if number < 0:  # type: ignore[operator]
+        """An index that does not count from the end."""
+        if kinds_of(at) != ("int",):
+            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {at!r}")
+        number = operator.index(at[0] if isinstance(at, tuple) else at)
+        if number < 0:
             raise OutOfRange(f"index {at} counts from the end, and this Dataset is infinite")
-        return number  # type: ignore[return-value]
+        return number
 
     def run(self, part: Any) -> range:
         """The places of a slice."""
@@ -232,12 +231,6 @@ class Stream(Store):
     def steps(self) -> Iterator[Element]:
         """A fresh loop over the elements."""
         return (Element(Loaded(Constant(x)), self._path) for x in self._begin())
-
-    def blocks(self, size: int) -> Iterator[Store]:
-        """Runs of as many elements; the last may be short."""
-        steps = self.steps()
-        while chunk := list(itertools.islice(steps, size)):
-            yield Run(Held(chunk), range(len(chunk)))
 
     def fields(self) -> dict[str, Store]:
         """Those of the first element."""
