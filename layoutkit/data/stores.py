@@ -133,9 +133,7 @@ class Window(Store):
 
     def read(self, locked: bool) -> Any:
         """A view of the source where NumPy has one; a scalar for one element."""
-        found = self.source.read(self.selection.selectors)
-        for parts in self.selection.rest:
-            found = np.asarray(found[parts])
+        found = self.source.read(self.selection)
         if found.ndim == 0:
             return found[()]
         if locked and found.base is not None:
@@ -145,11 +143,7 @@ class Window(Store):
 
     def write(self, value: Any) -> None:
         """Write through to the source."""
-        elements = as_elements(value, self.dtype, self.shape)
-        if self.selection.rest:
-            self.source.write_at(self.selection.selectors, self.selection.places(), elements)
-        else:
-            self.source.write(self.selection.selectors, elements)
+        self.source.write(self.selection, as_elements(value, self.dtype, self.shape))
 
     def select(self, key: Any) -> Store:
         """Another window on the same source."""
