@@ -96,7 +96,7 @@ def _rows(n: Any) -> Any:
     """The even number next to sqrt(n), at least 2."""
     if isinstance(n, np.ndarray):
         return (np.sqrt(n).astype(np.uint64) + 1) // 2 * 2
-    return (int(math.sqrt(n)) + 1) // 2 * 2
+    return max(2, (int(math.sqrt(n)) + 1) // 2 * 2)
 
 
 def _network(key: Any, position: Any, rows: Any, columns: Any) -> Any:

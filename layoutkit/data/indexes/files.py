@@ -25,7 +25,8 @@ def folder_of(path: str) -> str:
 
 def joined(prefix: str | None, name: str) -> str:
     """`prefix/name`; a name that is absolute or a URL stays as it is."""
-    if prefix is None or is_url(name) or name.startswith("/") or Path(name).is_absolute():
+    # os.path, as pathlib takes longer than all the rest of making a record.
+    if prefix is None or is_url(name) or name.startswith("/") or os.path.isabs(name):  # noqa: PTH117
         return name
     return f"{prefix.rstrip('/')}/{name}"
 
@@ -73,10 +74,14 @@ def _local_names(folder: str) -> list[str]:
 
 def _remote_names(folder: str) -> list[str]:
     system, inner = _system(folder)
-    if system.isfile(inner):
-        raise NotADirectoryError(f"{folder} is a file; part files lie in a folder")
     entries = system.ls(inner, detail=True)
-    return [entry["name"].rpartition("/")[2] for entry in entries if entry["type"] == "file"]
+    # A file lists itself; behind http everything is a file, and a page may list nothing.
+    names = [entry["name"] for entry in entries if entry["type"] == "file"]
+    if names == [inner] or (not entries and system.isfile(inner)):
+        raise NotADirectoryError("it is a file; part files lie in a folder")
+    # Listings of web servers have links that sort them.
+    linked = [name for name in names if "?" not in name or not folder.startswith("http")]
+    return [name.rpartition("/")[2] for name in linked]
 
 
 def _system(url: str) -> tuple[Any, str]:

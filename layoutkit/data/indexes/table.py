@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -82,35 +83,35 @@ class TableIndex(Index):
         self._partition = partition
         self._filenames = rows.filenames
         self._offsets, self._lengths = _compact(rows.offsets), _compact(rows.lengths)
-        self._row_of = np.array(rows.row_of, np.int64)
-        self._all_codes = ranks[np.array(rows.label_of, np.int64)]
+        row_of = np.array(rows.row_of, np.int64)
+        starts = np.searchsorted(row_of, np.arange(len(rows.filenames) + 1))
+        self._row_of, self._row_starts = _quick(row_of), _quick(starts)
+        codes = ranks[np.array(rows.label_of, np.int64)]
+        self._all_codes = _quick(codes)
         self._count = partition.count(len(rows.row_of))
-        super().__init__(kind, prefix, labels, self._all_codes[partition.rows])
+        super().__init__(kind, prefix, labels, codes[partition.rows])
 
     def __len__(self) -> int:
         return self._count
 
     def _record(self, number: int) -> Record:
         place = self._partition.place(number)
-        row, code = int(self._row_of[place]), int(self._all_codes[place])
+        row, code = self._row_of[place], self._all_codes[place]
         return Record(
             url=joined(self.url_prefix, self._filenames[row]),
             offset=_cell(self._offsets, row),
             length=_cell(self._lengths, row),
             label=None if code < 0 else self.labels[code],
-            labels=() if code < 0 else self._labels_of(place),
+            labels=() if code < 0 else self._labels_of(row),
             position=number,
         )
 
-    def _labels_of(self, place: int) -> tuple[Any, ...]:
-        """All labels of the row that this record is of; its records stand side by side."""
-        rows, row = self._row_of, self._row_of[place]
-        first = last = place
-        while first and rows[first - 1] == row:
-            first -= 1
-        while last + 1 < len(rows) and rows[last + 1] == row:
-            last += 1
-        return tuple(self.labels[code] for code in self._all_codes[first : last + 1].tolist())
+    def _labels_of(self, row: int) -> tuple[Any, ...]:
+        """All labels of a row, whose records stand side by side."""
+        first, end = self._row_starts[row : row + 2]
+        if end == first + 1:
+            return (self.labels[self._all_codes[first]],)
+        return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
 def _read(path: str, delimiter: str) -> Rows:
@@ -169,14 +170,19 @@ def _number(cells: list[str], at: int | None, name: str) -> int | None:
     return int(digits)
 
 
-def _compact(numbers: list[int | None]) -> Array:
-    """Numbers as an array; -1 for none."""
-    return np.array([-1 if number is None else number for number in numbers], np.int64)
+def _compact(numbers: list[int | None]) -> array[int]:
+    """Numbers in 8 bytes each; -1 for none."""
+    return array("q", [-1 if number is None else number for number in numbers])
 
 
-def _cell(column: Array, row: int) -> int | None:
+def _quick(numbers: Array) -> array[int]:
+    """The same in an array whose single numbers are got several times faster than NumPy's."""
+    return array("q", numbers.astype(np.int64).tobytes())
+
+
+def _cell(column: array[int], row: int) -> int | None:
     """A number of a column; None where it is empty or there is no such column."""
-    return None if not len(column) or column[row] < 0 else int(column[row])
+    return None if not column or column[row] < 0 else column[row]
 
 
 def _prefix(path: str, kind: str) -> str:

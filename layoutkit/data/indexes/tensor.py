@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import DataError, ShapeError
+from ...interop import as_array, bridge_of
 from ..records import Record
 from .base import Index
 from .files import is_url, opened, translated
@@ -113,8 +114,8 @@ def _array(value: Any, name: str) -> Any:
             raise DataError(f"{name} is no array: {error}") from error
         if value.dtype == object:
             raise DataError(f"{name} is no array of numbers or strings; give one with a dtype")
-    if type(value).__module__.partition(".")[0] == "torch":
-        value = value.detach().cpu().numpy()
+    if not isinstance(value, np.ndarray) and bridge_of(value):
+        value = as_array(value, name)
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value

@@ -10,9 +10,10 @@ sequences.py    even_sequences
 parts.py        part-linear, part-linear-permutation, part-permutation-permutation
 kinds.py        all names; even_... are the orders above less what fills no batch
 planning.py     from arguments to a Plan
+sampling.py     Sampler: epochs, loops and states over these orders
 """
 
 from .order import Order
-from .sampler import Sampler, sampler
+from .sampling import Sampler, sampler
 
 __all__ = ["Order", "Sampler", "sampler"]

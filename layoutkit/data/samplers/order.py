@@ -23,9 +23,10 @@ import numpy as np
 from ...arrays import Array
 from ..permutation import key_of
 
-__all__ = ["Order", "Plan"]
+__all__ = ["AHEAD", "Order", "Plan", "ceil_div", "ends"]
 
-_AHEAD = 256  # numbers that are computed at once while walking
+# Places that are computed at once: for fewer, the calls of NumPy cost more than the numbers.
+AHEAD = 512
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Order:
     def __init__(self, plan: Plan, epoch: int) -> None:
         self.plan = plan
         self.key = key_of(plan.base, plan.seed, epoch)
+        self._ahead: tuple[int, Array] = (0, np.arange(0))
 
     @property
     def size(self) -> int | None:
@@ -99,7 +101,7 @@ class Order:
 
     def walk(self, place: int) -> Iterator[Any]:
         """The records from a place to the epoch's end."""
-        while numbers := self._in(place, place + _AHEAD).tolist():
+        while numbers := self._in(place, place + AHEAD).tolist():
             yield from map(self._item, numbers)
             place += len(numbers)
 
@@ -114,6 +116,15 @@ class Order:
         """The numbers in places start .. stop-1, as far as there are any."""
         size = self.size
         stop = stop if size is None else min(stop, size)
+        if stop - start > AHEAD:
+            return self._chosen(start, stop)
+        first, ahead = self._ahead  # once, as other threads may put another
+        if start < first or stop > first + len(ahead):
+            end = start + AHEAD if size is None else min(start + AHEAD, size)
+            first, ahead = self._ahead = start, self._chosen(start, end)
+        return ahead[start - first : max(0, stop - first)].copy()
+
+    def _chosen(self, start: int, stop: int) -> Array:
         if stop <= start:
             return np.arange(0)
         chosen = self._numbers(np.arange(start, stop, dtype=np.uint64)).astype(np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..permutation import hashed, key_of, shuffled
-from .order import Order, Plan, ceil_div
+from .order import AHEAD, Order, Plan, ceil_div
 
 if TYPE_CHECKING:
     from ...arrays import Array
@@ -62,7 +62,7 @@ class PartLinear(Order):
 
     def walk(self, place: int) -> Iterator[Record]:
         """The records from a place on; a file is opened when its first line is asked for."""
-        while found := self._found(place, place + 256):
+        while found := self._found(place, place + AHEAD):
             part, lines = found
             for line in lines.tolist():
                 yield self._index.line(part, line)

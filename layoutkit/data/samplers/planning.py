@@ -22,7 +22,7 @@ from .order import Plan, ceil_div
 __all__ = ["plan_of"]
 
 # Positions are 64-bit integers with a sign, in states and in arrays.
-_MAX_COUNT = (1 << 63) - 1
+_MAX = (1 << 63) - 1
 
 
 class Chosen(NamedTuple):
@@ -44,8 +44,8 @@ def plan_of(
     DataError
         An argument is wrong, means nothing for this kind, or cannot be had.
     """
-    batch = None if batch_size is None else whole_number("batch_size", batch_size, 1)
-    batches = None if num_batches is None else whole_number("num_batches", num_batches)
+    batch = None if batch_size is None else _bounded("batch_size", batch_size, 1)
+    batches = None if num_batches is None else _bounded("num_batches", num_batches, 0)
     _check_words(kind, label, weights)
     chosen = _chosen(kind, index, label, weights)
     batch = _width(kind, chosen, batch, batches)
@@ -76,6 +76,13 @@ def _check_words(kind: Kind, label: Any, weights: Any) -> None:
         raise DataError(f"weights mean nothing for {kind.name}; label-distribution takes them")
     if weights is None and kind.weighted:
         raise DataError("label-distribution needs weights={label: number}")
+
+
+def _bounded(name: str, value: Any, least: int) -> int:
+    number = whole_number(name, value, least)
+    if number > _MAX:
+        raise DataError(f"{name} is {number}; it is at most {_MAX}")
+    return number
 
 
 def _seed(seed: Any) -> int:
@@ -114,7 +121,7 @@ def _named(index: Any) -> str:
 
 
 def _length(index: Any) -> int:
-    if hasattr(index, "__index__"):
+    if isinstance(index, numbers.Integral):
         count = whole_number("index", index)
     else:
         try:
@@ -125,9 +132,7 @@ def _length(index: Any) -> int:
             raise DataError(
                 f"{_named(index)} is no Index, no number and has no length; nothing to sample"
             ) from None
-    if count > _MAX_COUNT:
-        raise DataError(f"{count} records are too many; at most {_MAX_COUNT}")
-    return count
+    return _bounded("the number of records", count, 0)
 
 
 def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
@@ -166,7 +171,7 @@ def _weight(weights: Mapping[Any, Any], label: Any) -> Any:
 
 def _sequences(index: Any, item: Any) -> Chosen:
     """The sequences by length."""
-    if hasattr(index, "__index__"):
+    if isinstance(index, numbers.Integral):
         raise DataError(f"even_sequences needs sequences, whose lengths it asks, not {index!r}")
     count = _length(index)
     lengths = [_sequence_length(index, number) for number in range(count)]
@@ -209,8 +214,10 @@ def _width(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -
 
 def _turns(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -> int | None:
     """The number of batches of kinds that draw; of the others the number asked for, or None."""
-    if kind.draws:
-        return ceil_div(chosen.number, batch) if batches is None and batch else batches
+    if kind.draws and batch:
+        turns = ceil_div(chosen.number, batch) if batches is None else batches
+        _bounded("the number of places, num_batches * batch_size,", turns * batch, 0)
+        return turns
     return batches
 
 

@@ -171,6 +171,14 @@ class Batches:
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
+        self.set_epoch = sampler.set_epoch
+        self.state_dict = sampler.state_dict
+        self.load_state_dict = sampler.load_state_dict
+
+    @property
+    def epoch(self) -> int:
+        """The sampler's epoch."""
+        return self._sampler.epoch
 
     def __iter__(self) -> Loop[Any]:
         return self._sampler._begin(self._sampler._batch_steps)

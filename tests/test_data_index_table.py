@@ -1,0 +1,276 @@
+"""csv and tsv files as indexes."""
+
+import functools
+import http.server
+import io
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from layoutkit import DataError
+from layoutkit.data import Record, open_index
+
+# Files 1 to 20 with the labels A, B and C, as in the tests of the library this index is after.
+LABELLED = {
+    "A": [1, 2, 3, 5, 6, 9, 10, 11, 12, 13, 14, 16, 18, 19, 20],
+    "B": [3, 4, 7, 8, 9, 13, 14, 15, 17],
+    "C": [9],
+}
+
+
+def written(folder, text, name="index.csv"):
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def rows_of(index):
+    return [(record.url.rpartition("/")[2], record.label) for record in index]
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [
+        ",".join([str(n), *(label for label in "ABC" if n in LABELLED[label])])
+        for n in range(1, 21)
+    ]
+    return written(tmp_path, "\n".join(["filename,label1,label2,label3", *rows]) + "\n")
+
+
+def test_records_stand_in_file_order_one_for_each_label(table):
+    index = open_index(table)
+    wanted = [(str(n), x) for n in range(1, 21) for x in "ABC" if n in LABELLED[x]]
+    assert rows_of(index) == wanted
+    assert (len(index), index.item_count(), index.kind) == (25, 25, "csv")
+    assert index.labels == ["A", "B", "C"]
+    assert index.label_index == {"A": 0, "B": 1, "C": 2}
+    assert [index.item_count(label) for label in "ABC"] == [15, 9, 1]
+    nine = [record for record in index if record.url.endswith("/9")]
+    assert [record.label for record in nine] == ["A", "B", "C"]
+    assert {record.labels for record in nine} == {("A", "B", "C")}
+    assert [record.position for record in index] == list(range(25))
+    for label, numbers in LABELLED.items():
+        found = [index.item_at(i, label) for i in range(index.item_count(label))]
+        assert [record.url for record in found] == [f"{table.parent}/{n}" for n in numbers]
+        assert {record.label for record in found} == {label}
+
+
+def test_an_index_is_a_sequence(table):
+    index = open_index(str(table))
+    assert index[-1] == index[24] == index.item_at(-1)
+    assert index[2:5] == [index[2], index[3], index[4]]
+    assert next(reversed(index)) == index[24]
+    assert index[3] in index
+    assert index.index(index[3]) == 3
+    assert index.item_at(-1, "B").url.endswith("/17")
+
+
+@pytest.mark.parametrize("i", [25, -26, 10**30])
+def test_a_record_that_is_not_there(table, i):
+    with pytest.raises(DataError, match="there are 25") as caught:
+        open_index(table)[i]
+    assert isinstance(caught.value, IndexError)
+
+
+@pytest.mark.parametrize("ask", ["item_count", "item_at"])
+@pytest.mark.parametrize("label", ["D", ["A"]])
+def test_a_label_that_is_not_there(table, ask, label):
+    index = open_index(table)
+    with pytest.raises(DataError, match="no label"):
+        index.item_count(label) if ask == "item_count" else index.item_at(0, label)
+
+
+def test_a_position_that_is_no_number(table):
+    with pytest.raises(DataError, match="no whole number"):
+        open_index(table)["1"]
+
+
+def test_real_csv(tmp_path):
+    text = (
+        "\ufefflabel_b,filename,note,label_a\r\n"
+        '"x, y",a.jpg,1,\r\n'
+        "\r\n"
+        ',"b ""2"".jpg",2,"two\nlines"\r\n'
+        "   \r\n"
+        "é,c.jpg,3,é\r\n"
+        ",d.jpg\r\n"
+    )
+    index = open_index(written(tmp_path, text))
+    assert rows_of(index) == [
+        ("a.jpg", "x, y"),
+        ('b "2".jpg', "two\nlines"),
+        ("c.jpg", "é"),
+        ("c.jpg", "é"),
+        ("d.jpg", None),
+    ]
+    assert index[-1].labels == ()
+    assert index[2].labels == ("é", "é")
+
+
+def test_empty_cells_shift_nothing(tmp_path):
+    index = open_index(written(tmp_path, "filename,label1,label2\na,,X\n"))
+    assert rows_of(index) == [("a", "X")]
+
+
+def test_rows_without_labels_are_records_and_duplicates_stay(tmp_path):
+    index = open_index(written(tmp_path, "filename\na\nb\na\n"))
+    assert rows_of(index) == [("a", None), ("b", None), ("a", None)]
+    assert index.labels == []
+    mixed = open_index(written(tmp_path, "filename,label\na,X\nb,\na,X\n"))
+    assert rows_of(mixed) == [("a", "X"), ("b", None), ("a", "X")]
+    assert mixed.item_count("X") == 2
+
+
+def test_parts_of_files(tmp_path):
+    text = "filename,offset,length,label\n1.txt,0,2,A\n2.txt,3,,B\n3.txt,,,B\n"
+    index = open_index(written(tmp_path, text))
+    assert [(r.offset, r.length) for r in index] == [(0, 2), (3, None), (None, None)]
+    assert index[0] == Record(f"{tmp_path}/1.txt", 0, 2, None, "A", ("A",), 0)
+
+
+def test_tsv(tmp_path):
+    text = "filename\tlabel1\tlabel2\na,b.jpg\t\tX\n"
+    index = open_index(written(tmp_path, text, "index.tsv"))
+    assert (rows_of(index), index.kind) == ([("a,b.jpg", "X")], "tsv")
+    other = open_index(written(tmp_path, text, "index.txt"), kind="tsv")
+    assert rows_of(other) == rows_of(index)
+
+
+def test_file_names_begin_with_the_prefix_unless_they_are_absolute(tmp_path):
+    path = written(tmp_path, "filename\na/b.jpg\n/c.jpg\nhttp://host/d.jpg\n")
+    assert [r.url for r in open_index(path)] == [
+        f"{tmp_path}/a/b.jpg",
+        "/c.jpg",
+        "http://host/d.jpg",
+    ]
+    written(tmp_path, "hostname\nhttps://cdn/dir\n", "index-meta.csv")
+    index = open_index(path)
+    assert (index.url_prefix, index[0].url) == ("https://cdn/dir", "https://cdn/dir/a/b.jpg")
+    assert index[1].url == "/c.jpg"
+
+
+@pytest.mark.parametrize(("index", "meta"), [("tsv", "tsv"), ("tsv", "csv"), ("csv", "tsv")])
+def test_the_meta_file_is_csv_or_tsv(tmp_path, index, meta):
+    path = written(tmp_path, "filename\na\n", f"i.{index}")
+    written(tmp_path, "prefix\r\ns3://bucket/\r\n", f"i-meta.{meta}")
+    assert open_index(path)[0].url == "s3://bucket/a"
+
+
+def test_a_meta_file_without_a_second_line(tmp_path):
+    path = written(tmp_path, "filename\na\n")
+    written(tmp_path, "hostname\n", "index-meta.csv")
+    with pytest.raises(DataError, match="no second line"):
+        open_index(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("", 1, "filename"),
+        ("name,label\na,b\n", 1, "needs a column filename; found name, label"),
+        ("filename,filename\na,b\n", 1, "2 columns filename"),
+        ("filename,offset,offset\na,1,2\n", 1, "2 columns offset"),
+        ("filename,label\na,A\n\n,B\n", 4, "file name is empty"),
+        ("filename,offset\na,1\nb,x\n", 3, "offset 'x' is no number"),
+        ("filename,offset\na,-1\n", 2, "offset '-1' is no number"),
+        ("filename,length\na,1.5\n", 2, "length '1.5' is no number"),
+        ("filename,label\na,A,B\n", 2, "3 cells under 2 columns"),
+        ('filename,label\na,"A\n', 2, "unexpected end of data"),
+    ],
+)
+def test_a_wrong_row_is_named_by_file_and_line(tmp_path, text, line, says):
+    path = written(tmp_path, text)
+    with pytest.raises(DataError, match=f"index.csv, line {line}: .*{says}"):
+        open_index(path)
+
+
+def test_bytes_that_are_no_utf8(tmp_path):
+    path = tmp_path / "index.csv"
+    path.write_bytes(b"filename\n\xff\xfe\n")
+    with pytest.raises(DataError, match=r"index\.csv, line \d+: .*utf-8"):
+        open_index(path)
+
+
+def test_an_index_without_rows(tmp_path):
+    index = open_index(written(tmp_path, "filename,label\n"))
+    assert (list(index), index.labels, len(index)) == ([], [], 0)
+
+
+def test_a_table_at_a_url():
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/tables/index.csv", b"filename,label\na,X\n")
+    index = open_index("memory://tables/index.csv")
+    assert index[0] == Record("memory://tables/a", label="X", labels=("X",), position=0)
+    memory.pipe("/tables/index-meta.csv", b"hostname\nhttp://host\n")
+    assert open_index("memory://tables/index.csv")[0].url == "http://host/a"
+
+
+def test_tables_and_parts_behind_http(tmp_path):
+    pytest.importorskip("aiohttp")
+    written(tmp_path, "filename,label\na,X\n")
+    written(tmp_path, "hostname\nhttp://cdn\n", "index-meta.csv")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "one").write_bytes(b"1\n22\n")
+    handler = functools.partial(Quiet, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        root = f"http://127.0.0.1:{server.server_port}"
+        assert open_index(f"{root}/index.csv")[0].url == "http://cdn/a"
+        index = open_index(f"{root}/parts/")
+        assert [(r.url, r.length) for r in index] == [(f"{root}/parts/one", n) for n in (1, 2)]
+        with pytest.raises(DataError, match=r"none\.csv cannot be read"):
+            open_index(f"{root}/none.csv")
+        for no_folder in ("none", "parts/one"):
+            with pytest.raises(DataError, match=f"{no_folder} cannot be read"):
+                open_index(f"{root}/{no_folder}")
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    "path", ["nothing.csv", "memory://none/nothing.csv", "nosuch://x/y.csv", "nothing"]
+)
+def test_what_is_not_there(path, tmp_path):
+    with pytest.raises(DataError, match=path):
+        open_index(path if "://" in path else tmp_path / path)
+
+
+def test_urls_without_fsspec(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    with pytest.raises(DataError, match=r"layoutkit\[data\]"):
+        open_index("memory://tables/index.csv")
+
+
+def test_sources_that_are_none():
+    with pytest.raises(DataError, match="no index is called 'xml'"):
+        open_index("a.csv", kind="xml")
+    with pytest.raises(DataError, match="kind='csv' takes a path"):
+        open_index(np.zeros(3), kind="csv")
+    with pytest.raises(TypeError):
+        open_index("a.csv", partitons=2)
+
+
+def test_a_list_of_sources(table):
+    first, second = open_index([table, np.arange(3)])
+    assert (first.kind, second.kind) == ("csv", "tensor")
+
+
+def test_a_hundred_thousand_rows_open_fast_and_stay_small(tmp_path):
+    text = io.StringIO("filename,offset,length,label1,label2\n")
+    text.seek(0, io.SEEK_END)
+    for i in range(100_000):
+        text.write(f"folder/file{i:06}.jpg,{i},10,L{i % 100},\n")
+    path = written(tmp_path, text.getvalue())
+    start = time.perf_counter()
+    index = open_index(path)
+    assert time.perf_counter() - start < 5  # 0.2 s on one core; far from a quadratic way
+    assert (len(index), index.item_count("L7")) == (100_000, 1000)
+    assert index[99_999].url.endswith("folder/file099999.jpg")
+    assert index.item_at(999, "L7").offset == 99_907

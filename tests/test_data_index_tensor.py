@@ -1,0 +1,117 @@
+"""Arrays, and files that hold them, as indexes."""
+
+import numpy as np
+import pytest
+
+from layoutkit import DataError, ShapeError
+from layoutkit.data import open_index
+
+X = np.arange(12, dtype="f4").reshape(4, 3)
+
+
+def test_an_array():
+    index = open_index(X)
+    assert (len(index), index.kind, index.url_prefix, index.labels) == (4, "tensor", None, [])
+    assert np.array_equal(index[1].array, X[1])
+    assert np.shares_memory(index[1].array, X)
+    assert (index[-1].position, index[0].label, index[0].labels) == (3, None, ())
+
+
+def test_numbers_are_records_of_no_axes():
+    record = open_index(np.array([1, 2, 3]))[1]
+    assert (record.array.shape, int(record.array)) == ((), 2)
+
+
+@pytest.mark.parametrize(
+    ("y", "labels", "of_first"),
+    [([20, 10, 10, 20], [10, 20], 20), (["b", "a", "c", "b"], ["a", "b", "c"], "b")],
+)
+def test_labels(y, labels, of_first):
+    for given in (y, np.array(y)):
+        index = open_index({"x": X, "y": given})
+        assert index.labels == labels
+        assert type(index.labels[0]) is type(of_first)
+        assert index.label_index == {label: rank for rank, label in enumerate(labels)}
+        assert (index[0].label, index[0].labels) == (of_first, (of_first,))
+        assert index.item_at(1, of_first).position == 3
+        assert index._target(0) is None
+
+
+@pytest.mark.parametrize("y", [np.ones((4, 2)), np.arange(4.0), np.ones((4, 1), int)])
+def test_any_other_y_is_the_target(y):
+    index = open_index({"x": X, "y": y}, partition=1, partitions=2)
+    assert (index.labels, index[0].label) == ([], None)
+    assert np.array_equal(index._target(1), y[3])
+
+
+def test_files(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = open_index(tmp_path / "x.npy")
+    assert np.array_equal(mapped[2].array, X[2])
+    assert isinstance(mapped[2].array, np.memmap)
+    np.savez(tmp_path / "xy.npz", x=X, y=[1, 0, 1, 0])
+    assert [r.label for r in open_index(str(tmp_path / "xy.npz"))] == [1, 0, 1, 0]
+
+
+def test_safetensors(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file({"x": X, "y": np.array([1, 0, 1, 0])}, tmp_path / "xy.safetensors")
+    index = open_index(tmp_path / "xy.safetensors")
+    assert (index.labels, index.item_count(1)) == ([0, 1], 2)
+    assert np.array_equal(index[3].array, X[3])
+
+
+def test_pt(tmp_path):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: the extra `torch`")
+    torch.save({"x": torch.from_numpy(X), "y": torch.tensor([1, 0, 1, 0])}, tmp_path / "xy.pt")
+    index = open_index(tmp_path / "xy.pt")
+    assert index.labels == [0, 1]
+    assert np.array_equal(index[3].array, X[3])
+    torch.save(torch.ones(2, 3, dtype=torch.bfloat16), tmp_path / "x.pt")
+    assert open_index(tmp_path / "x.pt")[1].array.dtype == "bfloat16"
+
+
+def test_files_at_urls():
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://arrays/x.npy", "wb") as file:
+        np.save(file, X)
+    assert np.array_equal(open_index("memory://arrays/x.npy")[1].array, X[1])
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.safetensors"])
+@pytest.mark.parametrize("content", [None, b"no array", b""])
+def test_files_that_hold_none(tmp_path, name, content):
+    if name == "x.safetensors":
+        pytest.importorskip("safetensors")
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=name):
+        open_index(tmp_path / name)
+
+
+def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
+    for module, name, extra in (
+        ("safetensors.numpy", "x.safetensors", "data"),
+        ("torch", "x.pt", "torch"),
+    ):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+        (tmp_path / name).touch()
+        with pytest.raises(DataError, match=rf"layoutkit\[{extra}\]"):
+            open_index(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "says"),
+    [
+        ({"x": X, "y": [1, 2]}, DataError, "x has 4 records and y 2"),
+        ({"y": [1, 2]}, DataError, "has y; an index takes x"),
+        ({"x": X, "z": X}, DataError, "has x, z"),
+        (np.float32(1), ShapeError, "no axes"),
+        (5, ShapeError, "no axes"),
+        (None, DataError, "no array"),
+        ({"x": [[1], [2, 3]]}, DataError, "x is no array"),
+    ],
+)
+def test_what_is_no_source(source, error, says):
+    with pytest.raises(error, match=says):
+        open_index(source)
