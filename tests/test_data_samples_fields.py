@@ -326,6 +326,8 @@ def test_what_is_read_only_stays_so_in_all_that_is_derived(make):
             s[0] = 1
         with pytest.raises(DataError, match="read-only"):
             s[0] += 1
+        with pytest.raises(DataError, match="read-only"):
+            s[0] = s[0]
         for _, field in s._iter_fields():
             with pytest.raises(DataError, match="read-only"):
                 field._write(1)

@@ -220,6 +220,22 @@ def test_fields_from_several_functions_go_together():
         list(d)
 
 
+def test_re_pointing_a_field_of_an_infinite_dataset():
+    d = Dataset(Squares(), meta={"x": {"unit": "m"}}, layout={"x": "bt"})
+    d.y = Dataset(Squares(mapping=False))
+    d.z = Dataset(np.arange(3))
+    assert d[4].y().tolist() == [4, 16]
+    assert [name for name, _ in d[2:4]._iter_fields()] == ["x", "y"]
+    assert (d._meta(), d._layout(), d[3]._meta(), d[2:4]._layout()) == (
+        {"unit": "m"},
+        "bt",
+        {"unit": "m"},
+        "bt",
+    )
+    assert d[3, 0]._layout() is None
+    assert d[3, 0]() == 3
+
+
 def test_one_shot_iterators_and_functions_with_arguments_are_refused():
     with pytest.raises(DataError, match="only once"):
         Dataset(numbers())
@@ -227,6 +243,9 @@ def test_one_shot_iterators_and_functions_with_arguments_are_refused():
         Dataset(lambda n: iter(range(n)))
     with pytest.raises(DataError):
         list(Dataset(lambda: 3))
+    for source in (b"abc", 3, None):
+        with pytest.raises(DataError):
+            Dataset(source)
     with pytest.raises(DataError):
         Sample(numbers)
 

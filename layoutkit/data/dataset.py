@@ -54,7 +54,8 @@ class Dataset(Sample):
         cls = Sample if first == "int" and not blocked else Dataset
         layout = self._layout_after(key)
         if more:
-            return cls._of(Parts(store, {}, layout, {}, self._is_locked()))
+            said = layout if isinstance(layout, str) else None
+            return cls._of(Parts(store, {}, said, {}, self._is_locked()))
         named = None if self._named is None else self._selected_fields(key)
         own = None if self._own is None else store
         return cls._of(Parts(own, named, layout, lead._info, self._is_locked()))

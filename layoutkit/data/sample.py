@@ -89,12 +89,13 @@ class Sample(HasFields):
         return np.array(self(), dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        lay = self._lead()._lay
-        layout = None if lay == layouts.UNSAID else layouts.after(lay, key)
-        parts = Parts(self._store().select(key), {}, layout, {}, self._is_locked())
-        return Sample._of(parts)
+        store, lay = self._store().select(key), self._lead()._lay
+        known = isinstance(lay, str) and lay != layouts.UNSAID
+        layout = layouts.after(lay, key) if known else None
+        return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        self._check_writable()
         store = self._store().select(key)
         # `sample[key] += v` writes in its second step, and then sets what it has written.
         if not (isinstance(value, Sample) and value._store().same(store)):
@@ -144,24 +145,23 @@ class Sample(HasFields):
         if self._store().blocked:
             return None
         if self._lay == layouts.UNSAID or isinstance(self._lay, Mapping):
-            return self._found_layout()
+            first = self._first_found()
+            if first is not None:
+                return first._layout()
+            return layouts.default(self._store().rank, self._is_dataset)
         return self._lay  # type: ignore[no-any-return]
-
-    def _found_layout(self) -> str | None:
-        """The layout of data of which an element has to be read to know it."""
-        for field in self._fields().values():
-            return field._layout()
-        return layouts.default(self._store().rank, self._is_dataset)
 
     def _meta(self) -> dict[str, Any]:
         """What is known about the data, such as `classes`."""
         lead = self._lead()
-        if lead is not self:
-            return lead._meta()
-        if self._named is None and self._info:
-            for field in self._fields().values():
-                return field._meta()
-        return dict(self._info)
+        first = self._first_found() if lead is self and self._info else None
+        if lead is self and first is None:
+            return dict(self._info)
+        return (lead if first is None else first)._meta()
+
+    def _first_found(self) -> Sample | None:
+        """The first field of what only its elements know, of which an element is read."""
+        return next((self._fields()[name] for name in self._store().fields()), None)
 
     def _view(self) -> Any:
         """The data as a View: of images, sequences, labels (classes: those of meta), or others.
