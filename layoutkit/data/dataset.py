@@ -47,18 +47,18 @@ class Dataset(Sample):
         first, *more = kinds_of(key)
         if first not in ("int", "slice", "list"):
             return super().__getitem__(key)
-        lead, blocked = self._lead(), self._store().blocked
-        if blocked and more and first == "int":
+        blocked = self._store().blocked
+        if more and first == "int" and blocked:
             return self[key[0]][key[1:]]
-        store = lead._store().select(key)
         cls = Sample if first == "int" and not blocked else Dataset
-        layout = self._layout_after(key)
+        layout, locked = self._layout_after(key), self._is_locked()
         if more:
             said = layout if isinstance(layout, str) else None
-            return cls._of(Parts(store, {}, said, {}, self._is_locked()))
+            return cls._of(Parts(self._store().select(key), {}, said, {}, locked))
         named = None if self._named is None else self._selected_fields(key)
-        own = None if self._own is None else store
-        return cls._of(Parts(own, named, layout, lead._info, self._is_locked()))
+        if self._own is None:
+            return cls._of(Parts(None, named, locked=self._locked))
+        return cls._of(Parts(self._own.select(key), named, layout, self._info, locked))
 
     def __iter__(self) -> Iterator[Sample]:
         length = self._length()
