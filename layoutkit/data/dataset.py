@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DataError, ShapeError
 from . import layouts
+from .blocks import blocks_of
 from .keys import kinds_of
 from .loops import whole_number
 from .parts import Parts
 from .sample import Sample
-from .stores import Blocks
 
 if TYPE_CHECKING:
     from .iterator import DatasetIterator
@@ -47,17 +47,18 @@ class Dataset(Sample):
         first, *more = kinds_of(key)
         if first not in ("int", "slice", "list"):
             return super().__getitem__(key)
-        lead, blocked = self._lead(), self._store().blocked
-        if blocked and more and first == "int":
+        blocked = self._store().blocked
+        if more and first == "int" and blocked:
             return self[key[0]][key[1:]]
-        store = lead._store().select(key)
         cls = Sample if first == "int" and not blocked else Dataset
-        layout = self._layout_after(key)
+        layout, locked = self._layout_after(key), self._is_locked()
         if more:
-            return cls._of(Parts(store, {}, layout, {}, self._is_locked()))
+            said = layout if isinstance(layout, str) else None
+            return cls._of(Parts(self._store().select(key), {}, said, {}, locked))
         named = None if self._named is None else self._selected_fields(key)
-        own = None if self._own is None else store
-        return cls._of(Parts(own, named, layout, lead._info, self._is_locked()))
+        if self._own is None:
+            return cls._of(Parts(None, named, locked=self._locked))
+        return cls._of(Parts(self._own.select(key), named, layout, self._info, locked))
 
     def __iter__(self) -> Iterator[Sample]:
         length = self._length()
@@ -80,7 +81,7 @@ class Dataset(Sample):
         size that is no whole number of at least 1.
         """
         size = whole_number("batch_size", batch_size, 1)
-        own = None if self._own is None else Blocks(self._own, size)
+        own = None if self._own is None else blocks_of(self._own, size)
         named = self._named
         if named is not None:
             named = {name: field._minibatches(size) for name, field in named.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,7 @@ class FileSource(ArraySource):
     def array(self) -> Array:  # type: ignore[override]
         """The array, mapped where that is possible."""
         if self._offset is None:
-            with np.load(self.path) as members:
-                return np.asarray(members[str(self.member).removesuffix(".npy")])
+            return self._load()
         if 0 in self.shape or not self.dtype.itemsize:  # which cannot be mapped
             return np.empty(self.shape, self.dtype)
         order: Any = "F" if self._fortran else "C"
@@ -72,6 +72,15 @@ class FileSource(ArraySource):
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
         return np.asarray(mapped)
+
+    def _load(self) -> Array:
+        try:
+            with np.load(self.path) as members:
+                array: Array = members[str(self.member).removesuffix(".npy")]
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise self._unreadable(error) from error
+        array.flags.writeable = False
+        return array
 
     def same(self, other: Any) -> bool:
         """Whether both are one array of one file."""

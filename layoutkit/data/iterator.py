@@ -75,11 +75,14 @@ class FieldInSpace:
             raise DataError(f"field {source} has no length, and only finite ones have an order")
         self.length = length
         self._own = _space_of(self._field, source, space)
-        self.batch(np.arange(0))  # whatever does not fit is said now
+        nothing = np.empty((0, *self._field._shape()[1:]), self._field._store().dtype)
+        self._formatted(nothing)  # whatever does not fit is said now
 
     def batch(self, places: Array) -> Any:
         """The rows in these places as a batch of the space."""
-        rows = self._field._store().take(places)
+        return self._formatted(self._field._store().take(places))
+
+    def _formatted(self, rows: Array) -> Any:
         return self._own.format_as(rows[:, None] if rows.ndim == 1 else rows, self._asked)
 
 

@@ -155,4 +155,7 @@ def _kind(part: Any) -> str:
         return "other"
     if _as_int(part) is not None:
         return "int"
-    return "list" if np.ndim(part) == 1 else "other"
+    try:
+        return "list" if np.ndim(part) == 1 else "other"
+    except ValueError:  # nested lists of different lengths, which are no key
+        return "other"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import as_numpy
-from ..errors import DataError
+from ..errors import DataError, LayoutkitError
 from ..interop import as_array, bridge_of
 from .files import FileSource, open_file
 from .sources import ArraySource, LikeSource, Source
@@ -52,10 +51,11 @@ def _array(source: Any) -> Source | None:
     if isinstance(source, np.generic):
         source = np.asarray(source)
         source.flags.writeable = False  # a scalar cannot be written to
-    if isinstance(source, np.ndarray):
-        return ArraySource(as_numpy(source, "source"))
-    if bridge_of(source) is not None:
-        return ArraySource(as_array(source, "source"))
+    if isinstance(source, np.ndarray) or bridge_of(source) is not None:
+        try:
+            return ArraySource(as_array(source, "source"))
+        except LayoutkitError as error:  # a masked array, or one on another device
+            raise DataError(str(error)) from error
     like = all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
     return LikeSource(source) if like and not isinstance(source, type) else None
 
@@ -76,6 +76,8 @@ def _without_length(source: Any) -> Store | None:
             f"a {type(source).__name__} can be iterated only once; give the function that makes "
             "it, or a list"
         )
+    if isinstance(source, bytes | bytearray):
+        return None
     is_type = isinstance(source, type)
     if hasattr(source, "__getitem__") and not hasattr(source, "__len__") and not is_type:
         return Infinite(source)

@@ -126,7 +126,7 @@ def _check_names(what: str, said: Any, sources: Mapping[str, Any]) -> None:
 
 def _layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
     """The layout that was said, or the default."""
-    if dataset and not store.rank:
+    if dataset and store.extent() is None:
         raise DataError("a Dataset has samples along its first axis, and this has no axes")
     if isinstance(layout, Mapping):
         raise DataError("layout is a mapping, but the data has no names; give one, such as 'bf'")

@@ -12,7 +12,8 @@ import numpy as np
 from ..arrays import Array
 from ..errors import DataError
 from . import layouts
-from .errors import NoLength, NoSuchField
+from .errors import NoLength
+from .fields import HasFields
 from .parts import Parts, Said, check_mapping, check_name, parts_of, parts_of_sample
 from .stores import Length, Store
 from .values import as_user_error, equal
@@ -20,7 +21,7 @@ from .values import as_user_error, equal
 __all__ = ["Sample"]
 
 
-class Sample:
+class Sample(HasFields):
     """Data that is read when it is called, selected from lazily, and written through.
 
     >>> sample = Sample({"input": np.arange(6.0), "target": np.array([1, 0])})
@@ -51,19 +52,12 @@ class Sample:
     layout that does not fit.
     """
 
-    __slots__ = ("__weakref__", "_found", "_info", "_lay", "_locked", "_named", "_own")
+    __slots__ = ()
 
     _is_dataset: ClassVar[bool] = False
     # To NumPy a Sample is no operand: `array == sample` is for the Sample to answer.
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
-
-    _own: Store | None
-    _named: dict[str, Sample] | None
-    _found: dict[str, Sample] | None
-    _lay: Any
-    _info: Mapping[str, Any]
-    _locked: bool
 
     def __init__(
         self,
@@ -81,19 +75,6 @@ class Sample:
         if fields:
             object.__setattr__(self, "_named", self._with_windows(fields))
 
-    @classmethod
-    def _of(cls, parts: Parts) -> Self:
-        """One of parts that were checked."""
-        made = cls.__new__(cls)
-        made._set(parts)
-        return made
-
-    def _set(self, parts: Parts) -> None:
-        names = ("_own", "_named", "_lay", "_info", "_locked")
-        for name, value in zip(names, parts, strict=True):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_found", None)
-
     # -- data ------------------------------------------------------------------------------
 
     def __call__(self) -> Any:
@@ -108,12 +89,13 @@ class Sample:
         return np.array(self(), dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        lay = self._lead()._lay
-        layout = None if lay == layouts.UNSAID else layouts.after(lay, key)
-        parts = Parts(self._store().select(key), {}, layout, {}, self._is_locked())
-        return Sample._of(parts)
+        store, lay = self._store().select(key), self._lead()._lay
+        known = isinstance(lay, str) and lay != layouts.UNSAID
+        layout = layouts.after(lay, key) if known else None
+        return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        self._check_writable()
         store = self._store().select(key)
         # `sample[key] += v` writes in its second step, and then sets what it has written.
         if not (isinstance(value, Sample) and value._store().same(store)):
@@ -163,24 +145,23 @@ class Sample:
         if self._store().blocked:
             return None
         if self._lay == layouts.UNSAID or isinstance(self._lay, Mapping):
-            return self._found_layout()
+            first = self._first_found()
+            if first is not None:
+                return first._layout()
+            return layouts.default(self._store().rank, self._is_dataset)
         return self._lay  # type: ignore[no-any-return]
-
-    def _found_layout(self) -> str | None:
-        """The layout of data of which an element has to be read to know it."""
-        for field in self._fields().values():
-            return field._layout()
-        return layouts.default(self._store().rank, self._is_dataset)
 
     def _meta(self) -> dict[str, Any]:
         """What is known about the data, such as `classes`."""
         lead = self._lead()
-        if lead is not self:
-            return lead._meta()
-        if self._named is None and self._info:
-            for field in self._fields().values():
-                return field._meta()
-        return dict(self._info)
+        first = self._first_found() if lead is self and self._info else None
+        if lead is self and first is None:
+            return dict(self._info)
+        return (lead if first is None else first)._meta()
+
+    def _first_found(self) -> Sample | None:
+        """The first field of what only its elements know, of which an element is read."""
+        return next((self._fields()[name] for name in self._store().fields()), None)
 
     def _view(self) -> Any:
         """The data as a View: of images, sequences, labels (classes: those of meta), or others.
@@ -216,49 +197,6 @@ class Sample:
             self._store().update(change, _plain(value))
         return self
 
-    # -- fields ----------------------------------------------------------------------------
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise NoSuchField(f"a {type(self).__name__} has no attribute {name!r}")
-        fields = self._fields()
-        if name not in fields:
-            raise self._no_field(name)
-        return fields[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        check_name(name)
-        fields = self._fields()
-        if isinstance(value, Sample):
-            object.__setattr__(self, "_named", {**fields, name: self._as_field(value)})
-        elif name in fields:
-            fields[name]._write(value)
-        else:
-            raise self._no_field(name, "; only a Sample adds one")
-
-    def __delattr__(self, name: str) -> None:
-        raise NoSuchField(f"{name!r} cannot be deleted: a {type(self).__name__} keeps its fields")
-
-    def _iter_fields(self) -> Iterator[tuple[str, Sample]]:
-        """(name, Sample) of each field, in the order of declaration."""
-        return iter(self._fields().items())
-
-    def _fields(self) -> dict[str, Sample]:
-        if self._named is not None:
-            return self._named
-        if self._found is None:
-            object.__setattr__(self, "_found", self._find_fields())
-        return self._found  # type: ignore[return-value]
-
-    def _find_fields(self) -> dict[str, Sample]:
-        """The fields of what only its elements know, each with its part of layout and meta."""
-        layout = self._lay if isinstance(self._lay, Mapping) else {}
-        found = {}
-        for name, store in self._store().fields().items():
-            said = layout.get(name, layouts.UNSAID), self._info.get(name, {})
-            found[name] = type(self)._of(Parts(store, None, *said, self._locked))
-        return found
-
     def _with_windows(self, windows: Mapping[str, Any]) -> dict[str, Sample]:
         """The fields, and windows on the own data by their keys."""
         named = dict(self._fields())
@@ -268,10 +206,6 @@ class Sample:
                 raise DataError(f"field {name!r} is there twice; give each name once")
             named[name] = self._as_field(self[key])
         return named
-
-    def _as_field(self, sample: Sample) -> Sample:
-        """What a Sample is as a field of this: itself."""
-        return sample
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -296,16 +230,9 @@ class Sample:
                 f"{name}(numpy.array(sample()))"
             )
 
-    def _no_field(self, name: str, fix: str = "") -> NoSuchField:
-        names = ", ".join(self._fields()) or "none"
-        return NoSuchField(f"there is no field {name!r}; the fields are: {names}{fix}")
-
     def __reduce__(self) -> Any:
         parts = Parts(self._own, self._named, self._lay, self._info, self._locked)
         return _restored, (type(self), parts)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._fields()]
 
     def __repr__(self) -> str:
         named = self._found if self._named is None else self._named

@@ -77,6 +77,27 @@ class Selection:
             places = places[parts]
         return np.unravel_index(places, sizes)
 
+    def narrowed(self) -> tuple[tuple[Selector, ...], tuple[Array, ...]]:
+        """Selectors of little more than the selected elements, each once, and their places there.
+
+        Of the first axis, or of the one with an array of indices, what is needed; of the others
+        a range that holds it.
+        """
+        selectors, places = list(self.selectors), list(self.places())
+        kept = [axis for axis, part in enumerate(selectors) if not isinstance(part, int)]
+        arrays = [axis for axis in kept if isinstance(selectors[axis], np.ndarray)]
+        for n, axis in enumerate(kept):
+            selector: Any = selectors[axis]
+            at = places[n]
+            if axis in (arrays or kept[:1]):
+                needed: Any = _picked(selector, at.ravel())
+                selectors[axis], inverse = np.unique(needed, return_inverse=True)
+                places[n] = inverse.reshape(at.shape)
+            elif at.size:
+                low, high = int(at.min()), int(at.max())
+                selectors[axis], places[n] = selector[low : high + 1], at - low
+        return tuple(selectors), tuple(places)
+
     def same(self, other: Selection) -> bool:
         """Whether both select the same elements of one array, in the same order."""
         ours, theirs = (self.selectors, *self.rest), (other.selectors, *other.rest)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..arrays import Array
+from ..axes import as_shape
 from ..errors import DataError
 from ..spec import DType, as_dtype
-from .selections import Selector
+from .selections import Selection, Selector
 
 __all__ = ["ArraySource", "LikeSource", "Source"]
 
@@ -27,16 +28,11 @@ class Source(Protocol):
     dtype: DType
     writable: bool
 
-    def read(self, selectors: Sequence[Selector]) -> Array:
-        """What the selectors select: the source's own memory where that is possible."""
+    def read(self, selection: Selection) -> Array:
+        """What is selected: the source's own memory where that is possible."""
 
-    def write(self, selectors: Sequence[Selector], value: Array) -> None:
-        """Write a value that was checked."""
-
-    def write_at(
-        self, selectors: Sequence[Selector], places: tuple[Array, ...], value: Array
-    ) -> None:
-        """Write to places among what the selectors select."""
+    def write(self, selection: Selection, value: Array) -> None:
+        """Write a value that was checked to what is selected."""
 
     def fields(self, names: Any) -> Source:
         """The source of some fields of a structured dtype."""
@@ -54,25 +50,24 @@ class ArraySource:
         # Kept, since an array that was pickled is writable.
         self.writable = array.flags.writeable
 
-    def read(self, selectors: Sequence[Selector]) -> Array:
+    def read(self, selection: Selection) -> Array:
         """A window, or a copy where there is an array of indices."""
-        window, key = self._at(selectors)
-        return window if key is None else window[key]
+        window, key = self._at(selection.selectors)
+        found = window if key is None else window[key]
+        for parts in selection.rest:
+            found = np.asarray(found[parts])
+        return found
 
-    def write(self, selectors: Sequence[Selector], value: Array) -> None:
+    def write(self, selection: Selection, value: Array) -> None:
         """Write through to the array."""
-        window, key = self._at(selectors)
+        window, key = self._at(selection.selectors)
+        if selection.rest:
+            places = list(selection.places())
+            if key is not None:
+                places[len(key) - 1] = key[-1][places[len(key) - 1]]
+            window = _with_axis(window)
+            key = tuple(places)
         window[... if key is None else key] = value
-
-    def write_at(
-        self, selectors: Sequence[Selector], places: tuple[Array, ...], value: Array
-    ) -> None:
-        """Write through to the array."""
-        window, key = self._at(selectors)
-        at = list(places)
-        if key is not None:
-            at[len(key) - 1] = key[-1][at[len(key) - 1]]
-        (window if window.ndim else window.reshape(1))[tuple(at)] = value
 
     def fields(self, names: Any) -> Source:
         """The fields' own memory."""
@@ -105,40 +100,26 @@ class LikeSource:
 
     def __init__(self, like: Any) -> None:
         self.like = like
-        self.shape = tuple(int(size) for size in like.shape)
+        self.shape = as_shape(like.shape)
         self.dtype = as_dtype(like.dtype)
         self.writable = hasattr(type(like), "__setitem__")
 
-    def read(self, selectors: Sequence[Selector]) -> Array:
-        """Only what is selected, in the order in which it was asked."""
-        box = _Box(selectors, self.shape)
-        found = np.asarray(self.like[box.key])
-        if found.size != box.size:
-            raise DataError(
-                f"a {type(self.like).__name__} of shape {self.shape} gave shape {found.shape} for "
-                f"{box.key!r}; it has to take keys as NumPy does"
-            )
-        return box.arranged(found)
+    def read(self, selection: Selection) -> Array:
+        """What is selected, and little else, in the order in which it was asked."""
+        if not selection.rest:
+            return self._read(selection.selectors)
+        selectors, places = selection.narrowed()
+        return np.asarray(_with_axis(self._read(selectors))[places])
 
-    def write(self, selectors: Sequence[Selector], value: Array) -> None:
-        """Write all that is selected, in one go."""
-        box = _Box(selectors, self.shape)
-        self.like[box.key] = box.boxed(np.broadcast_to(value, box.shape))
-
-    def write_at(
-        self, selectors: Sequence[Selector], places: tuple[Array, ...], value: Array
-    ) -> None:
-        """Read all that is selected, change the places, and write it back."""
-        kept = [selector for selector in selectors if not isinstance(selector, int)]
-        at, once = list(places), list(selectors)
-        for axis, selector in enumerate(kept):
-            if isinstance(selector, np.ndarray):
-                unique, inverse = np.unique(selector, return_inverse=True)
-                at[axis] = inverse[at[axis]]
-                once = [unique if s is selector else s for s in once]
-        found = np.array(self.read(once))
-        (found if found.ndim else found.reshape(1))[tuple(at)] = value
-        self.write(once, found)
+    def write(self, selection: Selection, value: Array) -> None:
+        """Write what is selected in one go; with what is around it where that is no key."""
+        if not selection.rest:
+            self._write(selection.selectors, value)
+            return
+        selectors, places = selection.narrowed()
+        found = np.array(self._read(selectors))
+        _with_axis(found)[places] = value
+        self._write(selectors, found)
 
     def fields(self, names: Any) -> Source:
         """Not of these: they differ in how they name fields."""
@@ -150,6 +131,25 @@ class LikeSource:
     def same(self, other: Source) -> bool:
         """Whether both are one object."""
         return isinstance(other, LikeSource) and self.like is other.like
+
+    def _read(self, selectors: Sequence[Selector]) -> Array:
+        box = _Box(selectors, self.shape)
+        found = np.asarray(self.like[box.key])
+        if found.size != box.size:
+            raise DataError(
+                f"a {type(self.like).__name__} of shape {self.shape} gave shape {found.shape} for "
+                f"{box.key!r}; it has to take keys as NumPy does"
+            )
+        return box.arranged(found)
+
+    def _write(self, selectors: Sequence[Selector], value: Array) -> None:
+        box = _Box(selectors, self.shape)
+        self.like[box.key] = box.boxed(np.broadcast_to(value, box.shape))
+
+
+def _with_axis(array: Array) -> Array:
+    """The array; a single element as an array of one."""
+    return array if array.ndim else array.reshape(1)
 
 
 class _Box:

@@ -2,9 +2,8 @@
 
     Window    a selection of a source
     Rows      a list of arrays
-    Blocks    the mini-batches of another store
 
-Those of datasets that have no length are in `unbounded.py`.
+Those of datasets that have no length are in `unbounded.py`, mini-batches in `blocks.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .selections import Selection
 from .sources import ArraySource, Source
 from .values import as_elements
 
-__all__ = ["Blocks", "Length", "Rows", "Store", "Window"]
+__all__ = ["Length", "Rows", "Store", "Window"]
 
 Length = int | float | None  # math.inf: no end; None: unknown, to be iterated only
 
@@ -134,9 +133,7 @@ class Window(Store):
 
     def read(self, locked: bool) -> Any:
         """A view of the source where NumPy has one; a scalar for one element."""
-        found = self.source.read(self.selection.selectors)
-        for parts in self.selection.rest:
-            found = np.asarray(found[parts])
+        found = self.source.read(self.selection)
         if found.ndim == 0:
             return found[()]
         if locked and found.base is not None:
@@ -146,11 +143,7 @@ class Window(Store):
 
     def write(self, value: Any) -> None:
         """Write through to the source."""
-        elements = as_elements(value, self.dtype, self.shape)
-        if self.selection.rest:
-            self.source.write_at(self.selection.selectors, self.selection.places(), elements)
-        else:
-            self.source.write(self.selection.selectors, elements)
+        self.source.write(self.selection, as_elements(value, self.dtype, self.shape))
 
     def select(self, key: Any) -> Store:
         """Another window on the same source."""
@@ -253,142 +246,3 @@ class Rows(Store):
 
     def __str__(self) -> str:
         return f"a list of {len(self.rows)} arrays"
-
-
-class Blocks(Store):
-    """The mini-batches of a store, each a run of `size` of its elements; the last may be short.
-
-    `order` says which of them, None for all that there are, in order.
-    """
-
-    blocked = True
-    _instead = "take the mini-batches one by one"
-
-    def __init__(self, store: Store, size: int, order: range | Array | None = None) -> None:
-        self.store, self.size = store, size
-        if store.blocked and store.unbounded:
-            raise DataError("there are no mini-batches of mini-batches without length")
-        self.unbounded = store.unbounded and order is None
-        length = store.length()
-        if order is None and isinstance(length, int):
-            order = range(-(-length // size))
-        self.order = order
-
-    def length(self) -> Length:
-        """The number of mini-batches."""
-        return self.store.length() if self.order is None else len(self.order)
-
-    def extent(self) -> Length:
-        """That of the store, so that only fields of as many samples are cut alike."""
-        return self.store.extent()
-
-    @property
-    def rank(self) -> int:
-        """One more than the store's."""
-        return 1 + self.store.rank
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(mini-batches, size, ...), also where the last of them is short."""
-        if self.order is None:
-            return super().shape
-        return (len(self.order), self.size, *self.store.shape[1:])
-
-    @property
-    def dtype(self) -> DType:
-        """The store's."""
-        return self.store.dtype
-
-    @property
-    def writable(self) -> bool:  # type: ignore[override]
-        """Whether the store is."""
-        return self.store.writable
-
-    def read(self, locked: bool) -> Any:
-        """All mini-batches in one array."""
-        found = self._samples().read(locked)
-        if isinstance(found, list):
-            self._cannot("is no array")
-        return found.reshape(self.shape)
-
-    def write(self, value: Any) -> None:
-        """Write through to the store."""
-        samples, shape = self._samples(), self.shape
-        elements = np.broadcast_to(as_elements(value, self.dtype, shape), shape)
-        samples.write(elements.reshape(-1, *shape[2:]) if shape[0] else 0)
-
-    def select(self, key: Any) -> Store:
-        """A mini-batch, or some of them; with further keys what numpy selects of `read()`."""
-        parts = key if isinstance(key, tuple) and key else (key,)
-        first = kinds_of(parts)[0]
-        if first == "int":
-            block = self._block(parts[0])
-            return block.select(parts[1:]) if len(parts) > 1 else block
-        if len(parts) == 1 and first in ("slice", "list"):
-            return Blocks(self.store, self.size, self._ordered(parts[0]))
-        samples, shape = self._samples(), self.shape
-        grid = np.arange(shape[0] * self.size).reshape(shape[:2])
-        return samples.select(grid).select(key)
-
-    def steps(self) -> Iterator[Store]:
-        """The mini-batches, also of what can only be iterated."""
-        if self.order is not None:
-            return (self._block(at) for at in range(len(self.order)))
-        return self.store.blocks(self.size)  # type: ignore[attr-defined, no-any-return]
-
-    def fields(self) -> dict[str, Store]:
-        """The mini-batches of the store's fields."""
-        return {
-            name: Blocks(field, self.size, self.order)
-            for name, field in self.store.fields().items()
-        }
-
-    def same(self, other: Store) -> bool:
-        """Whether they are the same mini-batches."""
-        same = isinstance(other, Blocks) and self.size == other.size
-        return (
-            same
-            and self.store.same(other.store)  # type: ignore[attr-defined]
-            and np.array_equal(self.order, other.order)  # type: ignore[attr-defined, arg-type]
-        )
-
-    def _block(self, at: Any) -> Store:
-        """The mini-batch at a place in the order."""
-        if self.order is None:
-            number = self.store.counted(at)  # type: ignore[attr-defined]
-        else:
-            (part,) = expand(at, (len(self.order),))
-            number = int(self.order[place_of(part, len(self.order))])  # type: ignore[arg-type]
-        return self.store.select(slice(number * self.size, self._stop(number)))
-
-    def _stop(self, number: int) -> int:
-        """Where a mini-batch ends; the last one with the data."""
-        stop, length = (number + 1) * self.size, self.store.length()
-        return min(stop, int(length)) if isinstance(length, int) else stop
-
-    def _ordered(self, part: Any) -> Any:
-        """The order of some of the mini-batches."""
-        if self.order is None:
-            return self.store.run(part)  # type: ignore[attr-defined]
-        order = Selection((self.order,), (), (len(self.order),)).select(part)
-        return order.selectors[0]
-
-    def _samples(self) -> Store:
-        """The samples of all mini-batches; DataError where one of them is short."""
-        if self.order is None:
-            self._cannot("cannot be read as a whole")
-        numbers = np.asarray(self.order, np.intp)
-        short = [n for n in numbers.tolist() if self._stop(n) < (n + 1) * self.size]
-        if short:
-            raise DataError(
-                f"mini-batch {short[0]} has less than {self.size} samples, so the mini-batches are "
-                "no single array; take them one by one, or leave that one out"
-            )
-        if isinstance(self.order, range) and self.order.step == 1:
-            return self.store.select(
-                slice(self.order.start * self.size, self.order.stop * self.size)
-            )
-        return self.store.select((numbers[:, None] * self.size + np.arange(self.size)).ravel())
-
-    def __str__(self) -> str:
-        return f"mini-batches of {self.size}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,122 +19,13 @@ import numpy as np
 from ..arrays import Array
 from ..errors import DataError, ShapeError
 from ..spec import DType
+from .elements import Element, Loaded
 from .errors import OutOfRange
 from .keys import expand, kinds_of, place_of
 from .selections import Selection
-from .sources import ArraySource
-from .stores import Length, Store, Window
+from .stores import Store
 
-__all__ = ["Element", "Infinite", "Loaded", "Run", "Stream"]
-
-
-class Loaded:
-    """What a call gives, called when it is needed first."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-
-    @cached_property
-    def value(self) -> Any:
-        """The element: an array or a mapping."""
-        return self._call()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_call": self._call}
-
-
-class Constant:
-    """A call that gives what is known already."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __call__(self) -> Any:
-        return self._value
-
-
-class Item:
-    """A call that gives one item of an object."""
-
-    def __init__(self, items: Any, at: int) -> None:
-        self._items, self._at = items, at
-
-    def __call__(self) -> Any:
-        return self._items[self._at]
-
-
-class Element(Store):
-    """An element, a field of it that `path` leads to, and what `keys` select of that."""
-
-    def __init__(self, loaded: Loaded, path: Sequence[str] = (), keys: Sequence[Any] = ()) -> None:
-        self._loaded, self._path, self._keys = loaded, tuple(path), tuple(keys)
-
-    def length(self) -> Length:
-        """The size of the first axis."""
-        return self._window.length()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Reads the element."""
-        return self._window.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Reads the element."""
-        return self._window.dtype
-
-    def read(self, locked: bool) -> Any:
-        """The element; read-only, since it is its source's."""
-        return self._window.read(True)
-
-    def select(self, key: Any) -> Store:
-        """A part of the element, which is not read for it."""
-        parts = tuple(
-            part.copy() if isinstance(part, list | np.ndarray) else part
-            for part in (key if isinstance(key, tuple) else (key,))
-        )
-        return Element(self._loaded, self._path, (*self._keys, parts))
-
-    def fields(self) -> dict[str, Store]:
-        """The fields of an element that is a mapping."""
-        value = self._value()
-        if self._keys or not isinstance(value, Mapping):
-            return {}
-        return {name: Element(self._loaded, (*self._path, name)) for name in value}
-
-    def _value(self) -> Any:
-        value = self._loaded.value
-        for name in self._path:
-            if not isinstance(value, Mapping) or name not in value:
-                found = f"fields {list(value)}" if isinstance(value, Mapping) else "no fields"
-                raise DataError(f"an element has no field {name!r}; it has {found}")
-            value = value[name]
-        return value
-
-    @cached_property
-    def _window(self) -> Store:
-        value = self._value()
-        while isinstance(value, Mapping):
-            value = next(iter(value.values()))
-        try:
-            array = np.asarray(value)
-        except ValueError:
-            array = np.array(None)
-        if array.dtype.hasobject:
-            raise DataError(
-                f"an element is a {type(value).__name__}, which is no array; elements are arrays, "
-                "or mappings of names to arrays"
-            )
-        window: Store = Window(ArraySource(array))
-        for key in self._keys:
-            window = window.select(key)
-        return window
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_window"}
-
-    def __str__(self) -> str:
-        return "an element of a Dataset without length"
+__all__ = ["Held", "Infinite", "Run", "Stream"]
 
 
 class Infinite(Store):
@@ -145,7 +36,7 @@ class Infinite(Store):
 
     def __init__(self, items: Any, path: Sequence[str] = (), first: Loaded | None = None) -> None:
         self._items, self._path = items, tuple(path)
-        self._first = first or Loaded(Item(items, 0))
+        self._first = first or Loaded(operator.getitem, items, 0)
 
     def length(self) -> float:
         """No end."""
@@ -158,7 +49,7 @@ class Infinite(Store):
 
     def element(self, at: int) -> Element:
         """The element at a place."""
-        loaded = self._first if at == 0 else Loaded(Item(self._items, at))
+        loaded = self._first if at == 0 else Loaded(operator.getitem, self._items, at)
         return Element(loaded, self._path)
 
     def select(self, key: Any) -> Store:
@@ -176,21 +67,19 @@ class Infinite(Store):
         """One after the other, without end."""
         return map(self.element, itertools.count())
 
-    def blocks(self, size: int) -> Iterator[Store]:
-        """Runs of elements, without end."""
-        return (self.select(slice(at, at + size)) for at in itertools.count(0, size))
-
     def fields(self) -> dict[str, Store]:
         """Those of the first element."""
         names = self.element(0).fields()
         return {name: Infinite(self._items, (*self._path, name), self._first) for name in names}
 
     def counted(self, at: Any) -> int:
-        """An index, counted from 0."""
-        (number,) = expand(at, (2**62,))
-        if number < 0:  # type: ignore[operator]
+        """An index that does not count from the end."""
+        if kinds_of(at) != ("int",):
+            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {at!r}")
+        number = operator.index(at[0] if isinstance(at, tuple) else at)
+        if number < 0:
             raise OutOfRange(f"index {at} counts from the end, and this Dataset is infinite")
-        return number  # type: ignore[return-value]
+        return number
 
     def run(self, part: Any) -> range:
         """The places of a slice."""
@@ -231,13 +120,7 @@ class Stream(Store):
 
     def steps(self) -> Iterator[Element]:
         """A fresh loop over the elements."""
-        return (Element(Loaded(Constant(x)), self._path) for x in self._begin())
-
-    def blocks(self, size: int) -> Iterator[Store]:
-        """Runs of as many elements; the last may be short."""
-        steps = self.steps()
-        while chunk := list(itertools.islice(steps, size)):
-            yield Run(Held(chunk), range(len(chunk)))
+        return (Element(Loaded(_itself, x), self._path) for x in self._begin())
 
     def fields(self) -> dict[str, Store]:
         """Those of the first element."""
@@ -311,7 +194,7 @@ class Run(Store):
         if len(parts) == 1 and kind in ("slice", "list"):
             places = Selection((self._places,), (), (len(self._places),)).select(key)
             return Run(self._elements, places.selectors[0])  # type: ignore[arg-type]  # no int
-        return Element(Loaded(Whole(self))).select(key)
+        return Element(Loaded(self.read, False)).select(key)
 
     def fields(self) -> dict[str, Store]:
         """The fields of the elements."""
@@ -325,11 +208,5 @@ class Run(Store):
         return f"{len(self._places)} elements"
 
 
-class Whole:
-    """A call that reads a store."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __call__(self) -> Any:
-        return self._store.read(False)
+def _itself(x: Any) -> Any:
+    return x
