@@ -201,6 +201,8 @@ class Draft:
         return same and can_cast(result.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
 
     def _judge_targets(self, piece: Chunk) -> None:
+        if self._targeted is False and not piece.targets:
+            return
         kept = _kept(piece)
         if kept and self._targeted is None and kept[0] not in piece.targets:
             self._targeted = False
@@ -292,12 +294,14 @@ class Draft:
                     joined[place] = piece.odd[row] if row in piece.odd else block[row]
             elif rows:
                 whole = len(rows) == len(block)
-                joined[at : at + len(rows)] = block if whole else block[rows]
+                joined[at : at + len(rows)] = block if whole else block[list(rows)]
             at += len(rows)
         return joined
 
 
-def _kept(piece: Chunk) -> list[int]:
+def _kept(piece: Chunk) -> Sequence[int]:
+    if not piece.failed:
+        return range(piece.count)
     return [row for row in range(piece.count) if row not in piece.failed]
 
 

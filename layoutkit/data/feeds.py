@@ -59,7 +59,7 @@ class Feed:
         """The records themselves."""
         if isinstance(numbers, list):
             return numbers
-        return list(map(self.index._record, numbers.tolist()))
+        return self.index._records(numbers)
 
     def ranks(self, numbers: Any) -> Array | None:
         """The rank of each record's label, -1 for none; None where the source has no labels."""

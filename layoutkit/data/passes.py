@@ -18,7 +18,6 @@ from .drafts import Draft
 from .feeds import Numbers
 from .records import Record
 from .settings import Settings
-from .viewing import default_layout, view_of
 from .workers import Crew, run_here
 
 __all__ = ["Pass"]
@@ -177,20 +176,17 @@ class Pass:
         )
 
     def _input(self, array: Array | None) -> DataView | None:
-        if array is None:
-            return None
-        layout = self._settings.layouts[0]
-        return view_of(layout or default_layout(array.ndim, "the input of a batch"), array)
+        return None if array is None else self._settings.viewers.input(array)
 
     def _target(self, given: Array | None, kept: Numbers) -> DataView | None:
         """What the processor gave, else the source: targets, or ranks of labels."""
-        feed, layout = self._settings.feeds[0], self._settings.layouts[1]
+        feed, viewers = self._settings.feeds[0], self._settings.viewers
         if given is None:
             given = feed.targets(kept)
         if given is not None:
-            return view_of(layout or default_layout(given.ndim, "the target of a batch"), given)
+            return viewers.target(given)
         ranks = feed.ranks(kept)
-        return None if ranks is None else view_of("b", ranks, feed.index.labels)
+        return None if ranks is None else viewers.labels(ranks)
 
 
 def _chosen(draft: Draft, rows: Array) -> Numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..axes import as_shape, check_rank, parse_layout
 from ..errors import DataError
@@ -19,7 +19,7 @@ from .reading import Reader
 from .samplers import Sampler
 from .samplers import sampler as make_sampler
 from .samplers.planning import _check_turns
-from .viewing import default_layout
+from .viewing import Viewer, default_layout
 
 __all__ = ["Settings", "settings_of"]
 
@@ -28,13 +28,20 @@ _MOST_WORKERS = 4
 Shape = tuple[int, ...]
 
 
+class Viewers(NamedTuple):
+    """What makes Views of a batch's arrays."""
+
+    input: Viewer
+    target: Viewer
+    labels: Viewer
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a Batcher works with.
 
     limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
     dims : callable   the shape of a record in batch k, or None
-    layouts           of input and target, None where they are not given
     """
 
     feeds: tuple[Feed, ...]
@@ -43,7 +50,7 @@ class Settings:
     batch_size: int
     limit: int | None
     dims: Callable[[int], Shape | None]
-    layouts: tuple[str | None, str | None]
+    viewers: Viewers
     refill: bool
     prefetch: int
     num_workers: int
@@ -97,8 +104,13 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
     prefetch = whole_number("prefetch", given["prefetch"])
     progress = _flag("progress", given["progress"])
+    viewers = Viewers(
+        Viewer(layouts[0], "the input of a batch"),
+        Viewer(layouts[1], "the target of a batch"),
+        Viewer("b", "the labels of a batch", indexes[0].labels or None),
+    )
     return Settings(
-        feeds, work, reader, size, limit, dims, layouts, refill, prefetch, workers, progress
+        feeds, work, reader, size, limit, dims, viewers, refill, prefetch, workers, progress
     )
 
 

@@ -10,7 +10,7 @@ from ..errors import PatternError
 from ..spec import kind_of
 from ..views import ClassView, DataView, ImageView, SequenceView
 
-__all__ = ["default_layout", "view_of"]
+__all__ = ["Viewer", "default_layout", "view_of"]
 
 _IMAGES = {"bhwc", "bchw", "chwb", "bdhwc", "bcdhw"}
 _SEQUENCES = {"bwc", "bcw"}
@@ -23,7 +23,7 @@ def view_of(layout: str, array: Array, classes: Any = None) -> DataView:
     >>> view_of("bhwc", np.zeros((8, 32, 32, 3), np.uint8))
     ImageView(bhwc (8, 32, 32, 3) uint8)
     >>> view_of("b", np.array([2, 0, 1]), classes=["cat", "dog", "emu"])
-    ClassView: int64 b (3,), 3 classes
+    ClassView(b (3,) int64; 3 classes)
 
     Integers in b or bt are labels, with `classes` where they are known. Raises what the View's
     `forward_put` does.
@@ -36,6 +36,30 @@ def view_of(layout: str, array: Array, classes: Any = None) -> DataView:
     if name in ("b", "bt") and kind_of(array.dtype) in "iu":
         return ClassView(layout, array, classes)
     return DataView(layout, array)
+
+
+class Viewer:
+    """Views of one array after the other, each as `view_of` gives it.
+
+    Exists because what is planned for one batch is right for the next: planning anew takes 30 us,
+    and once more in every layout that is asked for.
+    """
+
+    def __init__(self, layout: str | None, what: str, classes: Any = None) -> None:
+        self._layout, self._what, self._classes = layout, what, classes
+        self._kept: DataView | None = None  # holds no rows, so no memory of a batch
+
+    def __call__(self, array: Array) -> DataView:
+        """The array, by reference, as a new View."""
+        layout = self._layout or default_layout(array.ndim, self._what)
+        kept = self._kept
+        if kept is None or kept.dtype != array.dtype or kept.input.shape[1:] != array.shape[1:]:
+            view = view_of(layout, array, self._classes)
+            self._kept = view.sub(0, 0)
+            return view
+        view = kept.sub(0, 0, copy=False)
+        view.forward_put(layout, array)
+        return view
 
 
 def default_layout(ndim: int, what: str) -> str:

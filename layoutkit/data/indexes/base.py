@@ -61,6 +61,10 @@ class Index(Sequence[Record]):
     def _record(self, number: int) -> Record:
         """The record of a number that has been checked."""
 
+    def _records(self, numbers: Array) -> list[Record]:
+        """The records of numbers that have been checked."""
+        return [self._record(number) for number in numbers.tolist()]
+
     def _target(self, number: int) -> Any:
         """What the source gives as target of a record besides its label, or None."""
         return None

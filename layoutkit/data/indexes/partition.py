@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Partition"]
 
@@ -22,6 +22,6 @@ class Partition(NamedTuple):
         """How many of `whole` records are here."""
         return len(range(self.part, whole, self.parts))
 
-    def place(self, number: int) -> int:
-        """Where record `number` of this partition stands in the whole."""
+    def place(self, number: Any) -> Any:
+        """Where record `number` of this partition stands in the whole; an array of them, too."""
         return self.part + number * self.parts

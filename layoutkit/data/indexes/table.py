@@ -8,6 +8,8 @@ import os
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,15 +104,45 @@ class TableIndex(Index):
             offset=_cell(self._offsets, row),
             length=_cell(self._lengths, row),
             label=None if code < 0 else self.labels[code],
-            labels=() if code < 0 else self._labels_of(row),
+            labels=self._labels_of(row),
             position=number,
+        )
+
+    def _records(self, numbers: Array) -> list[Record]:
+        """Column by column, several times faster than record by record."""
+        places = self._partition.place(numbers)
+        rows = np.frombuffer(self._row_of, np.int64)[places].tolist()
+        codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
+        names, filenames = [*self.labels, None], self._filenames
+        prefix = joined(self.url_prefix, "") if self._relative else None
+        return list(
+            map(
+                Record,
+                [prefix + filenames[row] for row in rows]
+                if prefix is not None
+                else [joined(self.url_prefix, filenames[row]) for row in rows],
+                [_cell(self._offsets, row) for row in rows] if self._offsets else repeat(None),
+                [_cell(self._lengths, row) for row in rows] if self._lengths else repeat(None),
+                repeat(None),
+                [names[code] for code in codes],
+                [self._labels_of(row) for row in rows] if self.labels else repeat(()),
+                numbers.tolist(),
+            )
+        )
+
+    @cached_property
+    def _relative(self) -> bool:
+        """Whether every file name is to be joined with the prefix."""
+        return self.url_prefix is not None and all(
+            joined(".", name) != name for name in self._filenames
         )
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
         """All labels of a row, whose records stand side by side."""
-        first, end = self._row_starts[row : row + 2]
+        first, end = self._row_starts[row], self._row_starts[row + 1]
         if end == first + 1:
-            return (self.labels[self._all_codes[first]],)
+            code = self._all_codes[first]
+            return () if code < 0 else (self.labels[code],)
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 

@@ -1,0 +1,57 @@
+"""What a Batcher hands out, in plain values, and a slow reference of what it should."""
+
+import threading
+
+import numpy as np
+
+
+def plain(batch):
+    """A batch as plain values that can be compared."""
+    return {
+        "index": batch.index.tolist(),
+        "position": [record.position for record in batch.item],
+        "input": None if batch.input is None else batch.input.input.tolist(),
+        "target": None if batch.target is None else batch.target.input.tolist(),
+        "label": batch.label,
+        "dropped": [
+            (record.position, place, type(error).__name__ if error else None)
+            for record, place, error in batch.dropped
+        ],
+        "count": batch.count,
+    }
+
+
+def plain_all(batches):
+    return [plain(batch) for batch in batches]
+
+
+def expected(order, width, outcome, refill=False):
+    """Batches as (kept places, dropped places) of records in `order`.
+
+    `outcome(position)` is True where the record is kept.
+    """
+    batches, place = [], 0
+    while place < len(order):
+        kept, dropped, stop = [], [], place + width
+        while place < len(order) and (len(kept) < width if refill else place < stop):
+            (kept if outcome(order[place]) else dropped).append(place)
+            place += 1
+        if kept or not refill:
+            batches.append((kept, dropped))
+    return batches
+
+
+def our_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
+
+
+def same(one, other):
+    """Whether two lists of plain batches are equal, NaN included."""
+    return len(one) == len(other) and all(
+        a.keys() == b.keys()
+        and all(
+            np.array_equal(a[k], b[k], equal_nan=True) if k == "input" and a[k] else a[k] == b[k]
+            for k in a
+        )
+        for a, b in zip(one, other, strict=True)
+    )
