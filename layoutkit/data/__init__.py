@@ -1,8 +1,10 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
     Sample, Dataset     what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: csv and tsv files, folders, part files, arrays
-    sampler         in which order: a pure function of kind, seed, epoch and position
+    open_index          which records there are: csv and tsv files, folders, part files, arrays
+    sampler             in which order: a pure function of kind, seed, epoch and position
+    sampled_batcher     got, processed and put together on threads: batches, and what is not in them
+    ArrayProvider       batches of arrays through the data provider's interface
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 loops.py           epochs, one loop at a time, and states to continue from
