@@ -79,10 +79,14 @@ def make_batches(request: Request) -> None:
         _warm(converter, request)
         tally = Tally(threads=request.workers != 0)
         began = perf_counter()
-        with _saving(request, axis) as saved:
+        with ExitStack() as files:
+            saved = files.enter_context(_saving(request, axis))
             for batch in batcher:
                 _take(batch, converter, saved, tally, request)
             _check_any(tally, batcher, request)
+            if saved is not None:
+                with tally.timing("save"):
+                    files.close()
         tally.elapsed = perf_counter() - began
     tally.report(request.source, batcher.dropped)
     for path in (request.save, request.preview):

@@ -1,0 +1,499 @@
+"""`layoutkit batches`: what is saved of photographs, drawn, printed, left out and refused."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from layoutkit.cli import main  # noqa: E402
+from layoutkit.commands.contactsheet import MOST_PICTURES, Caption, contact_sheet  # noqa: E402
+from layoutkit.data import Dataset, open_index, sampler  # noqa: E402
+
+SIDE = 8
+COLOURS = {"ant": (200, 30, 40), "bee": (240, 200, 10), "cat": (20, 60, 180)}
+
+
+def _noise(seed, *shape):
+    return np.random.default_rng(seed).integers(0, 256, shape or (SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def _save(path, array, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Seven pictures of three classes, exactly as large as they are asked for."""
+    for number, label in enumerate(["ant", "ant", "ant", "bee", "bee", "cat", "cat"]):
+        _save(tmp_path / "photos" / label / f"{number}.png", _noise(number))
+    return tmp_path / "photos"
+
+
+def _run(source, *options, size=f"{SIDE}x{SIDE}"):
+    return main(["batches", str(source), "--size", size, *map(str, options)])
+
+
+def _saved(source, tmp_path, *options, **size):
+    target = tmp_path / "batches.npz"
+    assert _run(source, "--save", target, *options, **size) == 0
+    with np.load(target) as arrays:
+        return dict(arrays)
+
+
+def _names(found):
+    return [Path(name).name for name in found["name"]]
+
+
+# ---- what is saved -------------------------------------------------------------------------
+
+
+def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
+    found = _saved(photos, tmp_path, "--batch-size", 3)
+    assert {*found} == {"input", "name", "target", "classes"}
+    np.testing.assert_array_equal(found["input"], [_noise(number) for number in range(7)])
+    assert found["input"].dtype == np.uint8
+    assert found["target"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert found["classes"].tolist() == ["ant", "bee", "cat"]
+    assert _names(found) == [f"{number}.png" for number in range(7)]
+
+
+@pytest.mark.parametrize("layout", ["bchw", "chwb", "hwcb", "cbhw", "b(hwc)"])
+@pytest.mark.parametrize("window", [1 << 20, 50])
+def test_batches_are_joined_along_b_wherever_it_is(photos, tmp_path, monkeypatch, layout, window):
+    monkeypatch.setattr("layoutkit.commands.npzfiles._WINDOW_BYTES", window)
+    formula = ["--scale", "1/255", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.1,0.25"]
+    options = ["--batch-size", 3, "--to", layout, "--dtype", "float32", *formula]
+    found = _saved(photos, tmp_path, *options)["input"]
+    pictures = np.stack([_noise(number) for number in range(7)])
+    expected = (pictures / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.1, 0.25]
+    if layout == "b(hwc)":
+        expected = expected.reshape(7, -1)
+    else:
+        expected = expected.transpose(["bhwc".index(axis) for axis in layout])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_order_is_the_samplers(photos, tmp_path):
+    options = ["--sampler", "permutation", "--seed", 5, "--epoch", 2, "--batch-size", 3]
+    found = _saved(photos, tmp_path, *options, "--workers", 2)
+    order = list(sampler("permutation", 7, seed=5, epoch=2))
+    assert order != sorted(order)
+    assert _names(found) == [f"{number}.png" for number in order]
+    np.testing.assert_array_equal(found["input"], [_noise(number) for number in order])
+    again = _saved(photos, tmp_path, *options, "--workers", 0)
+    np.testing.assert_array_equal(again["input"], found["input"])
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 3), (2, 6), (3, 7), (9, 7)])
+def test_a_limit_ends_after_so_many_batches(photos, tmp_path, limit, count):
+    found = _saved(photos, tmp_path, "--batch-size", 3, "--limit", limit)
+    assert len(found["input"]) == len(found["target"]) == len(found["name"]) == count
+
+
+def test_partitions_have_every_picture_once_and_the_same_classes(photos, tmp_path):
+    parts = [_saved(photos, tmp_path, "--partition", f"{number}/3") for number in range(3)]
+    names = [name for part in parts for name in _names(part)]
+    assert sorted(names) == [f"{number}.png" for number in range(7)]
+    assert {tuple(part["classes"]) for part in parts} == {("ant", "bee", "cat")}
+    assert [len(part["name"]) for part in parts] == [3, 2, 2]
+
+
+def test_a_saved_file_is_a_dataset(photos, tmp_path):
+    _saved(photos, tmp_path, "--to", "bchw")
+    dataset = Dataset(tmp_path / "batches.npz", layout={"input": "bchw"})
+    index = open_index(dataset)
+    assert index.labels == [0, 1, 2]
+    np.testing.assert_array_equal(dataset.input._view().forward_get("bhwc")[4], _noise(4))
+
+
+def test_pictures_without_labels_have_no_targets(tmp_path):
+    _save(tmp_path / "flat" / "a.png", _noise(0))
+    assert {*_saved(tmp_path / "flat", tmp_path)} == {"input", "name"}
+
+
+def test_pictures_beside_labelled_folders_have_rank_minus_one(photos, tmp_path):
+    _save(photos / "zebra.png", _noise(9))
+    assert _saved(photos, tmp_path)["target"].tolist() == [0, 0, 0, 1, 1, 2, 2, -1]
+
+
+# ---- tables --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("suffix", "comma"), [("csv", ","), ("tsv", "\t")])
+def test_a_table_names_pictures_and_labels(photos, tmp_path, suffix, comma):
+    table = tmp_path / f"list.{suffix}"
+    rows = [
+        ["filename", "label"],
+        ["photos/cat/6.png", "Felis, the cat"],
+        ["photos/ant/0.png", "b"],
+    ]
+    quoted = [comma.join(f'"{cell}"' for cell in row) for row in rows]
+    table.write_text("\n".join(quoted) + "\n")
+    found = _saved(table, tmp_path)
+    np.testing.assert_array_equal(found["input"], [_noise(6), _noise(0)])
+    assert found["classes"][found["target"]].tolist() == ["Felis, the cat", "b"]
+
+
+def test_a_table_leads_to_pictures_inside_of_one_file(tmp_path):
+    parts = []
+    for seed in range(3):
+        buffer = io.BytesIO()
+        Image.fromarray(_noise(seed)).save(buffer, "PNG")
+        parts.append(buffer.getvalue())
+    (tmp_path / "all.bin").write_bytes(b"".join(parts))
+    lines = ["filename,offset,length,label"]
+    for seed, part in enumerate(parts):
+        lines.append(f"all.bin,{sum(map(len, parts[:seed]))},{len(part)},{'xyz'[seed]}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    found = _saved(tmp_path / "list.csv", tmp_path)
+    np.testing.assert_array_equal(found["input"], [_noise(seed) for seed in range(3)])
+    assert found["classes"].tolist() == ["x", "y", "z"]
+
+
+# ---- what a picture becomes ----------------------------------------------------------------
+
+
+def _decoded(tmp_path, array, size, name="a.png", **options):
+    _save(tmp_path / "one" / name, array, **options)
+    return _saved(tmp_path / "one", tmp_path, size=size)["input"][0]
+
+
+def test_grey_is_repeated_and_alpha_dropped(tmp_path):
+    grey, rgba = _noise(0, SIDE, SIDE), _noise(1, SIDE, SIDE, 4)
+    _save(tmp_path / "one" / "a.png", grey)
+    _save(tmp_path / "one" / "b.png", rgba)
+    found = _saved(tmp_path / "one", tmp_path)["input"]
+    np.testing.assert_array_equal(found[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(found[1], rgba[..., :3])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photograph_is_turned_upright(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    # Four plain quarters survive a JPEG, and each of the eight orientations is another picture.
+    corners = np.array([[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 250)]], np.uint8)
+    stored = corners.repeat(64, axis=0).repeat(64, axis=1)
+    turned = {
+        1: lambda x: x,
+        2: lambda x: x[:, ::-1],
+        3: lambda x: x[::-1, ::-1],
+        4: lambda x: x[::-1],
+        5: lambda x: x.transpose(1, 0, 2),
+        6: lambda x: np.rot90(x, -1),
+        7: lambda x: x[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda x: np.rot90(x),
+    }[orientation](corners)
+    found = _decoded(tmp_path, stored, "16x16", "a.jpg", quality=95, exif=exif)
+    middles = found[4::8, 4::8].astype(int)
+    assert np.abs(middles - turned).max() < 16
+
+
+def test_what_juts_out_is_cut_off_on_both_sides(tmp_path):
+    wide = np.zeros((SIDE, 3 * SIDE, 3), np.uint8)
+    wide[:, SIDE : 2 * SIDE] = _noise(0)
+    np.testing.assert_array_equal(_decoded(tmp_path, wide, f"{SIDE}x{SIDE}"), _noise(0))
+    high = wide.transpose(1, 0, 2)
+    (tmp_path / "one" / "a.png").unlink()
+    expected = _noise(0).transpose(1, 0, 2)
+    np.testing.assert_array_equal(_decoded(tmp_path, high, f"{SIDE}x{SIDE}"), expected)
+
+
+def test_a_picture_keeps_its_shape(tmp_path):
+    """A circle stays one: what is twice as wide as high is not squeezed."""
+    y, x = np.mgrid[:200, :400]
+    disc = np.where((y - 100) ** 2 + (x - 200) ** 2 < 60**2, 255, 0).astype(np.uint8)
+    found = _decoded(tmp_path, np.repeat(disc[..., None], 3, 2), "40x40")[..., 0] > 127
+    rows, columns = found.any(axis=1).sum(), found.any(axis=0).sum()
+    assert (rows, columns) == (24, 24)
+
+
+def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
+    """A JPEG is decoded at a fraction of its size, which shows in the last bits only."""
+    y, x = np.mgrid[:480, :640]
+    waves = np.stack([128 + 100 * np.sin(y / 40), 128 + 100 * np.cos(x / 50), (x + y) / 5], axis=2)
+    found = _decoded(tmp_path, waves.astype(np.uint8), "48x48", "a.jpg", quality=95)
+    square = waves[:, 80:560].reshape(48, 10, 48, 10, 3).mean(axis=(1, 3))
+    assert np.abs(found.astype(float) - square).max() < 6
+
+
+# ---- what is left out ----------------------------------------------------------------------
+
+
+def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
+    whole = (photos / "bee" / "3.png").read_bytes()
+    (photos / "ant" / "notes.txt").write_text("not a picture")
+    (photos / "bee" / "broken.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "cat" / "empty.jpg").write_bytes(b"")
+    _save(photos / "cat" / "float.tif", np.ones((SIDE, SIDE), np.float32))
+    found = _saved(photos, tmp_path, "--batch-size", 4)
+    assert _names(found) == [f"{number}.png" for number in range(7)]
+    captured = capsys.readouterr()
+    assert "7 records in 3 batches, 4 left out" in captured.out
+    lines = captured.err.splitlines()
+    assert len(lines) == 4
+    for line, name in zip(
+        lines, ["notes.txt", "broken.png", "empty.jpg", "float.tif"], strict=True
+    ):
+        assert line.startswith(f"layoutkit: left out {photos}/")
+        assert name in line
+    assert "no picture of a kind that Pillow can read" in lines[0]
+    assert "grey values outside 0..65535" in lines[3]
+
+
+def test_a_picture_that_is_suspiciously_large_is_left_out(photos, capsys, monkeypatch):
+    _save(photos / "cat" / "bomb.png", _noise(0, 40, 40, 3))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert _run(photos) == 0
+    captured = capsys.readouterr()
+    assert "7 records in 1 batch, 1 left out" in captured.out
+    assert "bomb.png: DecompressionBombWarning" in captured.err
+
+
+def test_a_vanished_file_of_a_table_is_left_out(photos, tmp_path, capsys):
+    table = tmp_path / "list.csv"
+    table.write_text("filename,label\nphotos/ant/0.png,a\nphotos/ant/gone.png,a\n")
+    assert _saved(table, tmp_path)["target"].tolist() == [0]
+    assert f"left out {tmp_path}/photos/ant/gone.png" in capsys.readouterr().err
+
+
+def test_nothing_but_failures_is_an_error_and_writes_nothing(tmp_path, capsys):
+    (tmp_path / "texts").mkdir()
+    for name in "abc":
+        (tmp_path / "texts" / name).write_text(name)
+    target = tmp_path / "x.npz"
+    assert _run(tmp_path / "texts", "--save", target, "--preview", tmp_path / "x.png") == 2
+    error = capsys.readouterr().err
+    assert f"layoutkit: error: {tmp_path}/texts: none of 3 records could be used" in error
+    assert sorted(os.listdir(tmp_path)) == ["texts"]
+
+
+# ---- what is printed -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_report_says_what_came_and_where_the_time_went(photos, tmp_path, capsys, workers):
+    files = ["--save", tmp_path / "x.npz", "--preview", tmp_path / "x.png"]
+    options = ["--batch-size", 4, "--to", "bchw", "--dtype", "float32", "--workers", workers]
+    assert _run(photos, *options, *files) == 0
+    first, shape, speed, blank, head, *stages, one, two = capsys.readouterr().out.splitlines()
+    assert first == f"{photos}: 7 records in 2 batches, 0 left out"
+    assert shape == f"first batch: bchw (4, 3, {SIDE}, {SIDE}) float32"
+    assert "records/s in" in speed
+    assert (blank, head.split()) == ("", ["stage", "seconds", "share"])
+    names = ["get", "decode, resize", "wait", "convert", "preview", "save"]
+    assert [line[:16].strip() for line in stages] == names
+    assert ["on threads" in line for line in stages] == [workers > 0] * 2 + [False] * 4
+    shares = [float(line[25:33].strip().rstrip("%")) for line in stages]
+    own = shares if workers == 0 else shares[2:]
+    assert all(share >= 0 for share in shares)
+    assert sum(own) <= 103  # rounded
+    assert (one, two) == (f"written: {files[1]}", f"written: {files[3]}")
+
+
+def test_records_per_second_are_of_those_that_came(photos, capsys):
+    (photos / "notes.txt").write_text("no picture")
+    assert _run(photos) == 0
+    speed = capsys.readouterr().out.splitlines()[2].split()
+    records, seconds = float(speed[0].replace(",", "")), float(speed[3])
+    assert speed[1:3] == ["records/s", "in"]
+    assert abs(records * seconds - 7) <= 0.006 * records + 0.5 * seconds + 0.01
+
+
+# ---- the contact sheet ---------------------------------------------------------------------
+
+
+def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
+    folder = tmp_path / "plain"
+    for label, colour in COLOURS.items():
+        _save(folder / label / "p.png", np.full((20, 20, 3), colour, np.uint8))
+    (folder / "bee" / "broken.png").write_bytes(b"no picture")
+    target = tmp_path / "sheet.png"
+    options = ["--to", "bchw", "--dtype", "float32", "--mean", "9", "--preview", target]
+    assert _run(folder, *options, size="20x20") == 0
+    with Image.open(target) as image:
+        sheet = np.asarray(image.convert("RGB"))
+    places = [_place(sheet, colour) for colour in COLOURS.values()]
+    # Three pictures of 160 x 160 in one row, 12 pixels apart; a fourth there is not.
+    left, top = places[0][0], places[0][1]
+    assert places == [(left + 172 * k, top, 160, 160) for k in range(3)]
+    assert sheet.shape[1] == left + 3 * 172 - 12 + left
+    captions = sheet[top + 160 :]
+    for number in range(3):
+        column = captions[:, left + 172 * number : left + 172 * number + 160]
+        assert (column[10:25] < 100).all(axis=2).sum() > 40  # the label in ink
+    assert (captions[:, left + 3 * 172 - 12 :] == 255).all()
+
+
+def _place(sheet, colour):
+    """Left, top, width and height of where a colour is."""
+    rows, columns = np.nonzero((sheet == colour).all(axis=2))
+    width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
+    assert width * height == len(rows)
+    return int(columns.min()), int(rows.min()), int(width), int(height)
+
+
+def _sheet(count, height=10, width=10, label="cat", name="a.png"):
+    pictures = np.full((count, height, width, 3), (10, 200, 90), np.uint8)
+    captions = [Caption(label, name, number % 3) for number in range(count)]
+    return np.asarray(contact_sheet(pictures, captions, "title"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 24, MOST_PICTURES, MOST_PICTURES + 1])
+def test_every_picture_is_on_the_sheet_up_to_a_hundred(count):
+    sheet = _sheet(count)
+    pixels = (sheet == (10, 200, 90)).all(axis=2).sum()
+    assert pixels == min(count, MOST_PICTURES) * 160 * 160
+    assert sheet.shape[1] <= 13 * 172 - 12 + 2 * 20
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "cell"),
+    [(1, 1, (160, 160)), (28, 20, (140, 100)), (160, 160, (160, 160)), (480, 640, (120, 160))],
+)
+def test_small_pictures_grow_by_whole_numbers_and_large_ones_shrink(height, width, cell):
+    sheet = _sheet(1, height, width)
+    assert _place(sheet, (10, 200, 90))[2:] == cell[::-1]
+
+
+def test_a_caption_stays_within_its_cell():
+    short, long = _sheet(2), _sheet(2, label="w" * 500, name="é" * 300 + "\n")
+    assert long.shape == short.shape
+    left, _, _, _ = _place(_sheet(1), (10, 200, 90))
+    assert (long[:, left + 160 : left + 172] == 255).all()  # the gap between the two
+
+
+# ---- what is refused -----------------------------------------------------------------------
+
+
+def _refused(capsys, *arguments):
+    assert main(["batches", *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("layoutkit: error: ")
+    assert captured.err.count("\n") <= 3
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_a_missing_source_is_named(tmp_path, capsys):
+    for name in ("nowhere", "nowhere.csv"):
+        error = _refused(capsys, tmp_path / name)
+        assert f"{tmp_path}/{name}: no such folder or file; check the path" in error
+
+
+def test_an_empty_folder_and_an_empty_partition_have_no_files(photos, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert f"{tmp_path}/empty: there are no files\n" in _refused(capsys, tmp_path / "empty")
+    error = _refused(capsys, photos, "--partition", "8/9")
+    assert "there are no files in partition 8/9" in error
+
+
+def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros((2, 2)))
+    assert "photographs come from a folder" in _refused(capsys, tmp_path / "x.npy")
+    assert "is no index" in _refused(capsys, photos / "ant" / "0.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sampler", "sorted"], ["no sampler is called 'sorted'", "permutation"]),
+        (["--sampler", "part-linear"], ["part"]),
+        (["--sampler", "label-distribution"], ["weights"]),
+        (["--sampler", "random_slice", "--batch-size", "8"], ["8", "7"]),
+        (["--sampler", "even_sequential", "--batch-size", "8"], ["no batches", "--batch-size"]),
+        (["--partition", "3/3"], ["partition=3", "partitions=3"]),
+        (["--partition", "0/0"], ["partitions=0"]),
+        (["--to", "bwd"], ["bhwc->bwd"]),
+        (["--to", "(bh)wc"], ["--to (bh)wc", "axis of its own"]),
+        (["--dtype", "float99"], ["float99"]),
+        (["--dtype", "uint8", "--scale", "2"], ["float32", "uint8"]),
+        (["--mean", "1,2"], ["mean", "2", "3"]),
+        (["--save", "x.npy"], ["x.npy: the result is a .npz file", "x.npy.npz"]),
+        (["--preview", "x.jpg"], ["x.jpg: the result is a .png file"]),
+        (["--save", "none/x.npz"], ["there is no folder"]),
+    ],
+)
+def test_what_makes_no_sense_is_refused(photos, capsys, options, words):
+    error = _refused(capsys, photos, "--size", "8x8", *options)
+    for word in words:
+        assert word in error
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--batch-size", "0"),
+        ("--size", "8"),
+        ("--seed", "-1"),
+        ("--epoch", "x"),
+        ("--workers", "1.5"),
+        ("--partition", "1"),
+        ("--partition", "a/2"),
+        ("--limit", "0"),
+    ],
+)
+def test_values_that_cannot_be_read_name_their_option(photos, capsys, option, value):
+    error = _refused(capsys, photos, f"{option}={value}")
+    assert option in error
+    assert "layoutkit batches --help" in error
+
+
+def test_a_dtype_without_a_name_in_files_is_refused_when_saving(photos, tmp_path, capsys):
+    target = tmp_path / "x.npz"
+    error = _refused(capsys, photos, "--size", "8x8", "--dtype", "bfloat16", "--save", target)
+    assert "use float16 or float32" in error
+    assert not target.exists()
+    assert _run(photos, "--dtype", "bfloat16") == 0
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(photos, tmp_path, capsys, monkeypatch):
+    import errno
+
+    target = tmp_path / "x.npz"
+    target.write_bytes(b"as it was")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("layoutkit.commands.npzfiles.JoinedBatches.add", full)
+    error = _refused(capsys, photos, "--size", "8x8", "--save", target)
+    assert f"{target}: No space left on device; make room" in error
+    assert target.read_bytes() == b"as it was"
+    assert sorted(os.listdir(tmp_path)) == ["photos", "x.npz"]
+
+
+def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, capsys, monkeypatch):
+    import threading
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layoutkit.commands.npzfiles.JoinedBatches.add", interrupt)
+    assert main(["batches", str(photos), "--size", "8x8", "--save", str(tmp_path / "x.npz")]) == 130
+    assert capsys.readouterr().err == "layoutkit: interrupted\n"
+    assert os.listdir(tmp_path) == ["photos"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
+
+
+def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    error = _refused(capsys, photos)
+    assert 'pictures need Pillow, which is not installed: pip install "layoutkit[images]"' in error
+
+
+def test_it_runs_as_a_command(photos):
+    code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "batches", str(photos), "--size", "8x8", "--limit", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "7 records in 1 batch, 0 left out" in done.stdout
+    assert done.stderr == ""
