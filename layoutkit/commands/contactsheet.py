@@ -19,6 +19,7 @@ __all__ = ["MOST_PICTURES", "Caption", "contact_sheet"]
 MOST_PICTURES = 100
 
 _SIDE = 160  # pixels of the longer side of a picture
+_NARROWEST = 120  # a column, however narrow its pictures are: captions need some room
 _GAP, _MARGIN = 12, 20
 _STRIP, _LABEL, _NAME, _TITLE = 5, 15, 12, 18  # heights: a line in the label's colour, and texts
 _CAPTION = _STRIP + _LABEL + _NAME + 14
@@ -49,18 +50,19 @@ def contact_sheet(pictures: Array, captions: Sequence[Caption], title: str) -> I
 
     pictures, captions = pictures[:MOST_PICTURES], captions[:MOST_PICTURES]
     cell = _cell(*pictures.shape[1:3])
+    width = max(cell[0], _NARROWEST)
     columns = min(len(pictures), math.ceil(math.sqrt(1.5 * len(pictures))))
     fonts = _fonts([title, *(caption.label + caption.name for caption in captions)])
-    sheet = pillow().new("RGB", _size(len(pictures), columns, cell), _PAPER)
+    sheet = pillow().new("RGB", _size(len(pictures), columns, (width, cell[1])), _PAPER)
     draw = ImageDraw.Draw(sheet)
     room = sheet.width - 2 * _MARGIN
     draw.text((_MARGIN, _MARGIN), _cut(title, fonts["title"], room), _INK, fonts["title"])
     for number, (pixels, caption) in enumerate(zip(pictures, captions, strict=True)):
         row, column = divmod(number, columns)
-        left = _MARGIN + column * (cell[0] + _GAP)
+        left = _MARGIN + column * (width + _GAP)
         top = _top() + row * (cell[1] + _CAPTION + _GAP)
         sheet.paste(pillow().fromarray(pixels).resize(cell, _filter(pixels, cell)), (left, top))
-        _write(draw, caption, fonts, (left, top + cell[1]), cell[0])
+        _write(draw, caption, fonts, (left, top + cell[1]), width)
     return sheet  # type: ignore[no-any-return]
 
 
