@@ -312,6 +312,12 @@ def test_a_sample_is_written_into_itself_shifted():
     sample = Sample(x)
     sample[1:] = sample[:-1]
     assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    sample[[1, 2, 3, 4, 5]] = sample[:-1]
+    assert x.tolist() == [0, 0, 0, 1, 2, 3]
+    sample[[[0, 1, 2], [3, 4, 5]]] = sample[::-1][None][0][[[0, 1, 2], [3, 4, 5]]]
+    assert x.tolist() == [3, 2, 1, 0, 0, 0]
+    sample[None, [0, 1, 2, 3, 4, 5]] = sample[::-1]
+    assert x.tolist() == [0, 0, 0, 1, 2, 3]
 
 
 # ---- operators -------------------------------------------------------------------------------
