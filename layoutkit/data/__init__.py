@@ -1,6 +1,6 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
-    Sample, Dataset     what the data is: lazy windows on arrays and files, fields as attributes
+    Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
     open_index      which records there are: csv and tsv files, folders, part files, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
 
@@ -9,12 +9,13 @@ loops.py           epochs, one loop at a time, and states to continue from
 records.py         what a record is
 indexes/           one file for each kind of source
 samplers/          one file for each family of orders
-sample.py          Samples, and in dataset.py Datasets, made by parts.py and opening.py of ...
-stores.py          ... what is selected, read and written: windows, lists, mini-batches
-unbounded.py       ... and elements of what has no length
+sample.py          Samples and, in dataset.py, Datasets; their fields are in fields.py
+parts.py           what a Sample is made of, with opening.py and layouts.py
+stores.py          data that is selected, read and written; blocks.py are mini-batches of it
+unbounded.py       data without a length, and elements.py what it consists of
 selections.py      keys, read by keys.py, folded into one; nothing is read for it
 sources.py         where elements are: arrays, what is like them, and in files.py files
-layouts.py         layouts of Samples, and values.py what is written to them
+values.py          what is written, and what is equal
 iterator.py        batches of a Dataset's fields in the spaces that are asked for
 
 Names are loaded when the first of their module is named.
