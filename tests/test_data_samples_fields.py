@@ -452,6 +452,13 @@ def test_a_list_of_arrays_is_written_row_by_row():
     assert [row.tolist() for row in rows] == [[0, 1, 2], [4, 5]]
 
 
+def test_a_list_is_written_into_itself_in_another_order():
+    rows = [np.zeros(2), np.ones(2), np.full(2, 2.0)]
+    d = Dataset(rows)
+    d._write(d[::-1])
+    assert [row.tolist() for row in rows] == [[2, 2], [1, 1], [0, 0]]
+
+
 def test_the_layout_of_a_list_is_that_of_its_rows():
     d = Dataset([np.zeros((3, 2)), np.zeros((5, 2))], layout="bwc")
     assert (d._layout(), d[0]._layout(), d[1:]._layout()) == ("bwc", "wc", "bwc")

@@ -125,7 +125,7 @@ def chains(draw):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, StrictLike])
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
 @given(chain=chains())
 def test_windows_on_windows_read_and_write_as_numpy_would(kind, chain):
     shape, keys, places = chain
@@ -312,6 +312,12 @@ def test_a_sample_is_written_into_itself_shifted():
     sample = Sample(x)
     sample[1:] = sample[:-1]
     assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    sample[[1, 2, 3, 4, 5]] = sample[:-1]
+    assert x.tolist() == [0, 0, 0, 1, 2, 3]
+    sample[[[0, 1, 2], [3, 4, 5]]] = sample[::-1][None][0][[[0, 1, 2], [3, 4, 5]]]
+    assert x.tolist() == [3, 2, 1, 0, 0, 0]
+    sample[None, [0, 1, 2, 3, 4, 5]] = sample[::-1]
+    assert x.tolist() == [0, 0, 0, 1, 2, 3]
 
 
 # ---- operators -------------------------------------------------------------------------------

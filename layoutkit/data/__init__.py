@@ -11,13 +11,20 @@ loops.py           epochs, one loop at a time, and states to continue from
 records.py         what a record is
 indexes/           one file for each kind of source
 samplers/          one file for each family of orders
-sample.py          Samples, and in dataset.py Datasets, made by parts.py and opening.py of ...
-stores.py          ... what is selected, read and written: windows, lists, mini-batches
-unbounded.py       ... and elements of what has no length
+sample.py          Samples and, in dataset.py, Datasets; their fields are in fields.py
+parts.py           what a Sample is made of, with opening.py and layouts.py
+stores.py          data that is selected, read and written; blocks.py are mini-batches of it
+unbounded.py       data without a length, and elements.py what it consists of
 selections.py      keys, read by keys.py, folded into one; nothing is read for it
 sources.py         where elements are: arrays, what is like them, and in files.py files
-layouts.py         layouts of Samples, and values.py what is written to them
+values.py          what is written, and what is equal
 iterator.py        batches of a Dataset's fields in the spaces that are asked for
+batcher.py         Batcher, its loops and states, over the passes of passes.py; its arguments
+settings.py        ... checked, and in feeds.py one source with its sampler and getter
+drafts.py          a batch in the making, in chunks.py chunk by chunk, on the threads of workers.py
+reading.py         bytes of files and URLs, remote.py, kept on disk by cache.py
+batch.py           what is handed out, as the Views of viewing.py
+providers.py       the data provider's interface, and in arrayprovider.py arrays behind it
 
 Names are loaded when the first of their module is named.
 """

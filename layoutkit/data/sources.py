@@ -67,7 +67,10 @@ class ArraySource:
                 places[len(key) - 1] = key[-1][places[len(key) - 1]]
             window = _with_axis(window)
             key = tuple(places)
-        window[... if key is None else key] = value
+        if key is None:
+            window[...] = value  # NumPy sees to what overlaps
+        else:
+            window[key] = value.copy() if np.may_share_memory(window, value) else value
 
     def fields(self, names: Any) -> Source:
         """The fields' own memory."""

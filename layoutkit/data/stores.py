@@ -201,9 +201,10 @@ class Rows(Store):
 
     def write(self, value: Any) -> None:
         """A number for all rows, or a list with something for each."""
-        for row, part in self._pairs(value):
-            as_elements(part, row.dtype, row.shape)
-        for row, part in self._pairs(value):
+        pairs = self._pairs(value)
+        # Copies, since what is written to one row may be a view of another.
+        found = [as_elements(part, row.dtype, row.shape).copy() for row, part in pairs]
+        for row, part in zip(self.rows, found, strict=True):
             row.write(part)
 
     def update(self, change: Callable[[Any, Any], Any], value: Any) -> None:

@@ -1,9 +1,8 @@
-"""Data without a length: read element by element, each when it is needed and once.
+"""Data without a length; its elements are those of `elements.py`.
 
 Infinite    an object with `__getitem__(i)` and no end
 Stream      what can only be iterated
-Element     one of their elements, or some part of it
-Run         several of them, stacked
+Run         several of their elements, stacked
 """
 
 from __future__ import annotations
