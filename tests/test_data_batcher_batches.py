@@ -412,3 +412,39 @@ def test_wrong_arguments_are_refused_at_the_call(options, error, words):
     with pytest.raises(error, match=re.escape(words)):
         sampled_batcher(given.pop("sources"), **given)
     assert our_threads() == []
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["filename", "a", "/b", "c://d", "e"],
+        ["filename,label", "a,x", "b,", "c,y", "d,x"],
+        ["filename,label1,label2,offset,length", "a,x,y,1,2", "b,,,,", "c,y,,3,", "d,,x,,4"],
+    ],
+)
+def test_many_records_at_once_are_those_one_by_one(tmp_path, rows, partition):
+    (tmp_path / "i.csv").write_text("\n".join(rows))
+    indexes = [
+        open_index(tmp_path / "i.csv", partition=partition, partitions=2),
+        open_index({"x": X, "y": np.arange(7) % 3}, partition=partition, partitions=2),
+        open_index(X[:, 0, 0], partition=partition, partitions=2),
+    ]
+    for index in indexes:
+        numbers = np.arange(len(index))[::-1]
+        found, wanted = index._records(numbers), [index[k] for k in numbers]
+        assert found == wanted
+        assert [list(map(type, record)) for record in found] == [
+            list(map(type, record)) for record in wanted
+        ]
+        arrays = [(a.array, b.array) for a, b in zip(found, wanted, strict=True)]
+        assert all(np.array_equal(a, b) for a, b in arrays if a is not None)
+
+
+def test_records_are_frozen_and_equal_by_place():
+    record = open_index(X)[1]
+    with pytest.raises(AttributeError):
+        record.position = 3
+    assert record == record._replace(array=None)
+    assert record != record._replace(position=2)
+    assert hash(record) == hash(record._replace(array=None))
