@@ -73,11 +73,17 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """A client that hangs up in the middle is no news."""
+
+
 @contextmanager
 def serving(site):
     """Serve a Site; yields the address before its paths."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.site = site
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="site", daemon=True)
     thread.start()

@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from ..errors import DataError
@@ -175,8 +175,9 @@ class Batcher(Loops[Batch]):
             while (handed := run.next()) is not None:
                 batch, place = handed
                 self._report(batch)
-                bar.update(place - position)
-                bar.set_postfix(dropped=self.dropped, refresh=False)
+                if bar is not None:
+                    bar.update(place - position)
+                    bar.set_postfix(dropped=self.dropped, refresh=False)
                 position = place
                 yield batch, place
             self._report_rest(run)
@@ -242,10 +243,12 @@ def _warn(dropped: Sequence[Any]) -> None:
 
 
 def _bar(settings: Settings, total: int | None, position: int) -> Any:
-    """The progress bar, which shows nothing unless it is asked for."""
+    """The progress bar, or None, in a `with` block."""
+    if not settings.progress:
+        return nullcontext()
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
         monitor_interval = 0  # no thread beside ours
 
-    return Bar(total=total, initial=position, unit="record", disable=not settings.progress)
+    return Bar(total=total, initial=position, unit="record")

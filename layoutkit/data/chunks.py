@@ -97,7 +97,7 @@ class Chunk:
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
         self.get_seconds = self.process_seconds = 0.0
-        self.block: Array | None = None
+        self.block: Any = None
         self.stopped = False
         self.under_way: tuple[int, float] | None = None
         self._hold(block)
@@ -108,7 +108,7 @@ class Chunk:
             return
         work, failed, timeout = self.work, self.failed, self.work.timeout
         get, process = work.getter(), work.processing()
-        rows, shape, dtype = self._rows, self._shape, self._dtype
+        rows, block, shape, dtype = self._rows, self.block, self._shape, self._dtype
         known, ndarray, clock = self.known, np.ndarray, perf_counter
         getting = processing = 0.0
         now = clock()
@@ -130,10 +130,10 @@ class Chunk:
                     failed[row] = None
                 elif type(value) is ndarray and value.dtype is dtype and value.shape == shape:
                     if value is not out:
-                        rows[row][...] = value
+                        block[row] = value
                 else:
                     self._store(row, value)
-                    rows, shape, dtype = self._rows, self._shape, self._dtype
+                    block, shape, dtype = self.block, self._shape, self._dtype
             except Exception as error:
                 failed[row] = error
             after = clock()
@@ -197,14 +197,13 @@ class Chunk:
             self._put_aside(row, array)
             return
         check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
-        if value is not self._rows[row]:
-            self._rows[row][...] = array
+        self.block[row] = array
 
     def _put_aside(self, row: int, array: Array) -> None:
         if self.known:
             if array.shape == self._shape:
                 check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
-                self._rows[row][...] = array
+                self.block[row] = array
                 return
             raise ShapeError(
                 f"the result has shape {array.shape}, but a record of this batch has "
@@ -214,7 +213,7 @@ class Chunk:
 
     def _hold(self, block: Array | None) -> None:
         self.block = block
-        self._rows: list[Any] = [] if block is None else rows_of(block)
+        self._rows: list[Any] = rows_of(block) if self.known and block is not None else []
         self._shape = None if block is None else block.shape[1:]
         self._dtype = None if block is None else block.dtype
 

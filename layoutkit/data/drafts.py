@@ -201,18 +201,18 @@ class Draft:
         return same and can_cast(result.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
 
     def _judge_targets(self, piece: Chunk) -> None:
-        if self._targeted is False and not piece.targets:
-            return
         kept = _kept(piece)
-        if kept and self._targeted is None and kept[0] not in piece.targets:
-            self._targeted = False
-        if not kept or (self._targeted is False and not piece.targets):
+        if not piece.targets and not isinstance(self._targeted, tuple):
+            self._targeted = False if kept else self._targeted
             return
         piece.target_block = _alike([piece.targets.get(row) for row in kept])
         if piece.target_block is not None and self._takes(piece.target_block[0]):
             return
         piece.target_block = None
         for row in kept:
+            if row not in piece.targets and not self._targeted:
+                self._targeted = False
+                continue
             try:
                 piece.targets[row] = self._as_target(row, piece)
             except (LayoutkitError, ValueError, TypeError) as error:
@@ -230,7 +230,7 @@ class Draft:
 
     def _as_target(self, row: int, piece: Chunk) -> Array:
         """The target of a record as an array, like that of the batch's first."""
-        if (row in piece.targets) == (self._targeted is False):
+        if self._targeted is False or row not in piece.targets:
             raise DataError("this record has a target and others have none; give all or none")
         target = np.asarray(piece.targets[row])
         check_movable(target.dtype)
@@ -306,13 +306,16 @@ def _kept(piece: Chunk) -> Sequence[int]:
 
 
 def _alike(values: list[Any]) -> Array | None:
-    """The values as one array, where each alone would be an array of the same shape and dtype."""
-    kinds: set[Any] = set(map(type, values))
-    if kinds == {np.ndarray}:
-        kinds = {(value.shape, value.dtype) for value in values}
-    elif not issubclass(next(iter(kinds)), int | float | np.generic):
+    """The values as one array, where each alone would be an array of the same shape and dtype.
+
+    None also where they are not numbers, and where nobody has looked close enough to say so.
+    """
+    kinds = set(map(type, values))
+    one = next(iter(kinds), None)
+    plain = one is np.ndarray or (one and issubclass(one, int | float | np.number))
+    if len(kinds) != 1 or not plain:
         return None
-    if len(kinds) > 1:
+    if one is np.ndarray and len({(value.shape, value.dtype) for value in values}) > 1:
         return None
     found = np.array(values)
     return found if found.dtype == np.asarray(values[0]).dtype else None

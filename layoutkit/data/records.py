@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-__all__ = ["Label", "Record"]
+__all__ = ["Label", "Record", "records_of"]
 
 Label = str | int
 
@@ -39,3 +41,14 @@ class Record(NamedTuple):
 
     def __hash__(self) -> int:
         return hash(self[:3] + self[4:])
+
+
+def records_of(*columns: Iterable[Any]) -> list[Record]:
+    """Records from columns, in the order of the fields; at least one has an end.
+
+    Exists because half of what `Record(...)` takes is for keywords and defaults.
+    """
+    return list(map(_record, zip(*columns, strict=False)))
+
+
+_record: Any = partial(tuple.__new__, Record)

@@ -51,15 +51,13 @@ class Viewer:
 
     def __call__(self, array: Array) -> DataView:
         """The array, by reference, as a new View."""
-        layout = self._layout or default_layout(array.ndim, self._what)
         kept = self._kept
         if kept is None or kept.dtype != array.dtype or kept.input.shape[1:] != array.shape[1:]:
+            layout = self._layout or default_layout(array.ndim, self._what)
             view = view_of(layout, array, self._classes)
             self._kept = view.sub(0, 0)
             return view
-        view = kept.sub(0, 0, copy=False)
-        view.forward_put(layout, array)
-        return view
+        return kept._fill(None, array)
 
 
 def default_layout(ndim: int, what: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import DataError
-from ..records import Record
+from ..records import Record, records_of
 from .base import Index
 from .files import exists, folder_of, joined, opened
 from .partition import Partition
@@ -115,20 +115,23 @@ class TableIndex(Index):
         codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
         names, filenames = [*self.labels, None], self._filenames
         prefix = joined(self.url_prefix, "") if self._relative else None
-        return list(
-            map(
-                Record,
-                [prefix + filenames[row] for row in rows]
-                if prefix is not None
-                else [joined(self.url_prefix, filenames[row]) for row in rows],
-                [_cell(self._offsets, row) for row in rows] if self._offsets else repeat(None),
-                [_cell(self._lengths, row) for row in rows] if self._lengths else repeat(None),
-                repeat(None),
-                [names[code] for code in codes],
-                [self._labels_of(row) for row in rows] if self.labels else repeat(()),
-                numbers.tolist(),
-            )
+        return records_of(
+            [prefix + filenames[row] for row in rows]
+            if prefix is not None
+            else [joined(self.url_prefix, filenames[row]) for row in rows],
+            [_cell(self._offsets, row) for row in rows] if self._offsets else repeat(None),
+            [_cell(self._lengths, row) for row in rows] if self._lengths else repeat(None),
+            repeat(None),
+            [names[code] for code in codes],
+            self._labels_of_rows(rows, codes),
+            numbers.tolist(),
         )
+
+    def _labels_of_rows(self, rows: list[int], codes: list[int]) -> list[tuple[Any, ...]]:
+        if len(self._all_codes) > len(self._filenames):  # some rows have several
+            return [self._labels_of(row) for row in rows]
+        alone = [*((label,) for label in self.labels), ()]
+        return [alone[code] for code in codes]
 
     @cached_property
     def _relative(self) -> bool:

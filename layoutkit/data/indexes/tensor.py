@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from ...arrays import Array
 from ...errors import DataError, ShapeError
 from ...interop import as_array, bridge_of
-from ..records import Record
+from ..records import Record, records_of
 from .base import Index
 from .files import is_url, opened, translated
 from .partition import Partition
@@ -49,6 +50,23 @@ class TensorIndex(Index):
             label=label,
             labels=() if code < 0 else (self.labels[code],),
             position=number,
+        )
+
+    def _records(self, numbers: Array) -> list[Record]:
+        """Column by column, several times faster than record by record."""
+        places = self._partition.place(numbers).tolist()
+        names = [*self.labels, None]
+        codes = [-1] * len(numbers) if self._codes is None else self._codes[numbers].tolist()
+        x = self._x
+        plain = isinstance(x, np.ndarray)
+        return records_of(
+            repeat(None),
+            repeat(None),
+            repeat(None),
+            [x[place, ...] if plain else _row(x, place) for place in places],
+            [names[code] for code in codes],
+            [() if code < 0 else (names[code],) for code in codes],
+            numbers.tolist(),
         )
 
     def _target(self, number: int) -> Any:
