@@ -1,10 +1,10 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
-    Sample, Dataset     what the data is: lazy windows on arrays and files, fields as attributes
-    open_index          which records there are: csv and tsv files, folders, part files, arrays
-    sampler             in which order: a pure function of kind, seed, epoch and position
-    sampled_batcher     got, processed and put together on threads: batches, and what is not in them
-    ArrayProvider       batches of arrays through the data provider's interface
+    Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
+    open_index      which records there are: csv and tsv files, folders, part files, arrays
+    sampler         in which order: a pure function of kind, seed, epoch and position
+    sampled_batcher records got, processed and put together, batch after batch
+    ArrayProvider   batches of arrays by name, as any other Provider of them
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 loops.py           epochs, one loop at a time, and states to continue from
@@ -19,12 +19,12 @@ selections.py      keys, read by keys.py, folded into one; nothing is read for i
 sources.py         where elements are: arrays, what is like them, and in files.py files
 values.py          what is written, and what is equal
 iterator.py        batches of a Dataset's fields in the spaces that are asked for
-batcher.py         Batcher, its loops and states, over the passes of passes.py; its arguments
-settings.py        ... checked, and in feeds.py one source with its sampler and getter
-drafts.py          a batch in the making, in chunks.py chunk by chunk, on the threads of workers.py
-reading.py         bytes of files and URLs, remote.py, kept on disk by cache.py
-batch.py           what is handed out, as the Views of viewing.py
-providers.py       the data provider's interface, and in arrayprovider.py arrays behind it
+batcher.py         a Batcher; its arguments are checked in settings.py, and passes.py is an epoch
+drafts.py          a batch under way, in chunks.py, drawn by the threads in workers.py
+feeds.py           one source of a Batcher; what is handed out is in batch.py
+reading.py         bytes of files and, with remote.py, of URLs; cache.py keeps whole remote files
+providers.py       what a provider is; arrayprovider.py is one of arrays
+viewing.py         Views of one batch after the other
 
 Names are loaded when the first of their module is named.
 """
@@ -63,8 +63,8 @@ _LAZY = {
     "batch": ("Batch",),
     "batcher": ("Batcher", "sampled_batcher"),
     "dataset": ("Dataset",),
-    "indexes": ("Index", "open_index"),
     "providers": ("Provider",),
+    "indexes": ("Index", "open_index"),
     "records": ("Record",),
     "sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),

@@ -17,10 +17,11 @@ from ..spec import can_cast
 from ..views import DataView
 from ..views.rows import take
 from . import providers
+from .layouts import as_view
 from .loops import Loops, whole_number
 from .permutation import key_of, shuffled
 from .providers import Named
-from .viewing import default_layout, view_of
+from .viewing import default_layout
 
 __all__ = ["ArrayProvider", "ProviderBatch"]
 
@@ -68,7 +69,8 @@ class _Field:
         """Rows at positions, in memory of their own; those from `count` on are filled."""
         rows = take(self.array, self.axis, positions)
         rows[(slice(None),) * self.axis + (slice(count, None),)] = self.filling
-        return view_of(self.layout, rows)
+        view: DataView = as_view(self.layout, rows, None)
+        return view
 
 
 class ArrayProvider(Loops[ProviderBatch]):
@@ -254,7 +256,7 @@ def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: A
 def _field(name: str, array: Any, layouts: Mapping[str, Any], padding: Any) -> _Field:
     memory = as_array(array, name)
     layout = layouts.get(name) or default_layout(memory.ndim, name)
-    view_of(layout, memory)  # says what is wrong with them
+    as_view(layout, memory, None)  # says what is wrong with them
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
     axis = parse_layout(layout).groups.index("b")
     return _Field(name, layout, axis, memory, _filling(number, memory.dtype, name))

@@ -18,7 +18,7 @@ from .loops import whole_number
 from .reading import Reader
 from .samplers import Sampler
 from .samplers import sampler as make_sampler
-from .samplers.planning import _check_turns
+from .samplers.planning import check_turns
 from .viewing import Viewer, default_layout
 
 __all__ = ["Settings", "settings_of"]
@@ -153,7 +153,7 @@ def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampl
     if asked is None and plan.draws:
         asked = -(-plan.count // size)
     plan = replace(plan, batch_size=size, num_batches=asked)
-    _check_turns(given._kind, plan)
+    check_turns(given._kind, plan)
     return Sampler(given._kind, plan, 0)
 
 

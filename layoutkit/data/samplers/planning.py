@@ -19,7 +19,7 @@ from .kinds import Kind
 from .labels import Labelled
 from .order import Plan, ceil_div
 
-__all__ = ["plan_of"]
+__all__ = ["check_turns", "plan_of"]
 
 # Positions are 64-bit integers with a sign, in states and in arrays.
 _MAX = (1 << 63) - 1
@@ -62,7 +62,7 @@ def plan_of(
         kind.draws,
         chosen.material,
     )
-    _check_turns(kind, plan)
+    check_turns(kind, plan)
     return plan
 
 
@@ -221,7 +221,7 @@ def _turns(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -
     return batches
 
 
-def _check_turns(kind: Kind, plan: Plan) -> None:
+def check_turns(kind: Kind, plan: Plan) -> None:
     """Raise unless as many batches as are asked for can be had; parts may say so only later."""
     if plan.num_batches is None or plan.draws:
         return
