@@ -56,7 +56,6 @@ class JoinedBatches:
     def write(self, file: Any) -> None:
         """Write all batches as one array in the `.npy` format."""
         file.write(npy_header(self.shape, self._dtype))
-        self._file.flush()
         if self._axis == 0:
             self._file.seek(0)
             shutil.copyfileobj(self._file, file, _WINDOW_BYTES)
@@ -67,17 +66,19 @@ class JoinedBatches:
     def _blocks(self) -> Iterator[Array]:
         """The joined array, some of its outermost rows at a time."""
         rows = int(np.prod(self.shape[: self._axis]))
-        batches = self._mapped(rows)
-        step = max(1, _WINDOW_BYTES // max(1, sum(batch[0].nbytes for batch in batches)))
-        for first in range(0, rows, step):
-            yield np.concatenate([batch[first : first + step] for batch in batches], axis=1)
-
-    def _mapped(self, rows: int) -> list[Array]:
-        """Each batch as a mapped array of bytes (rows, bytes in a row)."""
-        mapped = np.memmap(self._file, np.uint8, "r")
         sizes = [int(np.prod(shape)) * self._dtype.itemsize for shape in self._shapes]
-        parts = np.split(mapped, np.cumsum(sizes)[:-1])
-        return [part.reshape(rows, -1) for part in parts]
+        starts = np.cumsum([0, *sizes[:-1]]).tolist()
+        step = max(1, _WINDOW_BYTES * rows // max(1, sum(sizes)))
+        for first in range(0, rows, step):
+            count = min(step, rows - first)
+            parts = zip(starts, [size // rows for size in sizes], strict=True)
+            block = [self._rows(start + first * width, count, width) for start, width in parts]
+            yield np.concatenate(block, axis=1)
+
+    def _rows(self, start: int, count: int, width: int) -> Array:
+        """Bytes of one batch, in rows. Read, as what is mapped would count as our memory."""
+        self._file.seek(start)
+        return np.frombuffer(self._file.read(count * width), np.uint8).reshape(count, width)
 
 
 def write_npz(file: BinaryIO, joined: JoinedBatches, arrays: dict[str, Array]) -> None:
