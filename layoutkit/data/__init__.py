@@ -20,7 +20,8 @@ sources.py         where elements are: arrays, what is like them, and in files.p
 values.py          what is written, and what is equal
 iterator.py        batches of a Dataset's fields in the spaces that are asked for
 batcher.py         a Batcher; its arguments are checked in settings.py, and passes.py is an epoch
-drafts.py          a batch under way, in chunks.py, drawn by the threads in workers.py
+drafts.py          a batch under way, in chunks.py, drawn by the threads in workers.py; what
+                   belongs together is judged in judging.py
 feeds.py           one source of a Batcher; what is handed out is in batch.py
 reading.py         bytes of files and, with remote.py, of URLs; cache.py keeps whole remote files
 providers.py       what a provider is; arrayprovider.py is one of arrays

@@ -142,6 +142,7 @@ class Chunk:
             getting += got - now
             processing += after - got
             now = after
+        self.under_way = None
         self.get_seconds, self.process_seconds = getting, processing
 
     def salvaged(self, row: int) -> Chunk:

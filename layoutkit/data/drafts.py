@@ -8,20 +8,18 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..buffers import empty
-from ..errors import DataError, LayoutkitError, ShapeError
-from ..spec import DType, can_cast, check_movable
+from ..errors import DataError
 from .chunks import Chunk, Work, name_of
 from .feeds import Numbers
+from .judging import Judge, kept_rows
 
 __all__ = ["Draft", "Refill"]
-
-_DTYPE = np.dtype("float32")  # of records whose shape is given and whose dtype is not
 
 # Takes a place in the epoch, how many records are missing, and how many came since the last one
 # that was kept. Gives the records from that place on: as many, or fewer at the epoch's end.
@@ -69,9 +67,7 @@ class Draft:
         self._refill = refill
         self._pieces: list[Chunk] = []
         self._judged = 0
-        self._shape = dims
-        self._dtype: DType | None = work.dtype or (None if dims is None else _DTYPE)
-        self._targeted: tuple[tuple[int, ...], DType] | Literal[False] | None = None
+        self._judge = Judge(dims, work.dtype)
         self._whole = True  # all results are in the rows of the first round's block
         self._block: Array | None = None  # the rows of a round whose shape is known
         self._begin(0, numbers)
@@ -118,7 +114,7 @@ class Draft:
         if self.error is not None:
             return True
         try:
-            self._judge()
+            self._take_in()
             if self._refill is not None and self._begin_again(self._refill):
                 return False
             self._check_strict()
@@ -132,12 +128,12 @@ class Draft:
         """Open a round of records to draw."""
         self._first, self._numbers = first, numbers
         self._left = count = len(numbers[0])
-        self._open = [(0, count)] if count else []
         self._block = None
-        if self.dims is not None and self._dtype is not None:
-            self._block = empty((count, *self.dims), self._dtype)
+        if self.dims is not None and self._judge.dtype is not None:
+            self._block = empty((count, *self.dims), self._judge.dtype)
             if self.work.processor is not None:
-                self._block[...] = np.zeros((), self._dtype)  # never rows of an older batch
+                self._block[...] = np.zeros((), self._judge.dtype)  # never rows of an older batch
+        self._open = [(0, count)]
 
     def _begin_again(self, refill: Refill) -> bool:
         """Open a round of as many records as are missing; False where the batch is complete."""
@@ -146,9 +142,8 @@ class Draft:
         if not missing:
             return False
         kept = self.kept()
-        numbers = refill(
-            self.start + taken, missing, taken - (int(kept[-1]) + 1 if len(kept) else 0)
-        )
+        dry = taken - (int(kept[-1]) + 1 if len(kept) else 0)
+        numbers = refill(self.start + taken, missing, dry)
         if not len(numbers[0]):
             return False
         self.numbers.append(numbers[0])
@@ -168,78 +163,15 @@ class Draft:
         rows = np.arange(self.taken)
         return np.delete(rows, sorted(self.failed)) if self.failed else rows
 
-    def _judge(self) -> None:
-        """Find the records whose shape, dtype or target is not that of the first one kept."""
+    def _take_in(self) -> None:
+        """Add up the chunks of a round, and let records fail that do not fit the others."""
         self._pieces.sort(key=lambda piece: piece.first)
         for piece in self._pieces[self._judged :]:
             self.stats["get"] += piece.get_seconds
             self.stats["process"] += piece.process_seconds
-            self._judge_shapes(piece)
-            self._judge_targets(piece)
+            self._judge.judge(piece)
             self.failed.update((piece.first + row, error) for row, error in piece.failed.items())
         self._judged = len(self._pieces)
-
-    def _judge_shapes(self, piece: Chunk) -> None:
-        if piece.known or len(piece.failed) == piece.count:
-            return
-        block: Any = piece.block
-        if self._shape is None:
-            row = next(row for row in range(piece.count) if row not in piece.failed)
-            first = piece.odd.get(row, block[row])
-            self._shape, self._dtype = first.shape, self.work.dtype or first.dtype
-        if not piece.odd and self._fits(block[0]):
-            return
-        for row in range(piece.count):
-            if row not in piece.failed and not self._fits(result := piece.odd.get(row, block[row])):
-                piece.failed[row] = ShapeError(
-                    f"the result has shape {result.shape} and dtype {result.dtype}, but the first "
-                    f"of this batch has {self._shape} and {self._dtype}; resize it in the processor"
-                )
-
-    def _fits(self, result: Array) -> bool:
-        same = result.shape == self._shape
-        return same and can_cast(result.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
-
-    def _judge_targets(self, piece: Chunk) -> None:
-        kept = _kept(piece)
-        if not piece.targets and not isinstance(self._targeted, tuple):
-            self._targeted = False if kept else self._targeted
-            return
-        piece.target_block = _alike([piece.targets.get(row) for row in kept])
-        if piece.target_block is not None and self._takes(piece.target_block[0]):
-            return
-        piece.target_block = None
-        for row in kept:
-            if row not in piece.targets and not self._targeted:
-                self._targeted = False
-                continue
-            try:
-                piece.targets[row] = self._as_target(row, piece)
-            except (LayoutkitError, ValueError, TypeError) as error:
-                piece.failed[row] = error
-
-    def _takes(self, target: Array) -> bool:
-        """Whether a target is like that of the batch's first; the first one is."""
-        if self._targeted is None:
-            check_movable(target.dtype)
-            self._targeted = target.shape, target.dtype
-        if self._targeted is False:
-            return False
-        shape, dtype = self._targeted
-        return target.shape == shape and can_cast(target.dtype, dtype, "same_kind")
-
-    def _as_target(self, row: int, piece: Chunk) -> Array:
-        """The target of a record as an array, like that of the batch's first."""
-        if self._targeted is False or row not in piece.targets:
-            raise DataError("this record has a target and others have none; give all or none")
-        target = np.asarray(piece.targets[row])
-        check_movable(target.dtype)
-        if not self._takes(target):
-            raise ShapeError(
-                f"the target has shape {target.shape} and dtype {target.dtype}, but the first of "
-                f"this batch has other ones: {self._targeted}"
-            )
-        return target
 
     def _check_strict(self) -> None:
         """Raise the first failure, where records may not fail."""
@@ -261,14 +193,14 @@ class Draft:
     def _gather(self) -> None:
         """Put the results together, without those left out."""
         count = self.taken - len(self.failed)
-        if self._shape is not None:
+        if self._judge.shape is not None:
             self.input = self._joined(count)
-        if isinstance(self._targeted, tuple):
-            shape, dtype = self._targeted
+        if isinstance(self._judge.targeted, tuple):
+            shape, dtype = self._judge.targeted
             self.target = empty((count, *shape), dtype)
             at = 0
             for piece in self._pieces:
-                rows = _kept(piece)
+                rows = kept_rows(piece)
                 found = piece.target_block
                 if rows:
                     self.target[at : at + len(rows)] = (
@@ -281,13 +213,13 @@ class Draft:
             if self._block is not None:
                 return self._block
             first: Any = self._pieces[0]
-            if len(self._pieces) == 1 and not first.odd and first.block.dtype == self._dtype:
+            if len(self._pieces) == 1 and not first.odd and first.block.dtype == self._judge.dtype:
                 return first.block  # type: ignore[no-any-return]
-        shape, dtype = self._shape, self._dtype
+        shape, dtype = self._judge.shape, self._judge.dtype
         joined = empty((count, *shape), dtype)  # type: ignore[misc, arg-type]  # both are known
         at = 0
         for piece in self._pieces:
-            rows = _kept(piece)
+            rows = kept_rows(piece)
             block: Any = piece.block
             if piece.odd:
                 for place, row in enumerate(rows, at):
@@ -297,25 +229,3 @@ class Draft:
                 joined[at : at + len(rows)] = block if whole else block[list(rows)]
             at += len(rows)
         return joined
-
-
-def _kept(piece: Chunk) -> Sequence[int]:
-    if not piece.failed:
-        return range(piece.count)
-    return [row for row in range(piece.count) if row not in piece.failed]
-
-
-def _alike(values: list[Any]) -> Array | None:
-    """The values as one array, where each alone would be an array of the same shape and dtype.
-
-    None also where they are not numbers, and where nobody has looked close enough to say so.
-    """
-    kinds = set(map(type, values))
-    one = next(iter(kinds), None)
-    plain = one is np.ndarray or (one and issubclass(one, int | float | np.number))
-    if len(kinds) != 1 or not plain:
-        return None
-    if one is np.ndarray and len({(value.shape, value.dtype) for value in values}) > 1:
-        return None
-    found = np.array(values)
-    return found if found.dtype == np.asarray(values[0]).dtype else None

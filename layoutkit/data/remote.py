@@ -55,7 +55,8 @@ class Remote:
             self._pool.clear()
 
     def _open_http(self, url: str, start: int, length: int | None, seconds: float) -> Answer:
-        import urllib3
+        with _translating(url):
+            import urllib3
 
         if self._pool is None:
             self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS)
@@ -153,9 +154,12 @@ def _translating(url: str) -> Iterator[None]:
         raise DataError(f"{url} cannot be read: {_words(error)}") from error
     except OSError as error:
         raise Unanswered(f"{url} cannot be read: {_words(error)}") from error
-    except (ValueError, ImportError) as error:  # a scheme that nobody here knows, or no URL
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except ImportError as error:
+        fix = "pip install 'layoutkit[data]'"
+        raise DataError(f"{url} cannot be read: {error}; {fix} reads most URLs") from error
+    except ValueError as error:  # a scheme that nobody here knows, or no URL
         raise DataError(f"{url} cannot be read: {error}") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "urllib3":

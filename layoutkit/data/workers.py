@@ -52,15 +52,22 @@ class Crew:
     def __init__(self, size: int, timeout: float | None) -> None:
         self.process = os.getpid()  # threads do not survive a fork
         self._timeout = timeout
-        self._lock = threading.Lock()
+        # Re-entrant, as a Batcher that nobody holds may be found, and `end` called, at any moment.
+        self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         self._done = threading.Condition(self._lock)
         self._drafts: deque[Draft] = deque()
         self._closed = False
         self._seconds = _CHUNK_SECONDS  # that a record takes, as far as is known
         self._workers = [Worker(number) for number in range(size)]
-        for worker in self._workers:
-            self._start(worker)
+        try:
+            for worker in self._workers:
+                self._start(worker)
+        except RuntimeError as error:
+            self.end()
+            raise DataError(
+                f"the system starts no {size} threads ({error}); give a smaller num_workers"
+            ) from error
 
     def submit(self, draft: Draft) -> None:
         """Let the workers draw from a draft, after those that came before."""
@@ -90,7 +97,6 @@ class Crew:
             for worker in self._workers:
                 if worker.drawn is not None:
                     worker.drawn[1].stopped = True
-            self._drafts.clear()
             self._work.notify_all()
             self._done.notify_all()
 
@@ -127,7 +133,7 @@ class Crew:
     def _draw(self, worker: Worker) -> tuple[Draft, Chunk] | None:
         with self._lock:
             while True:
-                while self._drafts and (self._drafts[0].drawn or self._drafts[0].cancelled):
+                while self._drafts and self._drafts[0].cancelled:
                     self._drafts.popleft()
                 if self._closed or worker.replaced:
                     return None
@@ -136,6 +142,8 @@ class Crew:
                 self._work.wait()
             draft = self._drafts[0]
             worker.drawn = draft, draft.draw(max(1, int(_CHUNK_SECONDS / self._seconds)))
+            if draft.drawn:  # from now on it is changed without the lock, when its round is over
+                self._drafts.popleft()
             return worker.drawn
 
     def _learn(self, chunk: Chunk, seconds: float) -> None:
@@ -179,7 +187,7 @@ class Crew:
             self._start(self._workers[place])
             if draft.salvage(chunk):
                 complete.append(draft)
-            elif draft not in self._drafts:
+            elif not draft.drawn and draft not in self._drafts:
                 self._drafts.appendleft(draft)
         self._work.notify_all()
         return complete
