@@ -1,13 +1,14 @@
 """Which records are in which batch: drops, refill, threads, prefetch, resuming."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
 from batches_of import expected, our_threads, plain, plain_all
 
 from layoutkit import DataError
-from layoutkit.data import open_index, sampled_batcher, sampler
+from layoutkit.data import drafts, open_index, sampled_batcher, sampler
 
 N = 23
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
@@ -213,8 +214,6 @@ def test_no_more_batches_are_begun_than_asked_for(prefetch, workers, refill):
 
 
 def test_prefetch_works_while_the_caller_does_not_ask():
-    import threading
-
     done = threading.Event()
 
     def get(record):
@@ -271,6 +270,21 @@ def test_what_follows_the_last_full_batch_is_reported(caplog):
         assert [batch.count for batch in batches] == [4]
         assert batches.dropped == N - 4
     assert len(caplog.records) == N - 4
+
+
+def test_nobody_can_draw_from_a_refill_before_its_rows_are_there(monkeypatch):
+    real, settle, under_way, offered = drafts.empty, drafts.Draft.settle, [], []
+
+    def looking(shape, dtype):
+        offered.extend(not draft.drawn for draft in under_way)
+        return real(shape, dtype)
+
+    monkeypatch.setattr(drafts, "empty", looking)
+    monkeypatch.setattr(drafts.Draft, "settle", lambda d: under_way.append(d) or settle(d))
+    with made("linear", refill=True, input_dims=(3,)) as batches:
+        assert next(iter(batches)).count == 4
+    assert offered
+    assert not any(offered)
 
 
 # ---- several sources ---------------------------------------------------------------------
