@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from layoutkit.commands.atomic import replacing, reserve
+from layoutkit.atomic import replacing, reserve
 
 
 @pytest.fixture(params=["unnamed", "named"])

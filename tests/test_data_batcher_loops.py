@@ -8,7 +8,8 @@ import pytest
 from batches_of import expected, our_threads, plain, plain_all
 
 from layoutkit import DataError
-from layoutkit.data import drafts, open_index, sampled_batcher, sampler
+from layoutkit.data import open_index, sampled_batcher, sampler
+from layoutkit.data.batches import drafts
 
 N = 23
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)

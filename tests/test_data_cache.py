@@ -8,10 +8,10 @@ import threading
 import pytest
 from loopback import Site, serving
 
-from layoutkit.data import cache as cache_module
-from layoutkit.data import reading
-from layoutkit.data.cache import DiskCache
-from layoutkit.data.reading import Reader
+from layoutkit.data.reading import cache as cache_module
+from layoutkit.data.reading import reader as reader_module
+from layoutkit.data.reading.cache import DiskCache
+from layoutkit.data.reading.reader import Reader
 from layoutkit.errors import DataError
 
 SIZE = 1000
@@ -20,7 +20,7 @@ NAMES = "abcdef"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture

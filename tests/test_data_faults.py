@@ -10,7 +10,9 @@ from batches_of import our_threads, plain, plain_all
 from loopback import Site, serving
 
 from layoutkit import DataError
-from layoutkit.data import open_index, reading, sampled_batcher, workers
+from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data.batches import workers
+from layoutkit.data.reading import reader as reader_module
 
 N = 12
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
@@ -19,7 +21,7 @@ INDEX = open_index(X)
 
 @pytest.fixture(autouse=True)
 def _no_thread_stays(monkeypatch):
-    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
     yield
     deadline = time.monotonic() + 5
     while our_threads() and time.monotonic() < deadline:
@@ -364,7 +366,7 @@ def test_a_processor_that_resizes():
 
 
 def test_a_full_disk_does_not_stop_the_batches(home, tmp_path, caplog, monkeypatch):
-    from layoutkit.data import cache
+    from layoutkit.data.reading import cache
 
     def full(path):
         raise OSError(28, "No space left on device")

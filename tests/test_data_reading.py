@@ -7,15 +7,15 @@ import pytest
 from loopback import Site, serving
 
 from layoutkit import DataError
-from layoutkit.data import reading
-from layoutkit.data.reading import Reader
+from layoutkit.data.reading import reader as reader_module
+from layoutkit.data.reading.reader import Reader
 
 DATA = bytes(range(200)) * 3
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_a_file_that_is_too_short_is_not_tried_again(site, home):
 
 
 def test_tries_end_with_their_time(site, home, monkeypatch):
-    monkeypatch.setattr(reading, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(reading, "SECONDS_IN_ALL", 0.01)
+    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(reader_module, "SECONDS_IN_ALL", 0.01)
     site.script["/a.bin"] = [500] * 10
     with pytest.raises(DataError, match="500"):
         Reader(retries=9).read(f"{home}/a.bin")
@@ -125,7 +125,7 @@ def test_tries_end_with_their_time(site, home, monkeypatch):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_longer(site, home, monkeypatch):
-    monkeypatch.setattr(reading, "SECONDS_IN_ALL", 0.0)  # and one second at least
+    monkeypatch.setattr(reader_module, "SECONDS_IN_ALL", 0.0)  # and one second at least
     site.script["/a.bin"] = ["stall"]
     with pytest.raises(DataError, match="timed out"):
         Reader().read(f"{home}/a.bin")
@@ -196,7 +196,7 @@ def test_what_will_not_pass_is_not_tried_again(first):
 def test_close_ends_a_pause(site, home, monkeypatch):
     import threading
 
-    monkeypatch.setattr(reading, "FIRST_PAUSE", 20.0)
+    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 20.0)
     site.script["/a.bin"] = [500]
     reader, failures = Reader(), []
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
+from layoutkit.atomic import replacing
 from layoutkit.commands import npyfiles
-from layoutkit.commands.atomic import replacing
 from layoutkit.commands.npyfiles import create_npy, is_npy, open_npy
 from layoutkit.errors import ArgumentError, DtypeError
 

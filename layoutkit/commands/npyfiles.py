@@ -21,8 +21,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .. import buffers
+from ..atomic import reserve
 from ..errors import ArgumentError, DtypeError
-from .atomic import reserve
 
 __all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 

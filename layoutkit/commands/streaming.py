@@ -20,11 +20,11 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..atomic import replacing
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import ArraySpec
-from .atomic import replacing
 from .npyfiles import NpyFile, create_npy
 
 __all__ = ["Job", "Source", "convert_to_file"]

@@ -9,23 +9,12 @@
 permutation.py     keyed random numbers and permutations, the same on every machine
 loops.py           epochs, one loop at a time, and states to continue from
 records.py         what a record is
+samples/           Sample and Dataset, and what they read and write
 indexes/           one file for each kind of source
 samplers/          one file for each family of orders
-sample.py          Samples and, in dataset.py, Datasets; their fields are in fields.py
-parts.py           what a Sample is made of, with opening.py and layouts.py
-stores.py          data that is selected, read and written; blocks.py are mini-batches of it
-unbounded.py       data without a length, and elements.py what it consists of
-selections.py      keys, read by keys.py, folded into one; nothing is read for it
-sources.py         where elements are: arrays, what is like them, and in files.py files
-values.py          what is written, and what is equal
-iterator.py        batches of a Dataset's fields in the spaces that are asked for
-batcher.py         a Batcher; its arguments are checked in settings.py, and passes.py is an epoch
-drafts.py          a batch under way, in chunks.py, drawn by the threads in workers.py; what
-                   belongs together is judged in judging.py
-feeds.py           one source of a Batcher; what is handed out is in batch.py
-reading.py         bytes of files and, with remote.py, of URLs; cache.py keeps whole remote files
-providers.py       what a provider is; arrayprovider.py is one of arrays
-viewing.py         Views of one batch after the other
+batches/           from records to batches, on threads
+reading/           the bytes of files and URLs
+providers/         batches of arrays by name
 
 Names are loaded when the first of their module is named.
 """
@@ -34,15 +23,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .arrayprovider import ArrayProvider
-    from .batch import Batch
-    from .batcher import Batcher, sampled_batcher
-    from .dataset import Dataset
+    from .batches.batch import Batch
+    from .batches.batcher import Batcher, sampled_batcher
     from .indexes import Index, open_index
-    from .providers import Provider
+    from .providers.arrays import ArrayProvider
+    from .providers.protocol import Provider
     from .records import Record
-    from .sample import Sample
     from .samplers import Sampler, sampler
+    from .samples.dataset import Dataset
+    from .samples.sample import Sample
 
 __all__ = [
     "ArrayProvider",
@@ -60,14 +49,14 @@ __all__ = [
 ]
 
 _LAZY = {
-    "arrayprovider": ("ArrayProvider",),
-    "batch": ("Batch",),
-    "batcher": ("Batcher", "sampled_batcher"),
-    "dataset": ("Dataset",),
-    "providers": ("Provider",),
+    "providers.arrays": ("ArrayProvider",),
+    "batches.batch": ("Batch",),
+    "batches.batcher": ("Batcher", "sampled_batcher"),
+    "samples.dataset": ("Dataset",),
+    "providers.protocol": ("Provider",),
     "indexes": ("Index", "open_index"),
     "records": ("Record",),
-    "sample": ("Sample",),
+    "samples.sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),
 }
 

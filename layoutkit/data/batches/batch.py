@@ -1,0 +1,60 @@
+"""`Batch`: what a Batcher hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from ...arrays import Array
+from ...views import DataView
+from ..records import Label, Record
+
+__all__ = ["Batch", "Dropped"]
+
+Dropped = tuple[Record, int, BaseException | None]
+
+
+class Batch:
+    """Real records, in the epoch's order: `count` rows, without padding.
+
+    input : View or None       the records' arrays; None where there is none and no shape is known
+    target : View or None      labels as ranks into the index's labels, or what there is as target
+    count : int                rows
+    index : int64 array        each row's place in the epoch's order
+    item : list of Record      each row's record, of the first source
+    label : list               each row's label, None for a record without
+    dropped : list             (record, place, error) of those left out; no error for a refusal
+    stats : dict               seconds in "get" and "process", summed over threads, and in "wait"
+
+    The memory of the views is the batch's own: it is not used again while anything of it is held.
+    """
+
+    def __init__(
+        self,
+        input: DataView | None,  # noqa: A002  # the attribute's name
+        target: DataView | None,
+        index: Array,
+        records: Callable[[], list[Record]],
+        dropped: list[Dropped],
+        stats: dict[str, float],
+    ) -> None:
+        self.input, self.target = input, target
+        self.count = len(index)
+        self.index = index
+        self.dropped = dropped
+        self.stats = stats
+        self._records = records
+
+    @cached_property
+    def item(self) -> list[Record]:
+        """Each row's record, of the first source."""
+        return self._records()
+
+    @property
+    def label(self) -> list[Label | None]:
+        """Each row's label, None for a record without."""
+        return [record.label for record in self.item]
+
+    def __repr__(self) -> str:
+        dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
+        return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"

@@ -1,0 +1,254 @@
+"""`sampled_batcher`: records got, processed and put together, batch after batch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any
+
+from ...errors import DataError
+from ..loops import Loop, Loops
+from ..reading.reader import Reader
+from .batch import Batch
+from .chunks import name_of
+from .passes import Pass
+from .settings import Settings, settings_of
+from .workers import Crew
+
+__all__ = ["Batcher", "sampled_batcher"]
+
+_log = logging.getLogger("layoutkit.data")
+
+
+def sampled_batcher(
+    sources: Any,
+    *,
+    batch_size: int,
+    sampler: Any = "linear",
+    num_batches: int | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    get: Any = None,
+    processor: Callable[..., Any] | None = None,
+    input_dims: Any = None,
+    batch_dims: Callable[[int], Any] | None = None,
+    dtype: Any = None,
+    layout: Any = None,
+    on_error: str = "drop",
+    refill: bool = False,
+    timeout: float | None = None,
+    retries: int = 3,
+    prefetch: int = 2,
+    num_workers: int | None = None,
+    progress: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int = 10 * 2**30,
+) -> Batcher:
+    """Batches of the records of an index, got and processed on threads ahead of time.
+
+    >>> import numpy as np
+    >>> source = {"x": np.arange(10.0).reshape(5, 2), "y": ["cat", "dog", "cat", "dog", "cat"]}
+    >>> with sampled_batcher(source, batch_size=2) as batches:
+    ...     for batch in batches:
+    ...         print(batch.index, batch.target.input, batch.input.forward_get("bf").tolist())
+    [0 1] [0 1] [[0.0, 1.0], [2.0, 3.0]]
+    [2 3] [0 1] [[4.0, 5.0], [6.0, 7.0]]
+    [4] [0] [[8.0, 9.0]]
+
+    Parameters
+    ----------
+    sources : Index, what open_index takes, or a list of these
+        The first one says how many records there are, and has their labels and targets.
+    batch_size : int
+        Records in a batch.
+    sampler : str, Sampler, or a list with one for each source
+        The order of the records. The others need as many as the first, or a kind that draws.
+    num_batches : int, optional
+        Batches in an epoch, if not all.
+    seed, epoch : int
+        Another seed or epoch, another order.
+    get : callable, or a list with one for each source
+        Reads a Record. By default its array, or the bytes of its file.
+    processor : callable, optional
+        Called as ``processor(*results, out=out)`` with a result of each source. Returns the
+        record's array, or (array, target), or None to refuse the record. `out` is the row of the
+        batch to fill, where the shape of a record is given, else None. Bytes are a vector of uint8.
+    input_dims : tuple of int, optional
+        The shape of one record.
+    batch_dims : callable, optional
+        Gives the shape of a record in batch k of the epoch.
+    dtype : dtype, optional
+        By default float32 where the shape is given, else that of a batch's first record.
+    layout : str or (str, str), optional
+        Of the batch's input, or of input and target; by default `b` and `bf`.
+    on_error : "drop" or "raise"
+        A record that fails is left out and reported, or ends the loop with a DataError.
+    refill : bool
+        Take further records of the epoch in place of those left out.
+    timeout : float, optional
+        Seconds that a record may take.
+    retries : int
+        How often remote files are tried again.
+    prefetch : int
+        Batches begun ahead of the one handed out last.
+    num_workers : int, optional
+        Threads, by default up to 4; 0 works in the caller's own, when it asks.
+    progress : bool
+        Show a progress bar with records per second and drops.
+    cache_dir, cache_size
+        A folder for whole remote files, and the bytes it may hold.
+
+    Raises
+    ------
+    DataError, ShapeError, DtypeError, PatternError
+        An argument is wrong, or sources do not fit together.
+    """
+    return Batcher(settings_of(**locals()), epoch)
+
+
+class Batcher(Loops[Batch]):
+    """Batches, epoch by epoch; made by `sampled_batcher`.
+
+    `for batch in batcher` is an epoch, and `state_dict()` names the place behind the batch handed
+    out last. Threads start with the first loop and end with `close()`, or the `with` block.
+    """
+
+    def __init__(self, settings: Settings, epoch: int) -> None:
+        super().__init__(epoch)
+        self._settings = settings
+        self._crew: Crew | None = None
+        self._closed = False
+        self._pass: Pass | None = None
+        self._start: Mapping[str, Any] = {}  # marks of a state that was loaded
+        self._counted = (0, 0)  # batches handed out in this epoch, and records left out
+        weakref.finalize(self, Reader.close, settings.reader)
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches in an epoch, at most where `refill`; None while there are parts to open."""
+        limit = self._settings.limit
+        return self._settings.feeds[0].order(self._epoch).num_batches if limit is None else limit
+
+    @property
+    def dropped(self) -> int:
+        """Records left out so far in the epoch that the latest loop is or was in."""
+        return self._counted[1]
+
+    def reset(self) -> None:
+        """Go back to the start of this epoch; the loop under way is over."""
+        self.set_epoch(self._epoch)
+
+    def close(self) -> None:
+        """End the threads and wait for them; loops are over for good.
+
+        A call that does not return cannot be stopped: its thread is not waited for any longer
+        than some seconds, and ends when the call does.
+        """
+        self._closed = True
+        self._settings.reader.close()
+        if self._crew is not None:
+            self._crew.end()
+        with suppress(ValueError):  # the loop may be in another thread, which is waiting
+            self._go(self._epoch, self._position)
+        if self._crew is not None:
+            self._crew.close()
+
+    def __enter__(self) -> Batcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Loop[Batch]:
+        if self._closed:
+            raise DataError("this Batcher is closed; make a new one with sampled_batcher")
+        return super().__iter__()
+
+    def _steps(self, epoch: int, position: int) -> Iterator[tuple[Batch, int]]:
+        marks = self._start if position else {}
+        self._counted = marks.get("batch", 0), marks.get("dropped", 0)
+        run = self._pass = Pass(self._settings, self._hands(), epoch, position, marks)
+        with run, _bar(self._settings, run.size, position) as bar:
+            while (handed := run.next()) is not None:
+                batch, place = handed
+                self._report(batch)
+                if bar is not None:
+                    bar.update(place - position)
+                    bar.set_postfix(dropped=self.dropped, refresh=False)
+                position = place
+                yield batch, place
+            self._report_rest(run)
+
+    def _hands(self) -> Crew | None:
+        """The threads, started if there are none in this process; None without threads."""
+        settings = self._settings
+        if settings.num_workers == 0:
+            return None
+        if self._crew is None or self._crew.process != os.getpid():
+            self._crew = Crew(settings.num_workers, settings.work.timeout)
+            weakref.finalize(self, Crew.end, self._crew)
+        return self._crew
+
+    def _report(self, batch: Batch) -> None:
+        """Count a batch, and say what is not in it."""
+        batches, dropped = self._counted
+        self._counted = batches + 1, dropped + len(batch.dropped)
+        _warn(batch.dropped)
+
+    def _report_rest(self, run: Pass) -> None:
+        """Say what was left out behind the last batch."""
+        batches, dropped = self._counted
+        self._counted = batches, dropped + len(run.rest)
+        _warn(run.rest)
+
+    def _identity(self) -> dict[str, int | str]:
+        return self._settings.identity
+
+    def _records(self) -> int:
+        return int(self._settings.feeds[0].sampler._plan.count)
+
+    def _end(self, epoch: int) -> int | None:
+        settings = self._settings
+        if settings.limit is None:
+            return settings.feeds[0].order(epoch).size
+        return None if settings.refill else settings.limit * settings.batch_size
+
+    def _marks(self, position: int) -> dict[str, int]:
+        batches, dropped = self._counted if position else (0, 0)
+        return {"batch": batches, "dropped": dropped, **self._part_marks(position)}
+
+    def _part_marks(self, position: int) -> dict[str, int]:
+        """What lets a place in part files be found without opening those before it."""
+        if not self._settings.feeds[0].in_parts:
+            return {}
+        if position and not self._loaded and self._pass is not None:
+            return self._pass.orders[0].marks(position)
+        start = self._start if position else {}
+        return {name: start.get(name, 0) for name in ("part", "part_start")}
+
+    def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
+        if self._settings.feeds[0].in_parts:
+            self._settings.feeds[0].order(epoch, state)  # wrong marks are found now
+        self._start = dict(state)
+        self._counted = state["batch"], state["dropped"]
+
+
+def _warn(dropped: Sequence[Any]) -> None:
+    for record, _, error in dropped:
+        why = "refused" if error is None else f"{type(error).__name__}: {error}"
+        _log.warning("left out %s: %s", name_of(record), why)
+
+
+def _bar(settings: Settings, total: int | None, position: int) -> Any:
+    """The progress bar, or None, in a `with` block."""
+    if not settings.progress:
+        return nullcontext()
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # no thread beside ours
+
+    return Bar(total=total, initial=position, unit="record")

@@ -1,0 +1,231 @@
+"""A batch under way: its records are drawn in chunks, and what came of them is put together.
+
+Records are drawn by any number of threads, in chunks of any length, and it makes no difference:
+a result's row, and what the shape and dtype of the batch are, depend on places in the epoch
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Array
+from ...buffers import empty
+from ...errors import DataError
+from .chunks import Chunk, Work, name_of
+from .feeds import Numbers
+from .judging import Judge, kept_rows
+
+__all__ = ["Draft", "Refill"]
+
+# Takes a place in the epoch, how many records are missing, and how many came since the last one
+# that was kept. Gives the records from that place on: as many, or fewer at the epoch's end.
+Refill = Callable[[int, int, int], Sequence[Numbers]]
+
+
+class Draft:
+    """A batch under way.
+
+    Parameters
+    ----------
+    work : Work
+    start : int
+        The place of its first record in the epoch.
+    numbers : sequence of Numbers
+        The records, for each source.
+    dims : tuple of int, optional
+        The shape of one record, where it is known before.
+    refill : Refill, optional
+        Where records come from that take the place of those left out.
+
+    `draw`, `commit` and `salvage` are called by one thread at a time; `settle` by the one that was
+    told to.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        start: int,
+        numbers: Sequence[Numbers],
+        dims: tuple[int, ...] | None,
+        refill: Refill | None = None,
+    ) -> None:
+        self.work, self.start, self.dims = work, start, dims
+        self.numbers: list[Any] = list(numbers[:1])  # of the first source, round by round
+        self.wanted = len(numbers[0])
+        self.error: BaseException | None = None
+        self.ready = False
+        self.after: Callable[[], None] | None = None  # to be called when it is ready
+        self.cancelled = False
+        self.failed: dict[int, BaseException | None] = {}
+        self.stats = {"get": 0.0, "process": 0.0, "wait": 0.0}
+        self.input: Array | None = None
+        self.target: Array | None = None
+        self._refill = refill
+        self._pieces: list[Chunk] = []
+        self._judged = 0
+        self._judge = Judge(dims, work.dtype)
+        self._whole = True  # all results are in the rows of the first round's block
+        self._block: Array | None = None  # the rows of a round whose shape is known
+        self._begin(0, numbers)
+
+    # -- the records, chunk by chunk -------------------------------------------------------
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is nothing left to draw for now."""
+        return not self._open
+
+    def draw(self, most: int) -> Chunk:
+        """The next records that nobody has, at most so many."""
+        start, stop = self._open.pop()
+        if stop - start > most:
+            self._open.append((start + most, stop))
+            stop = start + most
+        block = None if self._block is None else self._block[start:stop]
+        numbers = [part[start:stop] for part in self._numbers]
+        return Chunk(self.work, self._first + start, numbers, block)
+
+    def commit(self, chunk: Chunk) -> bool:
+        """Take what came of a chunk; whether it was the last one."""
+        self._pieces.append(chunk)
+        self._left -= chunk.count
+        return not self._left
+
+    def salvage(self, chunk: Chunk) -> bool:
+        """Give up on a chunk whose thread is late, and let others draw the rest of it.
+
+        Whether nothing is left to do.
+        """
+        chunk.stopped = True
+        row = chunk.under_way[0] if chunk.under_way else 0
+        end = chunk.first - self._first + chunk.count
+        begin = chunk.first - self._first + row + 1
+        if begin < end:
+            self._open.append((begin, end))
+        self._whole = False  # that thread may still write into the block
+        return self.commit(chunk.salvaged(row))
+
+    def settle(self) -> bool:
+        """Judge the results of a round; True when the batch is complete, else draw again."""
+        if self.error is not None:
+            return True
+        try:
+            self._take_in()
+            if self._refill is not None and self._begin_again(self._refill):
+                return False
+            self._check_strict()
+            self._gather()
+        except BaseException as error:
+            self.error = error
+        self._pieces, self._block = [], None
+        return True
+
+    def _begin(self, first: int, numbers: Sequence[Numbers]) -> None:
+        """Open a round of records to draw."""
+        self._first, self._numbers = first, numbers
+        self._left = count = len(numbers[0])
+        self._block = None
+        if self.dims is not None and self._judge.dtype is not None:
+            self._block = empty((count, *self.dims), self._judge.dtype)
+            if self.work.processor is not None:
+                self._block[...] = np.zeros((), self._judge.dtype)  # never rows of an older batch
+        self._open = [(0, count)]
+
+    def _begin_again(self, refill: Refill) -> bool:
+        """Open a round of as many records as are missing; False where the batch is complete."""
+        taken = self._first + len(self._numbers[0])
+        missing = self.wanted - (taken - len(self.failed))
+        if not missing:
+            return False
+        kept = self.kept()
+        dry = taken - (int(kept[-1]) + 1 if len(kept) else 0)
+        numbers = refill(self.start + taken, missing, dry)
+        if not len(numbers[0]):
+            return False
+        self.numbers.append(numbers[0])
+        self._whole = False
+        self._begin(taken, numbers)
+        return True
+
+    # -- their results ---------------------------------------------------------------------
+
+    @property
+    def taken(self) -> int:
+        """How many records of the epoch it has taken."""
+        return sum(map(len, self.numbers))
+
+    def kept(self) -> Array:
+        """The rows, among all that were taken, of the records that are in the batch."""
+        rows = np.arange(self.taken)
+        return np.delete(rows, sorted(self.failed)) if self.failed else rows
+
+    def _take_in(self) -> None:
+        """Add up the chunks of a round, and let records fail that do not fit the others."""
+        self._pieces.sort(key=lambda piece: piece.first)
+        for piece in self._pieces[self._judged :]:
+            self.stats["get"] += piece.get_seconds
+            self.stats["process"] += piece.process_seconds
+            self._judge.judge(piece)
+            self.failed.update((piece.first + row, error) for row, error in piece.failed.items())
+        self._judged = len(self._pieces)
+
+    def _check_strict(self) -> None:
+        """Raise the first failure, where records may not fail."""
+        failures = [row for row, error in self.failed.items() if error is not None]
+        if not self.work.strict or not failures:
+            return
+        row = min(failures)
+        error = self.failed[row]
+        raise DataError(f"{name_of(self.record(row))}: {error!r}") from error
+
+    def record(self, row: int) -> Any:
+        """The record of a row, among all that were taken."""
+        for numbers in self.numbers:
+            if row < len(numbers):
+                return self.work.feeds[0].records(numbers[row : row + 1])[0]
+            row -= len(numbers)
+        raise DataError(f"the batch has no row {row}")
+
+    def _gather(self) -> None:
+        """Put the results together, without those left out."""
+        count = self.taken - len(self.failed)
+        if self._judge.shape is not None:
+            self.input = self._joined(count)
+        if isinstance(self._judge.targeted, tuple):
+            shape, dtype = self._judge.targeted
+            self.target = empty((count, *shape), dtype)
+            at = 0
+            for piece in self._pieces:
+                rows = kept_rows(piece)
+                found = piece.target_block
+                if rows:
+                    self.target[at : at + len(rows)] = (
+                        [piece.targets[row] for row in rows] if found is None else found
+                    )
+                at += len(rows)
+
+    def _joined(self, count: int) -> Array:
+        if self._whole and not self.failed:
+            if self._block is not None:
+                return self._block
+            first: Any = self._pieces[0]
+            if len(self._pieces) == 1 and not first.odd and first.block.dtype == self._judge.dtype:
+                return first.block  # type: ignore[no-any-return]
+        shape, dtype = self._judge.shape, self._judge.dtype
+        joined = empty((count, *shape), dtype)  # type: ignore[misc, arg-type]  # both are known
+        at = 0
+        for piece in self._pieces:
+            rows = kept_rows(piece)
+            block: Any = piece.block
+            if piece.odd:
+                for place, row in enumerate(rows, at):
+                    joined[place] = piece.odd[row] if row in piece.odd else block[row]
+            elif rows:
+                whole = len(rows) == len(block)
+                joined[at : at + len(rows)] = block if whole else block[list(rows)]
+            at += len(rows)
+        return joined

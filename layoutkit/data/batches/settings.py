@@ -1,0 +1,266 @@
+"""The arguments of `sampled_batcher`, checked, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ...axes import as_shape, check_rank, parse_layout
+from ...errors import DataError
+from ...spec import as_dtype, check_movable
+from ..indexes import Index, open_index
+from ..loops import whole_number
+from ..reading.cache import DiskCache
+from ..reading.reader import Reader
+from ..samplers import Sampler
+from ..samplers import sampler as make_sampler
+from ..samplers.planning import check_turns
+from .chunks import Work
+from .feeds import Feed
+from .viewing import Viewer, default_layout
+
+__all__ = ["Settings", "settings_of"]
+
+_MOST_WORKERS = 4
+
+Shape = tuple[int, ...]
+
+
+class Viewers(NamedTuple):
+    """What makes Views of a batch's arrays."""
+
+    input: Viewer
+    target: Viewer
+    labels: Viewer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a Batcher works with.
+
+    limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
+    dims : callable   the shape of a record in batch k, or None
+    """
+
+    feeds: tuple[Feed, ...]
+    work: Work
+    reader: Reader
+    batch_size: int
+    limit: int | None
+    dims: Callable[[int], Shape | None]
+    viewers: Viewers
+    refill: bool
+    prefetch: int
+    num_workers: int
+    progress: bool
+
+    @property
+    def draws(self) -> bool:
+        """Whether the order has no end of its own."""
+        return self.limit is not None
+
+    @property
+    def identity(self) -> dict[str, int | str]:
+        """What a state must agree with."""
+        plans = [feed.sampler._plan for feed in self.feeds]
+        return {
+            "kind": "+".join(plan.kind for plan in plans),
+            "seed": "+".join(str(plan.seed) for plan in plans) if len(plans) > 1 else plans[0].seed,
+            "batch_size": self.batch_size,
+        }
+
+
+def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
+    """The settings of these arguments, `sampled_batcher`'s.
+
+    Raises
+    ------
+    DataError, ShapeError, DtypeError, PatternError
+        An argument is wrong, or two do not fit together.
+    """
+    size = whole_number("batch_size", batch_size, 1)
+    processor, getters = given["processor"], given["get"]
+    _check_callable("processor", processor)
+    dims, layouts = _dims(given["input_dims"], given["batch_dims"]), _layouts(given["layout"])
+    _check_ranks(given["input_dims"], layouts[0])
+    indexes = _indexes(sources)
+    if len(indexes) > 1 and processor is None:
+        raise DataError(f"{len(indexes)} sources need a processor that joins their results")
+    samplers = _samplers(indexes, given["sampler"], size, given["num_batches"], given["seed"])
+    workers, timeout = _workers(given["num_workers"], given["timeout"])
+    strict = _one_of("on_error", given["on_error"], ("drop", "raise")) == "raise"
+    refill = _flag("refill", given["refill"])
+    limit = samplers[0]._plan.num_batches if samplers[0]._plan.draws else None
+    if refill and samplers[0]._plan.base == "even_sequences":
+        raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
+    reader = _reader(given)
+    feeds = tuple(
+        Feed(index, _endless(each), get, reader.get)
+        for index, each, get in zip(indexes, samplers, _getters(getters, indexes), strict=True)
+    )
+    _check_lengths(feeds, limit, size)
+    work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
+    prefetch = whole_number("prefetch", given["prefetch"])
+    progress = _flag("progress", given["progress"])
+    viewers = Viewers(
+        Viewer(layouts[0], "the input of a batch"),
+        Viewer(layouts[1], "the target of a batch"),
+        Viewer("b", "the labels of a batch", indexes[0].labels or None),
+    )
+    return Settings(
+        feeds, work, reader, size, limit, dims, viewers, refill, prefetch, workers, progress
+    )
+
+
+def _indexes(sources: Any) -> list[Index]:
+    listed = sources if isinstance(sources, list | tuple) else [sources]
+    if not listed:
+        raise DataError("sources is empty; give at least one")
+    return [each if isinstance(each, Index) else open_index(each) for each in listed]
+
+
+def _samplers(
+    indexes: Sequence[Index], given: Any, size: int, num_batches: Any, seed: Any
+) -> list[Sampler]:
+    """A sampler for each index."""
+    kinds = given if isinstance(given, list | tuple) else [given] * len(indexes)
+    if len(kinds) != len(indexes):
+        raise DataError(f"there are {len(kinds)} samplers for {len(indexes)} sources; give as many")
+    return [
+        _adopted(kind, index, size, num_batches)
+        if isinstance(kind, Sampler)
+        else make_sampler(kind, index, batch_size=size, num_batches=num_batches, seed=seed)
+        for kind, index in zip(kinds, indexes, strict=True)
+    ]
+
+
+def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
+    """A copy of the caller's sampler that has our batch size."""
+    plan = given._plan
+    if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
+        raise DataError(
+            "the sampler is over another index; give sampled_batcher the very Index that the "
+            "sampler was made for"
+        )
+    if plan.batch_size not in (None, size):
+        raise DataError(
+            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
+            "sampler's out"
+        )
+    asked = plan.num_batches if num_batches is None else whole_number("num_batches", num_batches)
+    if asked is None and plan.draws:
+        asked = -(-plan.count // size)
+    plan = replace(plan, batch_size=size, num_batches=asked)
+    check_turns(given._kind, plan)
+    return Sampler(given._kind, plan, 0)
+
+
+def _endless(sampler: Sampler) -> Sampler:
+    """A sampler that draws goes on without end: how many batches are made, the Batcher counts."""
+    if not sampler._plan.draws:
+        return sampler
+    return Sampler(sampler._kind, replace(sampler._plan, num_batches=None), 0)
+
+
+def _getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
+    listed = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
+    if len(listed) != len(indexes):
+        raise DataError(f"there are {len(listed)} getters for {len(indexes)} sources; give as many")
+    for get in listed:
+        _check_callable("get", get)
+    return listed
+
+
+def _check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
+    """DataError unless all sources last as long as the first one."""
+    first = feeds[0].order(0).size if limit is None else limit * size
+    for number, feed in enumerate(feeds[1:], 1):
+        other = feed.order(0).size
+        if feed.sampler._plan.draws or None in (first, other) or first == other:
+            continue
+        raise DataError(
+            f"the first source gives {first} records an epoch, but source {number} gives {other}; "
+            "they must give as many, or source {number} needs a sampler that draws"
+        )
+
+
+def _dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
+    """The shape of a record by the number of its batch."""
+    if input_dims is not None and batch_dims is not None:
+        raise DataError("input_dims and batch_dims are two answers to one question; give one")
+    if batch_dims is not None:
+        _check_callable("batch_dims", batch_dims)
+        return lambda number: _shape(batch_dims(number))
+    shape = None if input_dims is None else _shape(input_dims)
+    return lambda _: shape
+
+
+def _shape(dims: Any) -> Shape:
+    return as_shape((dims,) if isinstance(dims, int) else dims)
+
+
+def _layouts(layout: Any) -> tuple[str | None, str | None]:
+    pair = layout if isinstance(layout, list | tuple) else (layout, None)
+    if len(pair) != 2:
+        raise DataError(f"layout has {len(pair)} parts; give one of the input, or (input, target)")
+    for each in pair:
+        if each is not None and parse_layout(each).groups[0] != "b":
+            raise DataError(f"layout {each!r} does not begin with b; batches are made row by row")
+    return pair[0], pair[1]
+
+
+def _check_ranks(input_dims: Any, layout: str | None) -> None:
+    """Raise where the layout of the input cannot be that of records of a given shape."""
+    if input_dims is None:
+        return
+    shape = (1, *_shape(input_dims))
+    check_rank(parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape)
+
+
+def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(_MOST_WORKERS, cpus) if number is None else whole_number("num_workers", number)
+    if timeout is None:
+        return workers, None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise DataError(f"timeout={timeout!r}; it is a number of seconds above 0, or None")
+    if not workers:
+        raise DataError(
+            f"timeout={timeout} needs threads, as nobody can interrupt the caller's own; give "
+            "num_workers of at least 1"
+        )
+    return workers, timeout
+
+
+def _reader(given: dict[str, Any]) -> Reader:
+    size = whole_number("cache_size", given["cache_size"])
+    folder = given["cache_dir"]
+    cache = None if folder is None else DiskCache.at(folder, size)
+    return Reader(whole_number("retries", given["retries"]), cache)
+
+
+def _dtype(dtype: Any) -> Any:
+    if dtype is None:
+        return None
+    found = as_dtype(dtype)
+    check_movable(found)
+    return found
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise DataError(f"{name} is {value!r}, which cannot be called; give a function")
+
+
+def _one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise DataError(f"{name}={value!r}; it is one of {', '.join(map(repr, words))}")
+    return str(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DataError(f"{name}={value!r}; it is True or False")
+    return value

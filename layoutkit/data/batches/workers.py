@@ -1,0 +1,219 @@
+"""Threads that get and process records, a chunk at a time.
+
+Workers draw from the oldest batch under way that has records left. How many at once they decide
+by the clock: a chunk takes about `_CHUNK_SECONDS`, so that cheap records share the cost of a
+hand-over (some 20 us) and dear ones are spread over all threads.
+
+Nobody watches the clock but the thread that waits for a batch: it alone suffers from a record
+that takes too long. It gives up on the record, puts another thread in its worker's place, and lets
+others draw what the worker had left. The thread itself cannot be stopped; it is a daemon, and ends
+when its call does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from time import monotonic, perf_counter
+
+from ...errors import DataError
+from .chunks import Chunk
+from .drafts import Draft
+
+__all__ = ["Crew", "run_here"]
+
+_CHUNK_SECONDS = 2e-3
+# How long `close` waits for calls under way: what takes longer may never end.
+_PATIENCE = 5.0
+
+
+class Worker:
+    """One thread's place in the crew."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.drawn: tuple[Draft, Chunk] | None = None
+        self.replaced = False
+        self.thread: threading.Thread | None = None
+
+
+class Crew:
+    """So many threads, named `layoutkit-data-*`, that work on drafts until they are closed.
+
+    Parameters
+    ----------
+    size : int
+        How many threads.
+    timeout : float, optional
+        Seconds that a record may take.
+    """
+
+    def __init__(self, size: int, timeout: float | None) -> None:
+        self.process = os.getpid()  # threads do not survive a fork
+        self._timeout = timeout
+        # Re-entrant, as a Batcher that nobody holds may be found, and `end` called, at any moment.
+        self._lock = threading.RLock()
+        self._work = threading.Condition(self._lock)
+        self._done = threading.Condition(self._lock)
+        self._drafts: deque[Draft] = deque()
+        self._closed = False
+        self._seconds = _CHUNK_SECONDS  # that a record takes, as far as is known
+        self._workers = [Worker(number) for number in range(size)]
+        try:
+            for worker in self._workers:
+                self._start(worker)
+        except RuntimeError as error:
+            self.end()
+            raise DataError(
+                f"the system starts no {size} threads ({error}); give a smaller num_workers"
+            ) from error
+
+    def submit(self, draft: Draft) -> None:
+        """Let the workers draw from a draft, after those that came before."""
+        with self._lock:
+            live = [other for other in self._drafts if not other.cancelled]
+            self._drafts = deque([*live, draft])
+            self._work.notify_all()
+
+    def wait(self, draft: Draft) -> None:
+        """Wait until a draft is ready; DataError if the crew is closed before."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise DataError("this Batcher was closed while a batch was waited for")
+                if draft.ready:
+                    return
+                late = self._give_up_late()
+                if not late:
+                    self._done.wait(self._next_look())
+            for each in late:
+                self._settle(each)
+
+    def end(self) -> None:
+        """Let all threads end after the record that they are at."""
+        with self._lock:
+            self._closed = True
+            for worker in self._workers:
+                if worker.drawn is not None:
+                    worker.drawn[1].stopped = True
+            self._work.notify_all()
+            self._done.notify_all()
+
+    def close(self) -> None:
+        """End the threads and wait for them, though not for calls that do not return."""
+        self.end()
+        deadline = monotonic() + min(_PATIENCE, self._timeout or _PATIENCE)
+        for worker in self._workers:
+            if worker.thread is not None and worker.thread is not threading.current_thread():
+                worker.thread.join(max(0.0, deadline - monotonic()))
+
+    def _start(self, worker: Worker) -> None:
+        name = f"layoutkit-data-{worker.number}"
+        worker.thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
+        worker.thread.start()
+
+    def _serve(self, worker: Worker) -> None:
+        """What a thread does until it ends."""
+        while (drawn := self._draw(worker)) is not None:
+            draft, chunk = drawn
+            began = perf_counter()
+            error = _outcome(chunk)
+            self._learn(chunk, perf_counter() - began)
+            with self._lock:
+                worker.drawn = None
+                if worker.replaced or self._closed:
+                    return
+                draft.error = draft.error or error
+                complete = draft.commit(chunk)
+            if complete:
+                self._settle(draft)
+            del chunk, draft, drawn, error  # else their memory would be held while this waits
+
+    def _draw(self, worker: Worker) -> tuple[Draft, Chunk] | None:
+        with self._lock:
+            while True:
+                while self._drafts and self._drafts[0].cancelled:
+                    self._drafts.popleft()
+                if self._closed or worker.replaced:
+                    return None
+                if self._drafts:
+                    break
+                self._work.wait()
+            draft = self._drafts[0]
+            worker.drawn = draft, draft.draw(max(1, int(_CHUNK_SECONDS / self._seconds)))
+            if draft.drawn:  # from now on it is changed without the lock, when its round is over
+                self._drafts.popleft()
+            return worker.drawn
+
+    def _learn(self, chunk: Chunk, seconds: float) -> None:
+        """Correct what a record is known to take."""
+        latest = max(1e-7, seconds / chunk.count)
+        self._seconds = (self._seconds + latest) / 2
+
+    def _settle(self, draft: Draft) -> None:
+        """Complete a draft, or let the workers draw what it needs to be complete."""
+        complete = draft.settle()
+        with self._lock:
+            if complete:
+                draft.ready = True
+                self._done.notify_all()
+            elif not self._closed:
+                self._drafts.appendleft(draft)
+                self._work.notify_all()
+        if complete and draft.after is not None:
+            draft.after()
+
+    def _next_look(self) -> float | None:
+        """Seconds until a worker may be late."""
+        if self._timeout is None:
+            return None
+        began = [moment for worker in self._workers if (moment := _began(worker)) is not None]
+        return max(0.001, min(began, default=perf_counter()) + self._timeout - perf_counter())
+
+    def _give_up_late(self) -> list[Draft]:
+        """Replace the workers that are late; return the drafts for which nothing is left to do."""
+        complete: list[Draft] = []
+        if self._timeout is None:
+            return complete
+        now = perf_counter()
+        for place, worker in enumerate(self._workers):
+            began = _began(worker)
+            if began is None or worker.drawn is None or now - began <= self._timeout:
+                continue
+            draft, chunk = worker.drawn
+            worker.replaced = True
+            self._workers[place] = Worker(worker.number)
+            self._start(self._workers[place])
+            if draft.salvage(chunk):
+                complete.append(draft)
+            elif not draft.drawn and draft not in self._drafts:
+                self._drafts.appendleft(draft)
+        self._work.notify_all()
+        return complete
+
+
+def _began(worker: Worker) -> float | None:
+    """When a worker began with the record that it is at; None where it is at none."""
+    drawn = worker.drawn
+    under_way = None if drawn is None else drawn[1].under_way
+    return None if under_way is None else under_way[1]
+
+
+def run_here(draft: Draft) -> None:
+    """Do all of a draft in the calling thread."""
+    while not draft.ready:
+        while not draft.drawn:
+            chunk = draft.draw(len(draft.numbers[-1]))
+            chunk.run()
+            draft.commit(chunk)
+        draft.ready = draft.settle()
+
+
+def _outcome(chunk: Chunk) -> BaseException | None:
+    """Run a chunk; what user's code raised to end the thread, such as SystemExit, is returned."""
+    try:
+        chunk.run()
+    except BaseException as error:
+        return error
+    return None

@@ -1,0 +1,123 @@
+"""The bytes of a record: of a file, or of any URL, with tries that are repeated but bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...errors import DataError
+from .cache import DiskCache
+from .remote import Remote, Unanswered
+
+__all__ = ["Reader"]
+
+# A new try begins no later than this after the first one, and is patient no longer.
+SECONDS_IN_ALL = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; each pause is twice the last one
+
+_T = TypeVar("_T")
+
+
+class Reader:
+    """Reads parts of files and URLs; safe from many threads.
+
+    Parameters
+    ----------
+    retries : int
+        How often a remote reading is tried again after a lost connection, an answer that was cut
+        short or a server's own failure (5xx). What the server refuses (4xx) is never tried again.
+    cache : DiskCache, optional
+        Keeps whole remote files.
+    """
+
+    def __init__(self, retries: int = 3, cache: DiskCache | None = None) -> None:
+        self._retries = retries
+        self._cache = cache
+        self._remote = Remote()
+        self._stopped = threading.Event()
+
+    def get(self, record: Any) -> Any:
+        """What a record holds: its array, or its bytes."""
+        if record.array is not None:
+            return record.array
+        return self.read(record.url, record.offset, record.length)
+
+    def read(self, url: str, offset: int | None = None, length: int | None = None) -> bytes:
+        """The bytes `url[offset : offset + length]`; by default all.
+
+        Raises DataError where there are fewer than `length`, or the URL cannot be read.
+        """
+        start = offset or 0
+        if "://" not in url or url.startswith("file://"):
+            data = _read_file(url.removeprefix("file://"), start, length)
+        else:
+            data = self._read_remote(url, start, length)
+        if length is not None and len(data) < length:
+            raise DataError(
+                f"{url} has {len(data)} bytes from byte {start} on, but the record has {length}; "
+                "the file is cut, or offset or length is wrong"
+            )
+        return data
+
+    def close(self) -> None:
+        """Let pauses between tries end at once, and close idle connections."""
+        self._stopped.set()
+        self._remote.close()
+
+    def _read_remote(self, url: str, start: int, length: int | None) -> bytes:
+        if length == 0:
+            return b""
+        if self._cache is not None:
+            data = self._read_cached(self._cache, url, start, length)
+            if data is not None:
+                return data
+        return self._repeat(
+            url, lambda seconds: b"".join(self._remote.open(url, start, length, seconds).chunks)
+        )
+
+    def _read_cached(
+        self, cache: DiskCache, url: str, start: int, length: int | None
+    ) -> bytes | None:
+        """The bytes by way of the cache; None where the cache cannot take the file."""
+        with cache.turn(url):
+            path = cache.find(url)
+            if path is None and cache.takes(url):
+                path = self._repeat(
+                    url,
+                    lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds)),
+                )
+        if path is None:
+            return None
+        try:
+            return _read_file(str(path), start, length)
+        except DataError:  # others needed its room just now, or someone emptied the folder
+            cache.forget(url)
+            return None
+
+    def _repeat(self, url: str, attempt: Callable[[float], _T]) -> _T:
+        """The result of the first attempt that gets an answer."""
+        end = time.monotonic() + SECONDS_IN_ALL
+        tries = 0
+        while True:
+            try:
+                return attempt(max(1.0, end - time.monotonic()))
+            except Unanswered as error:
+                pause = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
+                tries += 1
+                late = time.monotonic() + pause > end
+                if tries > self._retries or late or self._stopped.wait(pause):
+                    raise DataError(f"{error} (tried {tries} times)") from error
+
+
+def _read_file(path: str, start: int, length: int | None) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  # a third faster than through Path
+            if start:
+                file.seek(start)
+            return file.read(-1 if length is None else length)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        raise DataError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error

@@ -1,0 +1,107 @@
+"""From a source, as users give it, to a store or to a mapping of sources."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError, LayoutkitError
+from ...interop import as_array, bridge_of
+from .files import FileSource, open_file
+from .sources import ArraySource, LikeSource, Source
+from .stores import Rows, Store, Window
+from .unbounded import Infinite, Stream
+
+__all__ = ["open_store"]
+
+_TAKES = (
+    "arrays, what has shape, dtype and [], paths of .npy and .npz files, mappings of names to "
+    "these, and lists of arrays"
+)
+_ALSO = (
+    "; a Dataset also what has [i] and no length, iterables, and functions that give an iterator"
+)
+
+
+def open_store(source: Any, dataset: bool) -> Store | Mapping[str, Any]:
+    """The store of a source, or a mapping of names to sources; DataError where it is neither."""
+    if isinstance(source, Mapping | FileSource):
+        return source if isinstance(source, Mapping) else Window(source)
+    if isinstance(source, str | os.PathLike):
+        found = open_file(source)
+        return Window(found) if isinstance(found, FileSource) else found
+    array = _array(source)
+    if array is not None:
+        return Window(array)
+    if isinstance(source, list | tuple):
+        return Rows([_row(row, at) for at, row in enumerate(source)])
+    store = _without_length(source) if dataset else None
+    if store is None:
+        raise DataError(f"a {type(source).__name__} is no source; a Sample takes {_TAKES}{_ALSO}")
+    return store
+
+
+def _array(source: Any) -> Source | None:
+    """What is an array or like one; None for everything else."""
+    if isinstance(source, np.generic):
+        source = np.asarray(source)
+        source.flags.writeable = False  # a scalar cannot be written to
+    if isinstance(source, np.ndarray) or bridge_of(source) is not None:
+        try:
+            return ArraySource(as_array(source, "source"))
+        except LayoutkitError as error:  # a masked array, or one on another device
+            raise DataError(str(error)) from error
+    like = all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
+    return LikeSource(source) if like and not isinstance(source, type) else None
+
+
+def _row(row: Any, at: int) -> Store:
+    found = _array(row)
+    if found is None:
+        raise DataError(
+            f"item {at} of the list is a {type(row).__name__}; a list has an array for each "
+            "sample: pass numpy.asarray(source) for numbers"
+        )
+    return Window(found)
+
+
+def _without_length(source: Any) -> Store | None:
+    if isinstance(source, Iterator):
+        raise DataError(
+            f"a {type(source).__name__} can be iterated only once; give the function that makes "
+            "it, or a list"
+        )
+    if isinstance(source, bytes | bytearray):
+        return None
+    is_type = isinstance(source, type)
+    if hasattr(source, "__getitem__") and not hasattr(source, "__len__") and not is_type:
+        return Infinite(source)
+    if isinstance(source, Iterable) or (hasattr(source, "__getitem__") and not is_type):
+        return Stream(partial(iter, source))
+    return Stream(partial(_begun, source)) if callable(source) and _callable(source) else None
+
+
+def _callable(source: Callable[..., Any]) -> bool:
+    """Whether it takes no arguments; DataError where it needs some."""
+    try:
+        inspect.signature(source).bind()
+    except TypeError:
+        raise DataError(
+            f"{source!r} needs arguments; give a function without any, that returns an iterator"
+        ) from None
+    except ValueError:  # built in, without a signature
+        pass
+    return True
+
+
+def _begun(source: Callable[[], Any]) -> Iterator[Any]:
+    """The iterator that a function gives; DataError where it gives something else."""
+    found = source()
+    if not isinstance(found, Iterable):
+        raise DataError(f"{source!r} gave a {type(found).__name__}; it has to give an iterator")
+    return iter(found)

@@ -1,0 +1,142 @@
+"""What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import DataError
+from . import layouts
+from .opening import open_store
+from .stores import Store
+
+if TYPE_CHECKING:
+    from .sample import Sample
+
+__all__ = ["Parts", "check_mapping", "check_name", "parts_of", "parts_of_sample"]
+
+
+class Parts(NamedTuple):
+    """The parts of a Sample.
+
+    Attributes
+    ----------
+    own : Store or None
+        Its data; None where that is the data of its first field.
+    named : dict or None
+        Its fields by name; None where the store says which there are.
+    layout : str, None, UNSAID, or a mapping of these where the store says which fields there are
+    meta : mapping
+    locked : bool
+        Whether it is read-only, whatever its data is.
+    """
+
+    own: Store | None
+    named: dict[str, Sample] | None
+    layout: Any = None
+    meta: Mapping[str, Any] = {}
+    locked: bool = False
+
+
+class Said(NamedTuple):
+    """What a user says about a source."""
+
+    layout: Any
+    meta: Any
+    read_only: bool | None
+
+
+def parts_of(cls: type[Sample], source: Any, said: Said) -> Parts:
+    """The parts of a Sample of a source that is none itself."""
+    dataset = cls._is_dataset
+    opened = open_store(source, dataset)
+    if isinstance(opened, Mapping):
+        return _parts_of_mapping(cls, opened, said)
+    if said.read_only is False and not opened.writable:
+        raise DataError(f"read_only=False, but {opened} cannot be written to; copy it first")
+    if opened.unbounded:
+        layout = layouts.UNSAID if said.layout is None else _checked_nest(said.layout)
+        return Parts(opened, None, layout, dict(said.meta or {}), True)
+    layout = _layout_of(opened, said.layout, dataset)
+    return Parts(opened, {}, layout, dict(said.meta or {}), bool(said.read_only))
+
+
+def parts_of_sample(cls: type[Sample], sample: Sample, said: Said) -> Parts:
+    """The parts of a Sample of the same data as another one."""
+    if said.read_only is False and not sample._writable():
+        raise DataError("read_only=False, but the Sample is read-only; copy its data first")
+    locked = sample._locked or bool(said.read_only)
+    own, named = sample._own, sample._named
+    if own is None:
+        fields = dict(sample._iter_fields())
+        return _parts_of_mapping(cls, fields, said._replace(read_only=locked or None))
+    if named is not None:
+        named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
+    layout = sample._lay
+    if said.layout is not None:
+        layout = _layout_of(own, said.layout, cls._is_dataset)
+    elif cls._is_dataset and not sample._is_dataset:
+        known = sample._layout() or ""
+        layout = _layout_of(own, known if known.startswith("b") else None, True)
+    meta = sample._info if said.meta is None else dict(said.meta)
+    return Parts(own, named, layout, meta, locked)
+
+
+def check_name(name: Any) -> None:
+    """DataError for what cannot be the name of a field."""
+    if not isinstance(name, str) or not name.isidentifier() or name[0] == "_" or name == "iterator":
+        raise DataError(
+            f"{name!r} is no name of a field; use an identifier that does not begin with '_' and "
+            "is not 'iterator'"
+        )
+
+
+def check_mapping(what: str, value: Any) -> None:
+    """DataError for what is neither a mapping nor None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise DataError(f"{what} is a {type(value).__name__}; give a mapping by name")
+
+
+def _parts_of_mapping(cls: type[Sample], sources: Mapping[str, Any], said: Said) -> Parts:
+    if not sources:
+        raise DataError("the mapping is empty; its first field is the data, so give one")
+    for what, value in (("layout", said.layout), ("meta", said.meta)):
+        _check_names(what, value, sources)
+    for name in sources:
+        check_name(name)
+    layout, meta = said.layout or {}, said.meta or {}
+    named = {
+        name: cls(source, layout=layout.get(name), meta=meta.get(name), read_only=said.read_only)
+        for name, source in sources.items()
+    }
+    return Parts(None, named, locked=bool(said.read_only))
+
+
+def _check_names(what: str, said: Any, sources: Mapping[str, Any]) -> None:
+    """Raise unless layout or meta of a mapping is a mapping by names of its fields."""
+    if said is not None and not isinstance(said, Mapping):
+        raise DataError(f"{what} of a mapping is a mapping by field name, not {said!r}")
+    unknown = [name for name in said or () if name not in sources]
+    if unknown:
+        raise DataError(
+            f"{what} is given for {unknown}, which are no fields; there are: "
+            f"{', '.join(map(str, sources))}"
+        )
+
+
+def _layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
+    """The layout that was said, or the default."""
+    if dataset and store.extent() is None:
+        raise DataError("a Dataset has samples along its first axis, and this has no axes")
+    if isinstance(layout, Mapping):
+        raise DataError("layout is a mapping, but the data has no names; give one, such as 'bf'")
+    if layout is not None:
+        return layouts.checked(layout, store.rank, dataset)
+    return layouts.default(store.rank, True) if dataset and store.is_array else None
+
+
+def _checked_nest(layout: Any) -> Any:
+    """The layout of what is not read yet, or a mapping of them."""
+    if isinstance(layout, Mapping):
+        return {name: _checked_nest(inner) for name, inner in layout.items()}
+    return layouts.checked(layout, None, True)
