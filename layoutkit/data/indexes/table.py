@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -111,7 +111,8 @@ class TableIndex(Index):
     def _records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         places = self._partition.place(numbers)
-        rows = np.frombuffer(self._row_of, np.int64)[places].tolist()
+        found = np.frombuffer(self._row_of, np.int64)[places]
+        rows = found.tolist()
         codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
         names, filenames = [*self.labels, None], self._filenames
         prefix = joined(self.url_prefix, "") if self._relative else None
@@ -119,8 +120,8 @@ class TableIndex(Index):
             [prefix + filenames[row] for row in rows]
             if prefix is not None
             else [joined(self.url_prefix, filenames[row]) for row in rows],
-            [_cell(self._offsets, row) for row in rows] if self._offsets else repeat(None),
-            [_cell(self._lengths, row) for row in rows] if self._lengths else repeat(None),
+            _cells(self._offsets, found),
+            _cells(self._lengths, found),
             repeat(None),
             [names[code] for code in codes],
             self._labels_of_rows(rows, codes),
@@ -218,6 +219,15 @@ def _quick(numbers: Array) -> array[int]:
 def _cell(column: array[int], row: int) -> int | None:
     """A number of a column; None where it is empty or there is no such column."""
     return None if not column or column[row] < 0 else column[row]
+
+
+def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
+    """The numbers of several rows."""
+    if not column:
+        return repeat(None)
+    cells = np.frombuffer(column, np.int64)[rows]
+    numbers: list[int | None] = cells.tolist()
+    return numbers if cells.min(initial=0) >= 0 else [None if n == -1 else n for n in numbers]
 
 
 def _prefix(path: str, kind: str) -> str:

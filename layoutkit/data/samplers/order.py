@@ -25,8 +25,9 @@ from ..permutation import key_of
 
 __all__ = ["AHEAD", "Order", "Plan", "ceil_div", "ends"]
 
-# Places that are computed at once: for fewer, the calls of NumPy cost more than the numbers.
-AHEAD = 512
+# Places that are computed at once: for fewer, the calls of NumPy cost more than the numbers. Who
+# goes on gets twice as many each time, up to the most; a first item is not to wait for those.
+AHEAD, MOST_AHEAD = 512, 8192
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Order:
         self.plan = plan
         self.key = key_of(plan.base, plan.seed, epoch)
         self._ahead: tuple[int, Array] = (0, np.arange(0))
+        self._reach = AHEAD
 
     @property
     def size(self) -> int | None:
@@ -116,11 +118,14 @@ class Order:
         """The numbers in places start .. stop-1, as far as there are any."""
         size = self.size
         stop = stop if size is None else min(stop, size)
-        if stop - start > AHEAD:
+        if stop - start > MOST_AHEAD:
             return self._chosen(start, stop)
         first, ahead = self._ahead  # once, as other threads may put another
         if start < first or stop > first + len(ahead):
-            end = start + AHEAD if size is None else min(start + AHEAD, size)
+            goes_on = first <= start <= first + len(ahead) > 0
+            self._reach = min(2 * self._reach, MOST_AHEAD) if goes_on else AHEAD
+            end = start + max(self._reach, stop - start)
+            end = end if size is None else min(end, size)
             first, ahead = self._ahead = start, self._chosen(start, end)
         return ahead[start - first : max(0, stop - first)].copy()
 
