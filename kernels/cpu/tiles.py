@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from layoutkit.arrays import address
+from layoutkit.kernels.finish import Finish
 from layoutkit.nests import Place
 from layoutkit.planning import Loop, canonical, choose
 
 from .compiler import KernelSpec, load
-from .launch import CHUNK_BYTES, STREAM_BYTES, Finish, prepare
+from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .words import LINE, MAX_LOOPS
 
 __all__ = ["MAX_NEST", "Operand", "Summation", "prepare_sum"]
