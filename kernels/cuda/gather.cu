@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     gather(const Params params, const Pointers pointers) {
     unsigned unit = blockIdx.x;
     unsigned stretch = draw(unit, params.split.tiles);
-    Span split(params.split, stretch, (unsigned)params.stretch);
+    Span<false> split(params.split, stretch, (unsigned)params.stretch);
     Offsets at = params.outer.place(unit);
     at.add(1, split.first);
     const byte *src = pointers.src[0] + at.src;

@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ __align__(16) byte chunk[CHUNK * CHANNELS * ITEM];
     unsigned unit = blockIdx.x;
     unsigned tile = draw(unit, params.pixels.tiles);
-    Span pixels(params.pixels, tile, CHUNK);
+    Span<false> pixels(params.pixels, tile, CHUNK);
     Offsets at = params.outer.place(unit);
     at.add(1, pixels.first);
     // Whole chunks are moved without asking what exists.

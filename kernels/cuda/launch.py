@@ -146,15 +146,16 @@ def _varies(nest: Sequence[Loop], finish: Finish | None) -> bool:
 
 
 def _transpose(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
-    outer, rows, run = list(choice.outer), list(choice.rows), list(choice.run)
+    outer = list(choice.outer)
     tile_rows = TILE[source.item]
     tile_run = max(tile_rows, LEAST_ROW // target.item)
-    _lengthen(rows, outer, tile_rows, lambda high, low: high.src == low.count * low.src)
-    _lengthen(run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
+    rows = _fitted(choice.rows, outer, tile_rows, lambda high, low: high.src == low.count * low.src)
+    run = _fitted(choice.run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
     load = source.width(_steps((*outer, *run))[0])
     store = target.width(_steps((*outer, *rows))[1])
     channels, coefficients = _coefficients(finish)
     sides = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
+    sides |= {"ROWS_FUSED": len(rows) - 1, "RUN_FUSED": len(run) - 1}
     params = loops(outer) + axis(rows, tile_rows) + axis(run, tile_run)
     return Launch(
         "transpose",
@@ -165,16 +166,21 @@ def _transpose(choice: Choice, source: _Side, target: _Side, finish: Finish | No
     )
 
 
-def _lengthen(axis: list[Loop], outer: list[Loop], tile: int, follows: _Follows) -> None:
-    """Fuse the loop around a short axis to it, where the two are one on the axis' own side."""
+def _fitted(axis: Sequence[Loop], outer: list[Loop], tile: int, follows: _Follows) -> list[Loop]:
+    """An axis of one loop or two; what it loses or gains is put among the outer loops or taken.
+
+    A short axis is lengthened by the loop around it, where the two are one on the axis' own side.
+    """
+    if len(axis) > 1 and _count(axis) >= MAX_COUNT:
+        outer.append(axis[0])
+        axis = axis[1:]
     low = axis[0]
-    if len(axis) > 1 or low.count % tile == 0 or low.count > FUSED_TILES * tile:
-        return
-    for high in reversed(outer):
-        if follows(high, low):
-            axis.insert(0, high)
-            outer.remove(high)
-            return
+    if len(axis) == 1 and low.count % tile and low.count < FUSED_TILES * tile:
+        for high in outer:
+            if follows(high, low) and high.count * low.count < MAX_COUNT:
+                outer.remove(high)
+                return [high, low]
+    return list(axis)
 
 
 def _count(nest: Sequence[Loop]) -> int:

@@ -40,7 +40,7 @@ def loops(nest: Sequence[Loop]) -> bytes:
 def axis(fused: Sequence[Loop], tile: int) -> bytes:
     """An axis of one loop, or of two that follow each other, cut into tiles of so many places."""
     low = fused[-1]
-    total, wrap, inner = low.count, NO_LOOP, struct.pack("4I", 1, 0, 0, 0)
+    total, wrap, inner = low.count, NO_LOOP, divisor(1)
     if len(fused) > 1:
         high = fused[0]
         total, inner = high.count * low.count, divisor(low.count)

@@ -23,6 +23,9 @@ struct Params {
     int64 channels;
 };
 
+typedef Span<ROWS_FUSED> Rows;
+typedef Span<RUN_FUSED> Run;
+
 constexpr int ROW_BYTES = TILE_RUN * ITEM;
 constexpr int PACK = larger(1, 4 / ITEM);  // neighbours along the run in one bank
 constexpr int BANK = PACK * ITEM;
@@ -38,7 +41,7 @@ constexpr int UNDER_WAY = 4;
 
 // Read the tile: threads next to each other read along `rows`.
 template <bool WHOLE>
-INLINE void load(const Params &params, const byte *src, const Span &rows, const Span &run,
+INLINE void load(const Params &params, const byte *src, const Rows &rows, const Run &run,
                  byte *tile) {
     constexpr int LOADS = TILE_ROWS / PER_LOAD;  // of one source row
     constexpr int LANES = smaller(LOADS, LOAD == 16 ? 8 : 32);
@@ -78,7 +81,7 @@ INLINE void load(const Params &params, const byte *src, const Span &rows, const 
 // Write the tile: threads next to each other write along the run.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
-                  const Span &rows, const Span &run, const byte *tile) {
+                  const Rows &rows, const Run &run, const byte *tile) {
     constexpr int STORES = TILE_RUN / PER_STORE;  // of one output row
     constexpr int BYTES = PER_STORE * ITEM, PIECE = smaller(BYTES, 16);
     typedef Items<Source, PIECE / ITEM> Piece;
@@ -108,7 +111,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
-                 const Span &rows, const Span &run, byte *tile) {
+                 const Rows &rows, const Run &run, byte *tile) {
     load<WHOLE>(params, pointers.src[0] + at.src, rows, run, tile);
     __syncthreads();
     store<WHOLE>(params, pointers.dst + at.dst, pointers.coefficients, at.coef, rows, run, tile);
@@ -120,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned unit = blockIdx.x;
     unsigned run_tile = draw(unit, params.run.tiles);
     unsigned rows_tile = draw(unit, params.rows.tiles);
-    Span run(params.run, run_tile, TILE_RUN), rows(params.rows, rows_tile, TILE_ROWS);
+    Run run(params.run, run_tile, TILE_RUN);
+    Rows rows(params.rows, rows_tile, TILE_ROWS);
     Offsets at = params.outer.place(unit);
     at.add(1, run.first);
     at.add(1, rows.first);

@@ -62,16 +62,15 @@ INLINE unsigned draw(unsigned &unit, const Divisor &tiles) {
 }
 
 // An axis of a tile: one loop, or two that follow each other without a gap on one side, so that
-// they are one there. `inner` divides places of the axis into the turns of both; for one loop its
-// multiplier is 0, and every place is a turn of the inner one.
+// they are one there. `inner` divides places of the axis, less than 2^31 then, into turns of both.
 struct Axis {
     Divisor tiles, inner;
     uint64 total;
     Offsets low, wrap;  // the step of a place, and what is added when the inner loop begins anew
 };
 
-// Where a tile begins along an axis.
-struct Span {
+// Where a tile begins along an axis. FUSED: whether the axis is of two loops.
+template <bool FUSED> struct Span {
     Offsets first;
     unsigned low, count;  // turn of the inner loop at the first place; places in the tile
 
@@ -79,18 +78,20 @@ struct Span {
         uint64 start = (uint64)tile * length;
         uint64 left = axis.total - start;
         count = left < length ? (unsigned)left : length;
-        uint64 wraps = axis.inner.multiplier ? start / axis.inner.count : 0;
-        low = (unsigned)(start - wraps * axis.inner.count);
         first = {0, 0, 0};
         first.add((int64)start, axis.low);
-        first.add((int64)wraps, axis.wrap);
+        if constexpr (FUSED) {
+            unsigned wraps = axis.inner.divide((unsigned)start);
+            low = (unsigned)start - wraps * axis.inner.count;
+            first.add(wraps, axis.wrap);
+        }
     }
 
     // Offsets of a place of the tile, relative to the first.
     INLINE Offsets place(const Axis &axis, unsigned at) const {
         Offsets offsets = {0, 0, 0};
         offsets.add(at, axis.low);
-        offsets.add(axis.inner.divide(low + at), axis.wrap);
+        if constexpr (FUSED) offsets.add(axis.inner.divide(low + at), axis.wrap);
         return offsets;
     }
 };
