@@ -32,13 +32,13 @@ struct Arguments {
     Pointers pointers;
 };
 
-static Arguments arguments;
-static Fiber *fibers;
-static Fiber *running;
-static ucontext_t scheduler;
-static void *kept;
-static const void *scheduler_stack;
-static size_t scheduler_size;
+SHIM Arguments arguments;
+SHIM Fiber *fibers;
+SHIM Fiber *running;
+SHIM ucontext_t scheduler;
+SHIM void *kept;
+SHIM const void *scheduler_stack;
+SHIM size_t scheduler_size;
 
 static void pause(int line) {
     Fiber *self = running;
@@ -88,7 +88,7 @@ static void begin(Fiber &fiber, char *stack) {
 }
 
 static const char *divergence() {
-    static char message[120];
+    SHIM char message[120];
     unsigned other = 1;
     while (fibers[other].line == fibers[0].line) ++other;
     auto where = [](int line) { return line == FINISHED ? -1 : line; };

@@ -22,7 +22,7 @@ struct Thread {
     pthread_t handle;
 };
 
-static pthread_barrier_t meeting;
+SHIM pthread_barrier_t meeting;
 
 void barrier(int) { pthread_barrier_wait(&meeting); }
 
