@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -73,9 +74,23 @@ def folder():
     return Path(held.name)
 
 
-@cache
 def compiled(family, defines, mode="plain", text=None):
     """The path of a family's library; `text` instead of the family's own source."""
+    return compiling(family, defines, mode, text).result()
+
+
+@cache
+def compiling(family, defines, mode="plain", text=None):
+    """The same as a future, so that two are compiled at a time."""
+    return _compilers().submit(_compile, family, defines, mode, text)
+
+
+@cache
+def _compilers():
+    return ThreadPoolExecutor(2)
+
+
+def _compile(family, defines, mode, text):
     text = source(family) if text is None else text
     executor = "threads.h" if mode == "threads" else "fibers.h"
     unit = f'#include "shim.h"\n#line 1 "{family}.cu"\n{text}\n#include "{executor}"\n'
