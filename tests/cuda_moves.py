@@ -35,12 +35,22 @@ def copied(values, shift):
 
 def converted(x, pattern, out=None, *, shift=0, how=None, **keywords):
     """What `layoutkit.convert` returns, made by CUDA kernels; `how` is for `cuda_shim.run`."""
+    return prepared(x, pattern, out, shift=shift, **keywords)(**(how or {}))
+
+
+def prepared(x, pattern, out=None, *, shift=0, **keywords):
+    """The same as a function of `how`, for which compiling begins at once."""
     plan, launches = planned(x, pattern, out, shift=shift, **keywords)
-    out = launches[0][1] if out is None else out
     assert plan.before is plan.after is None
-    for launch, output, shifts in launches:
-        cuda_shim.run(launch, output, [x], shifts=shifts, **(how or {}))
-    return out
+    for launch, _, _ in launches:
+        cuda_shim.compiling(launch.family, launch.defines, "checked")
+
+    def run(**how):
+        for launch, output, shifts in launches:
+            cuda_shim.run(launch, output, [x], shifts=shifts, **how)
+        return output
+
+    return run
 
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):

@@ -41,15 +41,15 @@ needs_compiler = pytest.mark.skipif(
 
 # Kernels look at memory as words of any type, as CUDA programs do, and products and sums are
 # rounded one by one unless the source says otherwise.
-COMMON = ("-std=c++17", "-O1", "-g1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing",
+COMMON = ("-std=c++17", "-g1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing",
           "-ffp-contract=off")  # fmt: skip
 MODES = {
-    "plain": (),
-    "checked": (
+    "plain": ("-O1",),
+    "checked": (  # not optimised: most of the time of small cases is the compiler's
         "-fsanitize=address,undefined,float-cast-overflow",
         "-fno-sanitize-recover=all",
     ),
-    "threads": ("-DSHIM_THREADS", "-pthread", "-fsanitize=thread"),
+    "threads": ("-O1", "-DSHIM_THREADS", "-pthread", "-fsanitize=thread"),
 }
 PRELOADED = {"checked": ("libasan.so", "libstdc++.so"), "threads": ("libtsan.so", "libstdc++.so")}
 OPTIONS = {
@@ -79,10 +79,14 @@ def compiled(family, defines, mode="plain", text=None):
     return compiling(family, defines, mode, text).result()
 
 
-@cache
 def compiling(family, defines, mode="plain", text=None):
     """The same as a future, so that two are compiled at a time."""
-    return _compilers().submit(_compile, family, defines, mode, text)
+    return _future(family, defines, mode, source(family) if text is None else text)
+
+
+@cache
+def _future(*what):
+    return _compilers().submit(_compile, *what)
 
 
 @cache
@@ -91,7 +95,6 @@ def _compilers():
 
 
 def _compile(family, defines, mode, text):
-    text = source(family) if text is None else text
     executor = "threads.h" if mode == "threads" else "fibers.h"
     unit = f'#include "shim.h"\n#line 1 "{family}.cu"\n{text}\n#include "{executor}"\n'
     macros = [f"-D{name}={value}" for name, value in (*defines, ("KERNEL", family))]
