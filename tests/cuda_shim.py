@@ -66,12 +66,9 @@ class KernelError(Exception):
 # ---- compiling ---------------------------------------------------------------------------
 
 
-@cache
-def folder():
-    """Where this session's libraries are; it goes with the process."""
-    held = tempfile.TemporaryDirectory(prefix="layoutkit-shim-")
-    folder.held = held
-    return Path(held.name)
+_FOLDER = tempfile.TemporaryDirectory(prefix="layoutkit-shim-")  # goes with this process
+_COMPILERS = ThreadPoolExecutor(2)
+_ONE = threading.Lock()
 
 
 def compiled(family, defines, mode="plain", text=None):
@@ -81,17 +78,13 @@ def compiled(family, defines, mode="plain", text=None):
 
 def compiling(family, defines, mode="plain", text=None):
     """The same as a future, so that two are compiled at a time."""
-    return _future(family, defines, mode, source(family) if text is None else text)
+    with _ONE:
+        return _future(family, defines, mode, source(family) if text is None else text)
 
 
 @cache
 def _future(*what):
-    return _compilers().submit(_compile, *what)
-
-
-@cache
-def _compilers():
-    return ThreadPoolExecutor(2)
+    return _COMPILERS.submit(_compile, *what)
 
 
 def _compile(family, defines, mode, text):
@@ -100,7 +93,7 @@ def _compile(family, defines, mode, text):
     macros = [f"-D{name}={value}" for name, value in (*defines, ("KERNEL", family))]
     flags = [*COMMON, *MODES[mode], *macros, f"-I{HERE}"]
     name = hashlib.sha256("\n".join([unit, *flags]).encode()).hexdigest()[:24]
-    library = folder() / f"{name}.so"
+    library = Path(_FOLDER.name, f"{name}.so")
     done = subprocess.run(
         ["g++", *flags, "-x", "c++", "-", "-o", library], input=unit, capture_output=True, text=True
     )

@@ -47,11 +47,13 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     return Case(launch, [x], shifts, target, whole)
 
 
-def total(*parts):
-    """A sum in bc."""
-    arrays = [(copied(RNG.integers(1, 120, shape).astype(dtype), 0), of)
-              for shape, dtype, of in parts]  # fmt: skip
-    launch, out, sources, shifts = planned_sum(arrays, "bc")
+def total(*parts, **sizes):
+    """A sum in the layout of the first of the (layout, dtype) that are added."""
+    arrays = [
+        (copied(RNG.integers(1, 120, [sizes[a] for a in of]).astype(dtype), 0), of)
+        for of, dtype in parts
+    ]
+    launch, out, sources, shifts = planned_sum(arrays, parts[0][0])
     return Case(launch, sources, shifts, out.shape, out)
 
 
@@ -77,9 +79,10 @@ CASES = {
         lambda: conversion("ab->ab", (5, 100), "u1", dtype="f4", scale=0.5),
     ],
     "accumulate": [
-        lambda: total(((70, 40), "i4", "bc"), ((40, 70), "i4", "cb")),
-        lambda: total(((300, 33), "i4", "bc"), ((33, 300), "i4", "cb")),
-        lambda: total(((300, 33), "f4", "bc"), ((33, 300), "f2", "cb"), ((300, 33), "i2", "bc")),
+        lambda: total(("bc", "i4"), ("cb", "i4"), b=70, c=40),
+        lambda: total(("bc", "i4"), ("cb", "i4"), b=300, c=33),
+        lambda: total(("bhwc", "i4"), ("chwb", "i4"), ("wbch", "i4"), b=7, c=20, h=5, w=9),
+        lambda: total(("bc", "i4"), ("cb", "f2"), ("bc", "i2"), b=300, c=33),
     ],
 }
 
@@ -167,7 +170,7 @@ MISTAKES = [
     ("gather", "along == params.last ?", "along > params.last ?"),
     ("gather", "if (number >= places) return", "if (number > places) return"),
     ("gather", "places = split.count *", "places = (unsigned)params.stretch *"),
-    ("accumulate", "turn < box.count[axis]", "turn <= box.count[axis]"),
+    ("accumulate", "turn < shared.count[axis]", "turn <= shared.count[axis]"),
     ("accumulate", "number >= params.places) return", "number > params.places) return"),
     ("accumulate", "if (!inside) item.area = -1;", ""),
     *[(family, "left < length ? (unsigned)left : length", "length")
