@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Coefficients", "Finish"]
+__all__ = ["Coefficients", "Finish", "Operand"]
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,14 @@ class Finish:
     def computed(self) -> str:
         """The dtype that the formula is computed in."""
         return "f8" if "f8" in (self.source, self.target) else "f4"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What one side of a sum holds: bytes of an item, and the kernels' name of its dtype.
+
+    A complex item has twice the bytes of its name: it is a pair.
+    """
+
+    item: int
+    name: str

@@ -18,8 +18,9 @@ from .axes import Move
 from .buffers import empty, empty_with_address
 from .casts import cast_into
 from .converter import Converter
-from .kernels.cpu.tiles import MAX_NEST, Operand, Summation, prepare_sum
+from .kernels.cpu.tiles import MAX_NEST, Summation, prepare_sum
 from .kernels.cpu.words import LINE
+from .kernels.finish import Operand
 from .nests import Nest, Place, nest
 from .plans import contiguous, is_known, kernel_name
 from .programs import has_half
