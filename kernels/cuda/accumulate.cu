@@ -5,15 +5,19 @@
 // read what lies next to each other in that part, whatever the layouts. Then the box is converted
 // into the output. Every part is read once and the output written once.
 //
-// Rows of the box are an odd number of banks apart wherever it has several, so that walking it
-// along any axis meets all banks. Items of one part are read before the first is added.
+// An array is walked along its own axes, the slowest first. Where the rows of its fastest axes
+// begin is worked out once, a row for each thread, and looked up from then on; within a row a
+// thread only has to know its lane.
+//
+// Rows of the box are an odd number of items apart wherever it has several, so that walking it
+// along any axis meets all banks. A thread's items of one part are read before the first is added.
 
 #define SOURCES MAX_PARTS
 
 #include "walk.cuh"
 #include "numeric.cuh"
 
-constexpr unsigned MAX_AXES = 8;
+constexpr int MAX_AXES = 8;
 
 // An axis of the output.
 struct Side {
@@ -23,9 +27,13 @@ struct Side {
     int64 src[MAX_PARTS];
 };
 
-// How one array is walked: its dtype, and the axes from the slowest to the fastest thread.
+// How one array is walked: its axes from the slowest to the fastest, of which the last `fast` make
+// a row of `lanes` places.
 struct Walk {
-    unsigned dtype, axis[MAX_AXES];
+    unsigned dtype, fast;
+    unsigned axis[MAX_AXES];
+    unsigned rows, unused;
+    Divisor lanes;
 };
 
 struct Params {
@@ -36,45 +44,72 @@ struct Params {
 
 typedef COMPUTED::value Value;
 
-// Where a box begins along each axis, and how many of its places exist.
-struct Box {
-    uint64 start[MAX_AXES];
-    unsigned count[MAX_AXES];
-};
-
-// Where a thread finds an item: its place in the box, and -1 where there is none, and its offset.
+// A place in the box, -1 where the output ends before it, and in the array that is walked.
 struct Item {
     int area;
     int64 offset;
 };
 
-INLINE Item find(const Params &params, const Box &box, const Walk &walk, int part,
-                 unsigned number) {
+struct Shared {
+    Value area[AREA];
+    int64 offset[MAX_ROWS];
+    int row[MAX_ROWS];
+    uint64 start[MAX_AXES];    // the first place of the box along each axis,
+    unsigned count[MAX_AXES];  // of which so many exist
+};
+
+// Find place `number` of some axes of a walk, [first, last).
+INLINE Item find(const Params &params, const Shared &shared, const Walk &walk, int part, int first,
+                 int last, unsigned number) {
     Item item = {0, 0};
-    if (number >= params.places) return {-1, 0};
     bool inside = true;
-    for (int i = (int)params.axes - 1; i >= 0; --i) {
+    for (int i = last - 1; i >= first; --i) {
         unsigned axis = walk.axis[i];
         const Side &side = params.side[axis];
-        unsigned outer = side.box.divide(number), turn = number - outer * side.box.count;
+        unsigned outer = i > first ? side.box.divide(number) : 0;
+        unsigned turn = number - outer * side.box.count;
         number = outer;
-        inside = inside && turn < box.count[axis];
-        item.area += (int)(turn * side.area);
-        item.offset += turn * (part < 0 ? side.dst : side.src[part < 0 ? 0 : part]);
+        inside = inside && turn < shared.count[axis];
+        item.area += (int)turn * (int)side.area;
+        item.offset += turn * (part < (int)params.parts ? side.src[part] : side.dst);
     }
     if (!inside) item.area = -1;
     return item;
 }
 
+// Work out where the rows of an array begin.
+INLINE void find_rows(const Params &params, Shared &shared, const Walk &walk, int part) {
+    int slow = (int)params.axes - (int)walk.fast;
+    for (unsigned row = threadIdx.x; row < walk.rows; row += THREADS) {
+        Item item = find(params, shared, walk, part, 0, slow, row);
+        shared.row[row] = item.area;
+        shared.offset[row] = item.offset;
+    }
+}
+
+INLINE Item find_item(const Params &params, const Shared &shared, const Walk &walk, int part,
+                      unsigned number) {
+    if (number >= params.places) return {-1, 0};
+    unsigned row = walk.lanes.divide(number);
+    unsigned lane = number - row * walk.lanes.count;
+    int axes = (int)params.axes;
+    Item item = find(params, shared, walk, part, axes - (int)walk.fast, axes, lane);
+    int area = shared.row[row];
+    item.area = (item.area | area) < 0 ? -1 : item.area + area;
+    item.offset += shared.offset[row];
+    return item;
+}
+
 template <class From>
-INLINE void add(const Params &params, const Box &box, int part, const byte *src, Value *area) {
-    for (unsigned start = 0; start < params.places; start += THREADS * TURNS) {
+INLINE void add(const Params &params, Shared &shared, int part, const byte *src) {
+    const Walk &walk = params.walk[part];
+#pragma unroll 1
+    for (unsigned start = threadIdx.x; start < params.places; start += THREADS * TURNS) {
         Item items[TURNS];
         typename From::memory values[TURNS];
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
-            items[turn] =
-                find(params, box, params.walk[part], part, start + turn * THREADS + threadIdx.x);
+            items[turn] = find_item(params, shared, walk, part, start + turn * THREADS);
             if (items[turn].area >= 0)
                 values[turn] =
                     *reinterpret_cast<const typename From::memory *>(src + items[turn].offset);
@@ -83,67 +118,71 @@ INLINE void add(const Params &params, const Box &box, int part, const byte *src,
         for (int turn = 0; turn < TURNS; ++turn) {
             if (items[turn].area < 0) continue;
             Value value = cast<COMPUTED, From, false>(values[turn]);
-            Value *sum = area + items[turn].area;
+            Value *sum = shared.area + items[turn].area;
             *sum = part ? plus(*sum, value) : value;
         }
     }
 }
 
-// Add a part of any dtype that has a place in the sum.
-INLINE void add_any(const Params &params, const Box &box, int part, const byte *src, Value *area) {
-    switch (params.walk[part].dtype) {
-        case 1: return add<i1>(params, box, part, src, area);
-        case 2: return add<i2>(params, box, part, src, area);
-        case 3: return add<i4>(params, box, part, src, area);
-        case 4: return add<i8>(params, box, part, src, area);
-        case 5: return add<u1>(params, box, part, src, area);
-        case 6: return add<u2>(params, box, part, src, area);
-        case 7: return add<u4>(params, box, part, src, area);
-        case 8: return add<u8>(params, box, part, src, area);
-#ifdef FLOATING
-        case 9: return add<f2>(params, box, part, src, area);
-        case 10: return add<bf>(params, box, part, src, area);
-        case 11: return add<f4>(params, box, part, src, area);
-        case 12: return add<f8>(params, box, part, src, area);
-#endif
-    }
+// Add a part if its dtype is this one. Code is made only for the dtypes whose bit DTYPES has.
+template <class From, int CODE>
+INLINE void add_if(const Params &params, Shared &shared, int part, const byte *src) {
+    if constexpr (DTYPES >> CODE & 1)
+        if (params.walk[part].dtype == CODE) add<From>(params, shared, part, src);
 }
 
-INLINE void store(const Params &params, const Box &box, byte *dst, const Value *area) {
-    const Walk &walk = params.walk[params.parts];
+INLINE void add_any(const Params &params, Shared &shared, int part, const byte *src) {
+    add_if<i1, 0>(params, shared, part, src);
+    add_if<i2, 1>(params, shared, part, src);
+    add_if<i4, 2>(params, shared, part, src);
+    add_if<i8, 3>(params, shared, part, src);
+    add_if<u1, 4>(params, shared, part, src);
+    add_if<u2, 5>(params, shared, part, src);
+    add_if<u4, 6>(params, shared, part, src);
+    add_if<u8, 7>(params, shared, part, src);
+    add_if<f2, 8>(params, shared, part, src);
+    add_if<bf, 9>(params, shared, part, src);
+    add_if<f4, 10>(params, shared, part, src);
+    add_if<f8, 11>(params, shared, part, src);
+}
+
+INLINE void store(const Params &params, const Shared &shared, int part, byte *dst) {
+    const Walk &walk = params.walk[part];
     for (unsigned number = threadIdx.x; number < params.places; number += THREADS) {
-        Item item = find(params, box, walk, -1, number);
+        Item item = find_item(params, shared, walk, part, number);
         if (item.area >= 0)
             *reinterpret_cast<TARGET::memory *>(dst + item.offset) =
-                cast<TARGET, COMPUTED, false>(area[item.area]);
+                cast<TARGET, COMPUTED, false>(shared.area[item.area]);
     }
 }
 
-INLINE void draw_box(const Params &params, Box &box) {
+INLINE void draw_box(const Params &params, Shared &shared) {
     unsigned unit = blockIdx.x;
     for (int i = (int)params.axes - 1; i >= 0; --i) {
         const Side &side = params.side[i];
-        box.start[i] = (uint64)draw(unit, side.tiles) * side.box.count;
-        uint64 left = side.total - box.start[i];
-        box.count[i] = left < side.box.count ? (unsigned)left : side.box.count;
+        shared.start[i] = (uint64)draw(unit, side.tiles) * side.box.count;
+        uint64 left = side.total - shared.start[i];
+        shared.count[i] = left < side.box.count ? (unsigned)left : side.box.count;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     accumulate(const Params params, const Pointers pointers) {
-    __shared__ Value area[AREA];
-    __shared__ Box box;
-    if (threadIdx.x == 0) draw_box(params, box);
+    __shared__ Shared shared;
+    if (threadIdx.x == 0) draw_box(params, shared);
     __syncthreads();
     for (int part = 0; part <= (int)params.parts; ++part) {
+        bool is_output = part == (int)params.parts;
         int64 offset = 0;
-        bool last = part == (int)params.parts;
         for (int i = 0; i < (int)params.axes; ++i)
-            offset += (int64)box.start[i] * (last ? params.side[i].dst : params.side[i].src[last ? 0 : part]);
-        if (part) __syncthreads();
-        if (last)
-            store(params, box, pointers.dst + offset, area);
+            offset += (int64)shared.start[i] *
+                      (is_output ? params.side[i].dst : params.side[i].src[part]);
+        find_rows(params, shared, params.walk[part], part);
+        __syncthreads();
+        if (is_output)
+            store(params, shared, part, pointers.dst + offset);
         else
-            add_any(params, box, part, pointers.src[part] + offset, area);
+            add_any(params, shared, part, pointers.src[part] + offset);
+        __syncthreads();
     }
 }

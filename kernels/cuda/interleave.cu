@@ -67,7 +67,8 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) line.item[i] = all.item[i * CHANNELS + channel];
             auto coefficient = [&](int i) {
-                return coef + channel * params.coef_plane + (pixel + i) * params.pixels.low.coef;
+                int64 place = coef + channel * params.coef_plane;
+                return COEFFICIENTS == 2 ? place + (pixel + i) * params.pixels.low.coef : place;
             };
             finish(line, formula, coefficient)
                 .template write<STORE, WHOLE>(

@@ -270,6 +270,15 @@ constexpr int ITEM = sizeof(Source), OUT = sizeof(Target);
 // f4, or f8 if either side is.
 typedef COMPUTED::memory Computed;
 
+// What no thread writes while a kernel runs may be read ahead of what is written.
+INLINE Computed constant(const Computed *at) {
+#ifdef __CUDA_ARCH__
+    return __ldg(at);
+#else
+    return *at;
+#endif
+}
+
 struct Formula {
     const Computed *factors, *terms;
     Computed factor, term;
@@ -278,8 +287,8 @@ struct Formula {
         : factors((const Computed *)coefficients), terms(factors + count) {}
 
     INLINE void choose(int64 place) {
-        factor = factors[place];
-        term = terms[place];
+        factor = constant(factors + place);
+        term = constant(terms + place);
     }
 
     INLINE Target apply(Source x) const {

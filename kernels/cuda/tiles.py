@@ -19,9 +19,10 @@ __all__ = ["MAX_AXES", "prepare_sum"]
 
 MAX_AXES = 8  # loops of a sum
 # Computed values of a box: what a thread block of every GPU may have, less what odd rows take.
-BOX_BYTES, AREA_BYTES = 32768, 40960
+BOX_BYTES, AREA_BYTES = 32768, 36864
+MAX_ROWS = 512  # rows of a walk, whose places are looked up
 EVEN = 8  # places that boxes are rounded to: a sector of 4-byte items
-CODES = {name: 1 + at for at, name in enumerate(
+CODES = {name: at for at, name in enumerate(
     ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "bf", "f4", "f8")
 )}  # fmt: skip
 
@@ -43,17 +44,19 @@ def prepare_sum(
     sides = b"".join(map(_side, loops, box, steps))
     spare = bytes(len(sides) // len(loops) * (MAX_AXES - len(loops)))
     walks = [
-        _walk(CODES[part.name], [loop.srcs[number] for loop in loops])
+        _walk(CODES[part.name], box, [loop.srcs[number] for loop in loops])
         for number, part in enumerate(parts)
     ]
-    walks.append(_walk(0, [loop.dst for loop in loops]))
+    walks.append(_walk(0, box, [loop.dst for loop in loops]))
     walks += [bytes(len(walks[0]))] * (MAX_PARTS - len(parts))
     params = struct.pack("3Q", len(loops), len(parts), prod(box)) + sides + spare
     params += b"".join(walks)
     defines = {
         "AREA": area, "COMPUTED": computed.name if floating else "u8", "MAX_PARTS": MAX_PARTS,
+        "MAX_ROWS": MAX_ROWS,
         "TARGET": target.name, "THREADS": THREADS, "TURNS": TURNS,
-    } | ({"FLOATING": 1} if floating else {})  # fmt: skip
+        "DTYPES": sum({1 << CODES[part.name] for part in parts}),
+    }  # fmt: skip
     return Launch(
         "accumulate",
         tuple((name, str(value)) for name, value in sorted(defines.items())),
@@ -127,7 +130,13 @@ def _side(loop: Place, box: int, step: int) -> bytes:
     return head + struct.pack(f"Qqq{MAX_PARTS}q", loop.count, loop.dst, step, *srcs)
 
 
-def _walk(code: int, steps: Sequence[int]) -> bytes:
-    """The axes of one array, the one along which it is contiguous last: threads follow it."""
+def _walk(code: int, box: Sequence[int], steps: Sequence[int]) -> bytes:
+    """The axes of one array, that along which it is contiguous last: threads follow it."""
     order = sorted(range(len(steps)), key=lambda at: -(abs(steps[at]) or 1 << 62))
-    return struct.pack(f"{1 + MAX_AXES}I", code, *order, *[0] * (MAX_AXES - len(order)))
+    places, fast, lanes = prod(box), 1, box[order[-1]]
+    while places // lanes > MAX_ROWS:
+        fast += 1
+        lanes *= box[order[-fast]]
+    spare = [0] * (MAX_AXES - len(order))
+    packed = struct.pack(f"{4 + MAX_AXES}I", code, fast, *order, *spare, places // lanes, 0)
+    return packed + divisor(lanes)

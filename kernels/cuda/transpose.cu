@@ -102,7 +102,9 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         }
         Offsets at = rows.place(params.rows, row);
         auto coefficient = [&](int i) {
-            return coef + at.coef + run.place(params.run, place + i).coef;
+            int64 place_of_row = coef + at.coef;
+            return COEFFICIENTS == 2 ? place_of_row + run.place(params.run, place + i).coef
+                                     : place_of_row;
         };
         finish(items, formula, coefficient)
             .template write<STORE, WHOLE>(dst + at.dst + place * OUT, (int)run.count - place);
