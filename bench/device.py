@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutkit.arrays import check_device
+from layoutkit.devices import check_device
 
 from .host import Array, Call
 from .protocol import Variant
