@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutkit.devices import check_device
+from layoutkit.devices import runtime
 
 from .host import Array, Call
 from .protocol import Variant
@@ -36,10 +36,7 @@ _DRIVER = Path("/sys/module/nvidia/version")
 
 def open_cuda() -> Cuda:
     """The current GPU; DeviceError without CuPy, a driver or a GPU."""
-    check_device("cuda")
-    import cupy
-
-    return Cuda(cupy)
+    return Cuda(runtime().cupy)
 
 
 class Cuda:
@@ -57,15 +54,15 @@ class Cuda:
 
     def about(self) -> dict[str, Any]:
         """The GPU, its memory and second-level cache, the driver and the CUDA runtime."""
-        runtime = self.cupy.cuda.runtime
-        found = runtime.getDeviceProperties(runtime.getDevice())
+        api = self.cupy.cuda.runtime
+        found = api.getDeviceProperties(api.getDevice())
         gpu = {
             "name": found["name"].decode(),
             "memory_bytes": found["totalGlobalMem"],
             "l2_bytes": found["l2CacheSize"],
             "driver": _driver(),
-            "driver_cuda": _version(runtime.driverGetVersion()),
-            "runtime_cuda": _version(runtime.runtimeGetVersion()),
+            "driver_cuda": _version(api.driverGetVersion()),
+            "runtime_cuda": _version(api.runtimeGetVersion()),
         }
         return {"gpu": gpu}
 
@@ -105,9 +102,9 @@ class Cuda:
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy bytes from anywhere to anywhere, in order on the stream."""
-        runtime = self.cupy.cuda.runtime
+        api = self.cupy.cuda.runtime
         addresses = _address(target), _address(source)
-        runtime.memcpyAsync(*addresses, source.nbytes, runtime.memcpyDefault, self.stream.ptr)
+        api.memcpyAsync(*addresses, source.nbytes, api.memcpyDefault, self.stream.ptr)
 
     def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
         """Make one call that does the work in every set of buffers; a graph, if `replay`."""
