@@ -96,7 +96,7 @@ class Runtime:
         return bool(stream.is_capturing())
 
     def new_event(self, number: int) -> Any:
-        """An event that was not recorded; `record(stream)`, `synchronize()` and `done` as CuPy's."""
+        """An event of CuPy that was not recorded yet."""
         with self.on(number):
             return self.cupy.cuda.Event(disable_timing=True)
 

@@ -1,8 +1,8 @@
 """Where arrays live: "cpu", and the GPUs of CUDA as "cuda" and "cuda:1".
 
-Names are text and need no GPU, so that a plan or an ArraySpec can be made anywhere. What does things
-on a GPU is the *runtime*, `layoutkit.kernels.cuda.runtime.Runtime`: made from CuPy the first time
-that a device is asked to do something, and kept.
+Names are text and need no GPU, so that a plan or an ArraySpec can be made anywhere. What does
+things on a GPU is the *runtime*, `layoutkit.kernels.cuda.runtime.Runtime`: made from CuPy the
+first time that a device is asked to do something, and kept.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ which its users expect work. Everything between is the same for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..axes import Move
-from ..bridges import Bridge, kind_text, on_device, out_of_reach
+from ..bridges import Bridge, NumpyBridge, kind_text, on_device, out_of_reach
 from ..errors import ArgumentError, DtypeError
 from ..libraries import Jax
 from ..spec import DType, kind_of
@@ -30,16 +29,17 @@ class CudaBridge(Bridge):
     """The way of arrays on a GPU. This one is CuPy's."""
 
     name = "CuPy"
+    is_of_gpus = True
 
     # -- what the library knows ------------------------------------------------------------
 
     def reach(self, x: Any, what: str) -> DeviceArray:
         """Where an array lies, and that there is a runtime for it."""
         runtime()
-        return self._described(x)
+        return self.located(x)
 
-    def _described(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Where an array of CuPy lies."""
+    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+        """Where an array lies that `empty`, `view` or a conversion has made."""
         place = x.data
         return DeviceArray(
             place.ptr, x.shape, x.strides, x.dtype, int(place.device_id), x, writeable
@@ -59,7 +59,7 @@ class CudaBridge(Bridge):
 
     def empty(self, shape: tuple[int, ...], dtype: DType, number: int) -> DeviceArray:
         """A new contiguous array."""
-        return self._described(runtime().empty(shape, dtype, number))
+        return self.located(runtime().empty(shape, dtype, number))
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
@@ -68,7 +68,7 @@ class CudaBridge(Bridge):
 
     def real(self, array: DeviceArray) -> DeviceArray:
         """The real part of complex elements; it shares their memory."""
-        return self._described(array.owner.real)
+        return self.located(array.owner.real)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one array to another as NumPy's unsafe cast does, in the library's words."""
@@ -85,9 +85,13 @@ class CudaBridge(Bridge):
         array = self.reach(x, what)
         return array.shape, array.dtype
 
+    def device(self, x: Any, what: str) -> str:
+        """Where an array is."""
+        return self.reach(x, what).device
+
     def arrive(self, x: Any, what: str) -> Any:
         """Raise: the CPU does not reach the memory."""
-        raise on_device(what, self.reach(x, what).device, 'bring it over with device="cpu"')
+        raise on_device(what, self.device(x, what), 'bring it over with convert(..., device="cpu")')
 
     def convert(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is."""
@@ -95,46 +99,45 @@ class CudaBridge(Bridge):
         if converter.device == CPU:
             from .transfers import download
 
-            return download(converter, array, self, out)
+            return download(converter, array, self, x, out)
         if converter.device is not None:
-            check_same_device(array, "x", converter.device, "device")
+            check_same_device(array, "x", converter.device, "device=")
         from .programs import run
 
-        target = None if out is None else self.reached_out(out, array, "x")
+        target = None if out is None else self.target_on(out, array, "x")
         found = run(converter, array, target, self)
-        return self.written(out) if target is not None else self.finished(found, x)
+        return self.finished(found, x) if target is None else self.written(out)
 
-    def reached_out(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
-        """Where the caller's output lies, which is on the device of `array`, the one so called."""
+    def add(self, accumulator: Accumulator, arrays: list[Any], like: Any, out: Any) -> Any:
+        """The sum of arrays on one GPU, of the kind of `like`."""
+        from .sums import run
+
+        target = None if out is None else self.target_on(out, arrays[0], "part 0")
+        found = run(accumulator, arrays, target, self)
+        return self.finished(found, like) if target is None else self.written(out)
+
+    def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
+        """Where the caller's output lies, on the device of the array that is called `name`."""
         from ..interop import device_bridge_of
 
         bridge = device_bridge_of(out)
         if bridge is None:
             check_same_device(array, name, CPU, f"out, a {kind_text(out)},")
-        target = self._target(out, bridge)
-        check_same_device(array, name, target.device, "out")
-        return target
-
-    def _target(self, out: Any, bridge: Any) -> DeviceArray:
         if type(bridge) is not type(self):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
             )
+        target = self.target_of(out)
+        check_same_device(array, name, target.device, "out")
+        return target
+
+    def target_of(self, out: Any) -> DeviceArray:
+        """Where the caller's output lies, which is of this kind."""
         return self.reach(out, "out")
 
-    def add_on_device(
-        self, accumulator: Accumulator, arrays: Sequence[DeviceArray], like: Any, out: Any
-    ) -> Any:
-        """The sum of arrays on one GPU, of the kind of `like`."""
-        from .sums import run
-
-        target = None if out is None else self.reached_out(out, arrays[0], "part 0")
-        found = run(accumulator, arrays, target, self)
-        return self.written(out) if target is not None else self.finished(found, like)
-
-    def on_cpu(self, array: Any, like: Any) -> Any:
-        """A NumPy array that came down, as the library has it on the CPU."""
-        return array
+    def on_cpu(self) -> Bridge:
+        """The bridge of what arrays become on the CPU."""
+        return NumpyBridge()
 
 
 class ForeignBridge(CudaBridge):
@@ -149,14 +152,14 @@ class ForeignBridge(CudaBridge):
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
             _, number = map(int, x.__dlpack_device__())
-            return self._described(self._imported(x, what, number))
+            return self.located(self._imported(x, what, number))
         if interface.get("mask") is not None:
             raise ArgumentError(f"{what} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
         number = found.device_of(address) if address else found.current()
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self._described(self._imported(x, what, number), not readonly)
+            return self.located(self._imported(x, what, number), not readonly)
         strides = interface.get("strides") or _contiguous(shape, dtype)
         self._wait_for(interface.get("stream"), number)
         owner = found.wrap(address, shape, tuple(strides), dtype, number, x)
@@ -199,28 +202,23 @@ class JaxCudaBridge(ForeignBridge):
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, f"pass one that is on one GPU or on the CPU alone")
+            raise on_device(what, names, "pass one that is on one GPU")
         runtime()
         (device,) = devices
-        return self._described(self._imported(x, what, int(device.local_hardware_id)))
+        return self.located(self._imported(x, what, int(device.local_hardware_id)))
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless JAX has the dtype."""
         self.library.check(dtype)
         super().check(dtype)
 
-    def reached_out(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
+    def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
         """Raise: arrays of JAX are immutable."""
         raise ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as an array of JAX."""
         return self.library.jax.dlpack.from_dlpack(owner)
-
-    def on_cpu(self, array: Any, like: Any) -> Any:
-        """A NumPy array that came down, as an array of JAX on the CPU."""
-        (cpu,) = self.library.jax.devices("cpu")[:1]
-        return self.library.jax.device_put(array, cpu, may_alias=True)
 
 
 def _contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
@@ -232,6 +230,8 @@ def _contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
 def _in_cupy(dtype: DType) -> bool:
     """Whether it is one of NumPy's own dtypes that CuPy has."""
     kind, widest = kind_of(dtype), {"f": 8, "c": 16}
-    return dtype.type.__module__ == "numpy" and kind in "buifc" and dtype.itemsize <= widest.get(
-        kind, 8
+    return (
+        dtype.type.__module__ == "numpy"
+        and kind in "buifc"
+        and dtype.itemsize <= widest.get(kind, 8)
     )

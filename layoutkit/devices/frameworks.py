@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..axes import Move
+from ..bridges import Bridge
 from ..frameworks import TorchBridge
 from ..spec import DType, kind_of
-from . import runtime
+from . import name_of, runtime
 from .bridges import CudaBridge
 from .memory import DeviceArray
+
+if TYPE_CHECKING:
+    from ..accumulation import Accumulator
 
 __all__ = ["TorchCudaBridge"]
 
@@ -28,6 +32,10 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
         number = x.device.index or 0
         return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, number, x)
 
+    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+        """Where a tensor lies that `empty`, `view` or a conversion has made."""
+        return self.reach(x, "the result")
+
     def arrive(self, x: Any, what: str) -> Any:
         """Raise: the CPU does not reach the memory."""
         return CudaBridge.arrive(self, x, what)
@@ -44,7 +52,7 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
         """A new contiguous tensor."""
         kind = getattr(self.torch, dtype.name)
         made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", number))
-        return self.reach(made, "the result")
+        return self.located(made)
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The tensor that shares the memory, moved where nothing has to move."""
@@ -53,7 +61,7 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
 
     def real(self, array: DeviceArray) -> DeviceArray:
         """The real part of complex elements; it shares their memory."""
-        return self.reach(array.owner.real, "x")
+        return self.located(array.owner.real)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one tensor to another as NumPy's unsafe cast does, in torch's words."""
@@ -62,11 +70,19 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
             source = self.library.cut(source, out.dtype)
         out.owner.detach().copy_(source)
 
-    def on_cpu(self, array: Any, like: Any) -> Any:
-        """A NumPy array that came down, as a tensor on the CPU."""
-        return self.leave(array, like)
-
-    def _target(self, out: Any, bridge: Any) -> DeviceArray:
-        found = CudaBridge._target(self, out, bridge)
+    def target_of(self, out: Any) -> DeviceArray:
+        """Where the caller's output lies."""
         self.check_out(out)
-        return found
+        return self.reach(out, "out")
+
+    def device(self, x: Any, what: str) -> str:
+        """Where a tensor is."""
+        return name_of(x.device.index or 0)
+
+    def add(self, accumulator: Accumulator, arrays: list[Any], like: Any, out: Any) -> Any:
+        """The sum of arrays on one GPU, as a tensor."""
+        return CudaBridge.add(self, accumulator, arrays, like, out)
+
+    def on_cpu(self) -> Bridge:
+        """The bridge of tensors on the CPU."""
+        return TorchBridge(self.library)

@@ -23,7 +23,7 @@ from .memory import DeviceArray, check_writable
 if TYPE_CHECKING:
     from .bridges import CudaBridge
 
-__all__ = ["DeviceProgram", "cast", "cast_into", "has_half", "not_warm", "run"]
+__all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "has_half", "not_warm", "run"]
 
 _LETTERS = "abcdeghijklmnopqrstuvwxyz"
 
@@ -43,7 +43,7 @@ def run(
     bridge.check(program.plan.target.dtype)
     with runtime().on(array.number):
         if program.plan.names is not None and not array.is_aligned:
-            array = _aligned(array, bridge)
+            array = aligned(array, bridge)
             program = converter.device_program(array, out)
         return program(array, out, bridge)
 
@@ -135,7 +135,7 @@ def cast_into(
     Kernels do it where they know both dtypes. The library does what C leaves undefined, what no
     kernel knows (complex, float8), and what lies where kernels do not write.
     """
-    values = values if values.is_aligned else _aligned(values, bridge)
+    values = values if values.is_aligned else aligned(values, bridge)
     if not out.is_aligned:
         if values.dtype != out.dtype:
             made = bridge.empty(out.shape, out.dtype, out.number)
@@ -162,10 +162,11 @@ def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
     return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
 
 
-def _aligned(array: DeviceArray, bridge: CudaBridge) -> DeviceArray:
+def aligned(array: DeviceArray, bridge: CudaBridge) -> DeviceArray:
     """A contiguous copy of an array whose elements begin anywhere."""
     made = bridge.empty(array.shape, array.dtype, array.number)
-    _copy_bytes(made, array, bridge)
+    with runtime().on(array.number):
+        _copy_bytes(made, array, bridge)
     return made
 
 

@@ -31,15 +31,15 @@ from ..errors import ArgumentError, DeviceError
 from ..formulas import computed_dtype
 from ..keeping import remember
 from ..plans import Plan, contiguous, is_known
-from ..spec import DType, kind_of
-from . import CPU, name_of, number_of, runtime
+from ..spec import DType, as_dtype
+from . import CPU, number_of, runtime
 from .memory import DeviceArray
 from .programs import DeviceProgram, has_half, run
 
 if TYPE_CHECKING:
     from .bridges import CudaBridge
 
-__all__ = ["download", "upload"]
+__all__ = ["brought", "download", "upload"]
 
 PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
 SLOTS = 2
@@ -51,41 +51,46 @@ _BYTES = np.dtype(np.uint8)
 
 
 def upload(converter: Converter, x: Array, bridge: CudaBridge, out: Any) -> Any:
-    """The library's array on the converter's device that `x` is converted to."""
-    device = converter.device or CPU
-    target = None if out is None else bridge.reached_target(out, device)
-    if target is not None and not target.writeable:
-        raise ArgumentError("out is read-only; give a writeable array")
+    """The array of the bridge's library, on the converter's device, that `x` is converted to."""
+    number = number_of(converter.device or CPU)
+    target = None
+    if out is not None:
+        place = DeviceArray(0, (), (), x.dtype, number, None)
+        target = bridge.target_on(out, place, "the result")
+        if not target.writeable:
+            raise ArgumentError("out is read-only; give a writeable array")
     shipment = _shipment(converter, x, target)
-    bridge.check(shipment.plan.target.dtype)
-    number = number_of(device)
+    result = shipment.plan.target
+    bridge.check(result.dtype)
     if x.size == 0:
-        return (target or bridge.empty(shipment.plan.target.shape, shipment.dtype, number)).owner
-    return _ring(number).send(shipment, x, target, bridge)
+        made = (target or bridge.empty(result.shape, result.dtype, number)).owner
+    else:
+        made = _ring(number).send(shipment, x, target, bridge)
+    return bridge.finished(made, None) if target is None else bridge.written(out)
 
 
 class Shipment:
     """What a Converter keeps for arrays of one shape, strides and dtype that go to one GPU."""
 
     def __init__(self, converter: Converter, x: Array, out: DeviceArray | None) -> None:
-        device = converter.device or CPU
-        self.plan = converter.plan_of(x.shape, x.strides, x.dtype, CPU, out)
-        self.dtype = self.plan.target.dtype
-        self.wire = _wire(self.plan)
+        self.plan = converter.task.plan(x.shape, x.strides, x.dtype, CPU, out)
+        target = self.plan.target
+        self.wire = _wire(x.dtype, self.plan)
         self.order = _dense_order(x) if self.wire == x.dtype else None
         self.nbytes = x.size * self.wire.itemsize
         self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
-        moved = self.plan.formula is None and self.wire == self.dtype
+        moved = self.plan.formula is None and self.wire == target.dtype
         casting = converter.casting if moved else "unsafe"
         names = _LETTERS[: max(1, x.ndim)]
         self._pack = Converter(f"{names}->{names}", dtype=self.wire, casting=casting)
         self._copy = Converter("b->b", copy=True)
-        staged = self.at(0, x.shape, number_of(device))
-        self.program: DeviceProgram = converter.staying(self.dtype, True).device_program(
-            staged, out
-        )
+        staged = self.at(0, x.shape, number_of(target.device))
+        stays = converter.staying(target.dtype, copy=True)
+        self.program: DeviceProgram = stays.device_program(staged, out)
 
-    def at(self, address: int, shape: tuple[int, ...], number: int, owner: Any = None) -> DeviceArray:
+    def at(
+        self, address: int, shape: tuple[int, ...], number: int, owner: Any = None
+    ) -> DeviceArray:
         """The bytes that went up, as an array at an address of the device."""
         return DeviceArray(address, shape, self.strides, self.wire, number, owner)
 
@@ -107,19 +112,18 @@ def _shipment(converter: Converter, x: Array, out: DeviceArray | None) -> Shipme
     key: tuple[Any, ...] = ("up", x.shape, x.strides, x.dtype)
     if out is not None:
         key += (out.shape, out.strides, out.dtype)
-    found = converter.programs.get(key)
-    return found or remember(converter.programs, key, Shipment(converter, x, out))
+    found: Shipment | None = converter.device_programs.get(key)
+    return found or remember(converter.device_programs, key, Shipment(converter, x, out))
 
 
-def _wire(plan: Plan) -> DType:
+def _wire(dtype: DType, plan: Plan) -> DType:
     """The dtype that goes up: x's in native byte order, unless only the CPU can cast it."""
-    source, target = plan.source_dtype.newbyteorder("="), plan.target.dtype
-    plain = source.kind == "c" and source.itemsize <= 16
-    if source.fields is not None:
-        return plan.source_dtype
-    if source == target or plain or is_known(source, has_half):
-        return source
-    return target if plan.formula is None else computed_dtype(source, target)
+    native, target = as_dtype(dtype), plan.target.dtype
+    if dtype.fields is not None or native == target or is_known(native, has_half):
+        return native
+    if native.kind == "c" and native.itemsize <= 16:
+        return native
+    return target if plan.formula is None else computed_dtype(native, target)
 
 
 def _dense_order(x: Array) -> tuple[int, ...] | None:
@@ -191,12 +195,12 @@ class _Ring:
             slot.copied.record(self._copies)
 
 
-_rings: dict[tuple[int, int], _Ring] = {}
+_rings: dict[Any, _Ring] = {}  # by runtime and number
 _rings_lock = threading.Lock()
 
 
 def _ring(number: int) -> _Ring:
-    key = id(runtime()), number
+    key = runtime(), number
     with _rings_lock:
         if key not in _rings:
             _rings[key] = _Ring(number)
@@ -210,17 +214,47 @@ def download(
     converter: Converter, array: DeviceArray, bridge: CudaBridge, like: Any, out: Any
 ) -> Any:
     """The array on the CPU, of the kind of `like`, that an array of a GPU is converted to."""
-    target = None if out is None else bridge.host_target(out)
-    plan = converter.plan_of(array.shape, array.strides, array.dtype, array.device, target)
+    home = bridge.on_cpu()
+    target = None
+    if out is not None:
+        _refuse_out_on_gpu(out)
+        target = home.target(out)
+    task = converter.task
+    plan = task.plan(array.shape, array.strides, array.dtype, array.device, target)
     if target is not None and not target.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    owner = run(converter.staying(plan.target.dtype, None), array, None, bridge)
-    host = _brought(bridge.located(owner), bridge)
+    made = run(converter.staying(plan.target.dtype, copy=None), array, None, bridge)
+    host = _brought(bridge.located(made), bridge)
     if target is None:
-        return bridge.on_cpu(host, like)
-    names = _LETTERS[: host.ndim]
-    Converter(f"{names}->{names}", copy=True)(host, target)
-    return bridge.written_on_cpu(out)
+        return home.leave(host, like)
+    names = _LETTERS[: max(1, host.ndim)]
+    flat = host.reshape(host.shape or 1), target.reshape(host.shape or 1)
+    Converter(f"{names}->{names}", copy=True)(*flat)
+    return home.written(out)
+
+
+def brought(x: Any) -> Array:
+    """The NumPy array of an array of any library on a GPU, in its own layout and dtype."""
+    from ..interop import device_bridge_of
+
+    bridge = device_bridge_of(x)
+    if bridge is None:
+        raise RuntimeError(f"a {type(x).__name__} is not on a GPU")
+    array = bridge.reach(x, "x")
+    names = _LETTERS[: len(array.shape)]
+    made = run(Converter(f"{names}->{names}"), array, None, bridge)
+    return _brought(bridge.located(made), bridge)
+
+
+def _refuse_out_on_gpu(out: Any) -> None:
+    from ..interop import device_bridge_of
+
+    bridge = device_bridge_of(out)
+    if bridge is not None:
+        raise DeviceError(
+            f'device="cpu", but out is on {bridge.device(out, "out")}; leave device= away, or give '
+            "an out on the CPU"
+        )
 
 
 def _brought(made: DeviceArray, bridge: CudaBridge) -> Array:
@@ -241,13 +275,6 @@ def _brought(made: DeviceArray, bridge: CudaBridge) -> Array:
 def _refuse_capture(stream: Any) -> None:
     if runtime().is_capturing(stream):
         raise DeviceError(
-            "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy it "
-            "before, and capture the conversion on the device alone"
+            "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy "
+            "it before, and capture the conversion on the device alone"
         )
-
-
-def _after_fork() -> None:
-    """Rings of the parent are of no use; their lock may be held for ever."""
-    global _rings_lock
-    _rings.clear()
-    _rings_lock = threading.Lock()
