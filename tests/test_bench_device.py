@@ -521,6 +521,21 @@ def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
     assert any(row.sizes[0] == 1 and row.sizes[1] > 512 for row in hostile)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "grown"),
+    [
+        ((1024, 32, 32, 256), (1024, 32, 32, 256)),  # just large enough
+        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # twice is enough, but would be even
+        ((1022, 32, 32, 256), (2044, 32, 32, 256)),
+        ((300, 32, 32, 256), (1200, 32, 32, 256)),
+        ((1, 1024, 256, 256), (1, 4096, 256, 256)),
+    ],
+)
+def test_batches_grow_until_they_are_large_enough_and_begin_as_even_as_they_did(sizes, grown):
+    row = Row("g", "move", ("bhwc",), "bchw", "bhwc", sizes, "uint8", "float32")
+    assert device_rows._grown(row) == grown
+
+
 def test_one_row_has_more_elements_than_31_bits_count():
     (huge,) = [row for row in ROWS if row.group == "huge"]
     assert np.prod(huge.sizes, dtype=np.int64) > 2**31
