@@ -3,14 +3,20 @@
 #   make demo    photographs -> tensors -> back, checked and timed, with a picture
 #   make test    the test suite, every code block of README.md and docs/ included
 #
+# And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
+#
+#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch
+#   make sanitize-gpu   the tests of tests/gpu under NVIDIA's compute-sanitizer
+#
 # Each builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CUDA   ?= 13
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint clean bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
@@ -23,6 +29,13 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-gpu: $(VENV)/.bench $(VENV)/.cuda$(CUDA)
+	$(BIN)/layoutkit bench --device cuda --json bench-gpu.json --plot bench-gpu.png
+
+sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/python -m pytest tests/gpu
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/python -m pytest tests/gpu
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache

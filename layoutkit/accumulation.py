@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .keeping import MAX_KEPT, remember
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
+
+if TYPE_CHECKING:
+    from .sumplans import Request
 
 __all__ = ["Accumulator", "accumulate", "computed_dtype"]
 
@@ -96,10 +99,11 @@ class Accumulator:
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
         self._sums: dict[Any, Any] = {}
+        self.device_sums: dict[Any, Any] = {}  # those of GPUs, which `layoutkit.devices` makes
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
-        if not all(isinstance(array, np.ndarray) for array in arrays):
+        if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
             from .interop import sum_of  # here, so that `import layoutkit` stays light
 
             return sum_of(self, arrays, out)
@@ -121,17 +125,26 @@ class Accumulator:
     def _plan(self, parts: Sequence[Array], out: Array | None) -> Any:
         """How arrays like these are summed; raises where they are not."""
         # Imported with the first sum, so that `import layoutkit` stays light.
-        from .sums import Request, Sum
+        from .sums import Sum
+
+        planned = self.plan(parts, out)
+        if isinstance(planned, Converter):
+            return lambda parts, out: planned(parts[0], out)
+        return Sum(planned)
+
+    def plan(self, parts: Sequence[Any], out: Any) -> Request | Converter:
+        """How parts that lie so are summed, on any device; of a single one, what moves it."""
+        from .sumplans import Request
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
         if out is not None:
             check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
         if len(parts) == 1:
-            return self._moved(result)
+            return self._mover(result)
         strides = tuple(part.strides for part in parts)
         to = None if out is None else out.strides
-        return Sum(Request(moves, dtypes, strides, computed_dtype(dtypes, result), result, to))
+        return Request(moves, dtypes, strides, computed_dtype(dtypes, result), result, to)
 
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
@@ -154,13 +167,14 @@ class Accumulator:
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
 
-    def _moved(self, result: DType) -> Any:
+    def _mover(self, result: DType) -> Converter:
         """A single part is moved, and nothing is added."""
         sizes: dict[str, Any] = self._sizes[0]
-        convert = Converter(
-            self._patterns[0].text, dtype=result, casting="unsafe", copy=True, **sizes
-        )
-        return lambda parts, out: convert(parts[0], out)
+        return Converter(self._patterns[0].text, dtype=result, casting="unsafe", copy=True, **sizes)
+
+
+def _given(out: Any) -> tuple[Any, ...]:
+    return () if out is None else (out,)
 
 
 @lru_cache(maxsize=MAX_KEPT, typed=True)

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ArgumentError, DeviceError
+from .errors import ArgumentError
 
-__all__ = ["Array", "address", "as_numpy", "check_device"]
+__all__ = ["Array", "address", "as_numpy"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -38,19 +38,6 @@ def as_numpy(x: Any, what: str = "x") -> Array:
     copied = what != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({what})" if copied else "pass a numpy.ndarray"
     raise ArgumentError(f"{what} is a {kind}, not a NumPy array; {fix}")
-
-
-def check_device(device: str | None) -> str:
-    """The canonical name of a device that results can live on.
-
-    Raises
-    ------
-    DeviceError
-        There is no such device here.
-    """
-    if device is None or device == "cpu":
-        return "cpu"
-    raise DeviceError(f'device={device!r} is not available; this version converts on "cpu"')
 
 
 def _slow_address(array: Array) -> int:

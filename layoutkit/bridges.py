@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import Array, as_numpy
+from .devices import CPU
 from .errors import ArgumentError, DeviceError, DtypeError
 from .spec import DType
 
 if TYPE_CHECKING:
     from .accumulation import Accumulator
     from .converter import Converter
+    from .devices.bridges import CudaBridge
 
 __all__ = ["Bridge", "NumpyBridge", "kind_text", "on_device", "out_of_reach"]
 
@@ -31,6 +33,11 @@ class Bridge:
     """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
 
     name = "its library"
+    is_of_gpus = False
+
+    def device(self, x: Any, what: str) -> str:
+        """Where an array is."""
+        return CPU
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype, in NumPy's words."""
@@ -64,11 +71,33 @@ class Bridge:
     def convert(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is."""
         array = self.arrive(x, "x")
+        if converter.is_away:
+            from .devices.transfers import upload
+
+            return upload(converter, array, self.on_gpu(), out)
+        self.check_out_device(out, "x")
         if out is not None:
             converter(array, self.target(out))
             return self.written(out)
         result = converter(array)
         return self.unmoved(x, array) if result is array else self.leave(result, x)
+
+    def on_gpu(self) -> CudaBridge:
+        """The bridge of what arrays become on a GPU."""
+        from .interop import cuda_bridge_for
+
+        return cuda_bridge_for("cupy")
+
+    def check_out_device(self, out: Any, name: str) -> None:
+        """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
+        from .interop import device_bridge_of
+
+        bridge = None if out is None else device_bridge_of(out)
+        if bridge is not None:
+            raise DeviceError(
+                f"{name} is on cpu, but out is on {bridge.device(out, 'out')}; bring {name} over "
+                f'with device="{bridge.device(out, "out")}", or give an out on the CPU'
+            )
 
     def unmoved(self, x: Any, array: Array) -> Any:
         """`x` itself, where it is of the kind that results are."""
@@ -84,6 +113,7 @@ class Bridge:
 
     def add(self, accumulator: Accumulator, arrays: list[Array], like: Any, out: Any) -> Any:
         """The sum of arrays in memory, of the kind of `like`."""
+        self.check_out_device(out, "part 0")
         if out is not None:
             accumulator(arrays, self.target(out))
             return self.written(out)
@@ -100,7 +130,11 @@ class Bridge:
 
 
 class NumpyBridge(Bridge):
-    """Sums whose first part is NumPy's, and others are not."""
+    """Arrays of NumPy among others: in sums, and on their way to a GPU."""
+
+    def arrive(self, x: Any, what: str) -> Array:
+        """The array itself."""
+        return as_numpy(x, what)
 
     def leave(self, array: Array, like: Any) -> Any:
         """The array itself."""
@@ -112,8 +146,8 @@ class NumpyBridge(Bridge):
 
 
 def on_device(what: str, device: str, fix: str) -> DeviceError:
-    """The error of memory that the CPU does not reach."""
-    return DeviceError(f'{what} is on {device}, and this version converts on "cpu"; {fix}')
+    """The error of memory that is somewhere else."""
+    return DeviceError(f"{what} is on {device}, which is not reached from here; {fix}")
 
 
 def out_of_reach(what: str, x: Any, fix: str) -> ArgumentError:

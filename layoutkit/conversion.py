@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axes import as_shape, parse_pattern
+from .axes import as_shape
 from .converter import Converter
+from .devices import check_device
 from .errors import LayoutkitError
 from .keeping import MAX_KEPT
 from .spec import ArraySpec, as_dtype
+from .tasks import make_task
 
 if TYPE_CHECKING:
     from .plans import Plan
@@ -63,7 +65,8 @@ def convert(
         clips to the range of an integer dtype.
     out : array, optional
         Where to write: of the result's shape and dtype, any strides, not sharing memory with x.
-    device : "cpu", optional
+    device : "cpu", "cuda" or such as "cuda:1", optional
+        Where the result is to be. Default: where x is.
     copy : bool, optional
         None: x itself or a view of it where nothing has to move, else new memory. True: always
         new memory. False: an error where bytes would have to move.
@@ -81,6 +84,8 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if device is not None:
+        device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
         converter = _kept(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
     except LayoutkitError:
@@ -146,8 +151,9 @@ def plan(
     >>> found.kernel, found.bytes_moved
     ('split', 48168960)
 
-    `print` it to read how it will run, and why. Other keywords are those of `convert`.
+    `print` it to read how it will run, and why. Other keywords are those of `convert`; with
+    `device="cuda"` no GPU has to be there.
     """
-    converter = Converter(pattern, dtype=to_dtype, device=device, **keywords)
-    layout = str(parse_pattern(pattern).left)
-    return converter.plan(ArraySpec(layout, as_shape(shape), as_dtype(dtype)))
+    task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
+    layout = str(task.pattern.left)
+    return task.plan_of_spec(ArraySpec(layout, as_shape(shape), as_dtype(dtype)))

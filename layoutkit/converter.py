@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array, as_numpy, check_device
-from .axes import parse_pattern
-from .errors import ArgumentError, DtypeError, PatternError, ShapeError
-from .formulas import computed_dtype, make_formula
+from .arrays import Array, as_numpy
+from .devices import CPU, check_device
+from .errors import DtypeError, PatternError, ShapeError
 from .keeping import remember
-from .keywords import checked_copy, checked_sizes
-from .outputs import check_out, check_writable
-from .spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
+from .outputs import check_writable
+from .spec import ArraySpec, DType, as_dtype, kind_of
+from .tasks import Task, make_task
 
 if TYPE_CHECKING:
+    from .devices.memory import DeviceArray
+    from .devices.programs import DeviceProgram
     from .plans import Plan
     from .programs import Program
 
@@ -52,47 +54,58 @@ class Converter:
         copy: bool | None = None,
         **sizes: int,
     ) -> None:
-        check_casting(casting)
-        self._pattern = parse_pattern(pattern)
-        self._dtype = None if dtype is None else as_dtype(dtype)
-        if self._dtype is not None:
-            check_movable(self._dtype)
-        self._formula = make_formula(scale, mean, std)
-        self._casting = casting
-        self._device = check_device(device)
-        self._copy = checked_copy(copy)
-        self._sizes = checked_sizes(sizes)
+        self._start(
+            make_task(
+                pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
+                device=None if device is None else check_device(device), copy=copy, **sizes,
+            )
+        )  # fmt: skip
+
+    def _start(self, task: Task) -> None:
+        self._task = task
+        self.is_away = task.device not in (None, CPU)
         self._programs: dict[Any, Program] = {}
-        self._backs: dict[Any, Converter] = {}  # by dtype and the sizes of folds
+        # Those of GPUs and of ways between devices, which `layoutkit.devices` makes.
+        self.device_programs: dict[Any, Any] = {}
+        self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
         self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
+        self._stays: dict[Any, Converter] = {}  # the same conversion, by dtype and copy
 
     def __repr__(self) -> str:
-        shown = [f'"{self._pattern.text}"']
-        shown += [f"{name}={value!r}" for name, value in self._keywords().items()]
+        shown = [f'"{self.pattern}"']
+        shown += [f"{name}={value!r}" for name, value in self._task.keywords().items()]
         return f"Converter({', '.join(shown)})"
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        return {**self.__dict__, "_programs": {}, "_backs": {}, "_found": {}}
+        kept = ("_programs", "device_programs", "_backs", "_found", "_stays")
+        return self.__dict__ | {name: {} for name in kept}
 
     @property
     def pattern(self) -> str:
         """The pattern as it was given."""
-        return self._pattern.text
+        return self._task.pattern.text
 
     @property
     def casting(self) -> str:
         """The casting rule."""
-        return self._casting
+        return self._task.casting
+
+    @property
+    def device(self) -> str | None:
+        """Where results are, "cpu" or "cuda:0"; None: where x is."""
+        return self._task.device
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        if type(x) is np.ndarray:
+        if type(x) is np.ndarray and not self.is_away:
             array = x
         else:
-            from .interop import bridge_of  # here, so that `import layoutkit` stays light
+            from .interop import bridge_of, numpy_bridge  # here: `import layoutkit` stays light
 
             bridge = bridge_of(x)
+            if bridge is None and self.is_away:
+                bridge = numpy_bridge
             if bridge is not None:
                 return bridge.convert(self, x, out)
             array = as_numpy(x)
@@ -101,7 +114,7 @@ class Converter:
             if program is None:
                 program = self._keep(array, None)
             return program(x, array, None)
-        target = out if type(out) is np.ndarray else as_numpy(out, "out")
+        target = out if type(out) is np.ndarray else _host_target(out)
         key = (array.shape, array.strides, array.dtype, target.shape, target.strides, target.dtype)
         program = self._programs.get(key) or self._keep(array, target)
         check_writable(array, target)
@@ -115,8 +128,9 @@ class Converter:
         ----------
         grad : array in the result's layout
         like : x or its ArraySpec, optional
-            Gives the gradient's shape and dtype (an integer x: grad's dtype). Without it the
-            sizes of folded axes are those that the Converter was made with.
+            Gives the gradient's shape, dtype (an integer x: grad's dtype) and device. Without it
+            the sizes of folded axes are those that the Converter was made with, and the gradient
+            stays where `grad` is.
         out : array, optional
             Where to write the gradient.
 
@@ -127,9 +141,9 @@ class Converter:
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
         """
-        shape, dtype = _facts(grad, "grad")
+        facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
-        key = (shape, dtype, source, out is None)
+        key = (facts, source, out is None)
         back = self._found.get(key) or remember(self._found, key, self._back(*key))
         return back(grad, out)
 
@@ -141,14 +155,15 @@ class Converter:
         PatternError
             A conversion with scale, mean or std is not undone by moving elements back.
         """
-        if self._formula is not None:
+        task = self._task
+        if task.formula is not None:
             raise PatternError(
-                f'"{self._pattern.text}" with scale, mean or std has no inverse layout; for '
+                f'"{task.pattern.text}" with scale, mean or std has no inverse layout; for '
                 "gradients use backward, else convert back with your own constants"
             )
-        sizes = self._sizes_of_source(self._sizes)
-        back = self._pattern.reversed()
-        return Converter(back.text, casting=self._casting, copy=self._copy, **sizes)
+        sizes = self._sizes_of_source(task.sizes)
+        back = task.pattern.reversed()
+        return Converter(back.text, casting=task.casting, copy=task.copy, **sizes)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The spec of the result for an x of `spec`; no array is needed.
@@ -161,149 +176,117 @@ class Converter:
 
     def plan(self, x: Any) -> Plan:
         """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
-        if not isinstance(x, ArraySpec):
-            from .interop import as_array
+        if isinstance(x, ArraySpec):
+            self._task.check_spec(x)
+            return self._task.plan_of_spec(x)
+        from .interop import lying
 
-            array = as_array(x)
-            return self._plan(array.shape, array.strides, array.dtype, None)
-        from .plans import contiguous
-
-        shape, dtype = self._facts_of(x)
-        return self._plan(shape, contiguous(shape, dtype), dtype, None)
+        return self._task.plan(*lying(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
-        return ArraySpec(str(self._pattern.left), *_facts(x, "x"))
+        return ArraySpec(str(self._task.pattern.left), *_facts(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
-        return self._pattern.resolve(shape, self._sizes).target_shape
+        return self._task.pattern.resolve(shape, self._task.sizes).target_shape
 
-    def _keywords(self) -> dict[str, Any]:
-        """The keywords that make this Converter, without those that say the default."""
-        found: dict[str, Any] = {}
-        if self._dtype is not None:
-            # A structured dtype has no name that could be read back.
-            found["dtype"] = str(self._dtype) if self._dtype.fields is None else self._dtype
-        if self._formula is not None:
-            found |= self._formula.keywords()
-        if self._casting != "same_kind":
-            found["casting"] = self._casting
-        if self._copy is not None:
-            found["copy"] = self._copy
-        return found | self._sizes
+    # -- for `layoutkit.devices` -----------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """What is asked of it."""
+        return self._task
+
+    def staying(self, dtype: DType, copy: bool | None) -> Converter:
+        """The same conversion, to `dtype`, of an array that stays on its device."""
+        found = self._stays.get((dtype, copy))
+        if found is None:
+            found = Converter.__new__(Converter)
+            found._start(replace(self._task, dtype=dtype, device=None, copy=copy))
+            found = remember(self._stays, (dtype, copy), found)
+        return found
+
+    def device_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
+        """What converts an array that lies so on a GPU, into `out` if given; kept."""
+        key: tuple[Any, ...] = (array.number, array.shape, array.strides, array.dtype)
+        if out is not None:
+            key += (out.shape, out.strides, out.dtype)
+        found: DeviceProgram | None = self.device_programs.get(key)
+        if found is None:
+            from .devices.programs import DeviceProgram
+
+            plan = self._task.plan(array.shape, array.strides, array.dtype, array.device, out)
+            found = remember(self.device_programs, key, DeviceProgram(plan, array.number))
+        return found
 
     # -- planning --------------------------------------------------------------------------
 
-    def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype of an array or of a spec that fits."""
+    def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
+        """Shape, dtype and device of an array or of a spec that fits."""
         if not isinstance(like, ArraySpec):
             return _facts(like, "like")
-        self._check_spec(like)
-        return like.shape, like.dtype
-
-    def _check_spec(self, spec: ArraySpec) -> None:
-        """Raise unless the spec is of the layout that is converted, on a device that is there."""
-        check_device(spec.device)
-        if spec.axes not in (str(self._pattern.left), str(self._pattern.source)):
-            raise PatternError(
-                f'the spec is of layout {spec.axes}, but "{self._pattern.text}" converts '
-                f"{self._pattern.left}; give a spec of that layout"
-            )
+        self._task.check_spec(like)
+        return like.shape, like.dtype, like.device
 
     def _keep(self, array: Array, out: Array | None) -> Program:
         """Plan for arrays like these and keep the program."""
         from .programs import Program
 
-        program = Program(self._plan(array.shape, array.strides, array.dtype, out))
+        program = Program(self._task.plan(array.shape, array.strides, array.dtype, CPU, out))
         key: tuple[Any, ...] = (array.shape, array.strides, array.dtype)
         if out is not None:
             key += (out.shape, out.strides, out.dtype)
         return remember(self._programs, key, program)
 
-    def _plan(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, out: Array | None
-    ) -> Plan:
-        # Imported with the first conversion, so that `import layoutkit` stays light.
-        from .plans import Request, make_plan
-        from .programs import has_half
-
-        move = self._pattern.resolve(shape, self._sizes)
-        check_movable(source)
-        target = self._target(source, out)
-        computed = source if self._formula is None else computed_dtype(source, target)
-        check_cast(computed, target, self._casting)
-        if out is not None:
-            check_out(out, move.target_shape, f'"{self._pattern.text}" on {shape}')
-        request = Request(
-            self._pattern.text, move, source, target, strides,
-            None if out is None else out.strides, self._formula, self._casting,
-            may_view=out is None and self._copy is not True,
-        )  # fmt: skip
-        found = make_plan(request, has_half)
-        if self._copy is False and found.kernel != "view":
-            raise ArgumentError(
-                f'copy=False, but "{self._pattern.text}" has to move bytes of a {source} array '
-                f"of shape {shape} and strides {strides}; allow a copy (copy=None)"
-            )
-        return found
-
-    def _target(self, source: DType, out: Array | None) -> DType:
-        """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
-        if out is not None:
-            if self._dtype is not None and out.dtype.newbyteorder("=") != self._dtype:
-                raise DtypeError(
-                    f"out has dtype {out.dtype}, but dtype={self._dtype} was asked; make them equal"
-                )
-            check_movable(out.dtype)
-            return out.dtype
-        if self._dtype is not None:
-            return self._dtype
-        if self._formula is not None and kind_of(source) in "bui":
-            return np.dtype(np.float32)
-        return source if source.isnative else source.newbyteorder("=")
-
     def _back(
         self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        source: tuple[tuple[int, ...], DType] | None,
+        grad: tuple[tuple[int, ...], DType, str],
+        source: tuple[tuple[int, ...], DType, str] | None,
         fresh: bool,
     ) -> Converter:
-        """The Converter of such a gradient to x, whose shape and dtype `source` gives."""
+        """The Converter of such a gradient to x, whose shape, dtype and device `source` gives."""
+        shape, dtype, device = grad
         if kind_of(dtype) not in "fc":
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
+        task = self._task
         if source is None:
-            return self._reverse(self._sizes, as_dtype(dtype) if fresh else None)
-        move = self._pattern.resolve(source[0], self._sizes)
+            return self._reverse(task.sizes, as_dtype(dtype) if fresh else None, None)
+        move = task.pattern.resolve(source[0], task.sizes)
         if shape != move.target_shape:
             raise ShapeError(
-                f'grad has shape {shape}, but "{self._pattern.text}" makes '
+                f'grad has shape {shape}, but "{self.pattern}" makes '
                 f"{move.target_shape} of {source[0]}; pass the gradient of that result"
             )
         sizes = dict(zip(move.axes, move.sizes, strict=True))
-        return self._reverse(sizes, as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype))
+        place = None if device == source[2] else source[2]
+        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
+        return self._reverse(sizes, wanted, place)
 
-    def _reverse(self, sizes: Mapping[str, int], dtype: DType | None) -> Converter:
+    def _reverse(
+        self, sizes: Mapping[str, int], dtype: DType | None, device: str | None
+    ) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
+        task = self._task
         folded = {
-            letter for group in self._pattern.target.groups if len(group) > 1 for letter in group
+            letter for group in task.pattern.target.groups if len(group) > 1 for letter in group
         }
         known: dict[str, Any] = {
             letter: size
             for letter, size in self._sizes_of_source(sizes).items()
             if letter in folded
         }
-        key = (tuple(known.items()), dtype)
+        key = (tuple(known.items()), dtype, device)
         back = self._backs.get(key)
         if back is None:
-            formula = self._formula
+            formula = task.formula
             back = Converter(
-                self._pattern.reversed().text,
+                task.pattern.reversed().text,
                 dtype=dtype,
                 scale=formula and formula.scale,
                 std=formula and formula.std,
-                copy=self._copy,
+                device=device,
+                copy=None if device else task.copy,
                 **known,
             )
             back = remember(self._backs, key, back)
@@ -311,14 +294,21 @@ class Converter:
 
     def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-        letters = self._pattern.source.letters
+        letters = self._task.pattern.source.letters
         return {letter: size for letter, size in sizes.items() if letter in letters}
 
 
-def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of an array of any library."""
+def _host_target(out: Any) -> Array:
+    from .interop import numpy_bridge
+
+    numpy_bridge.check_out_device(out, "x")
+    return numpy_bridge.target(out)
+
+
+def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
+    """Shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
-        return x.shape, x.dtype
+        return x.shape, x.dtype, CPU
     from .interop import facts
 
     return facts(x, what)

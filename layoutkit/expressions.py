@@ -38,7 +38,9 @@ def added(accumulator: Accumulator, parts: Sequence[Any], library: Jax) -> Any:
     """The sum from left to right, computed in the dtype that numeric sums are."""
     from .accumulation import computed_dtype
 
-    shapes, dtypes = zip(*(facts(part, f"part {n}") for n, part in enumerate(parts)), strict=True)
+    shapes, dtypes, _ = zip(
+        *(facts(part, f"part {n}") for n, part in enumerate(parts)), strict=True
+    )
     moves, result = accumulator.resolve(shapes, dtypes)
     wide = computed_dtype(dtypes, result)
     terms = [

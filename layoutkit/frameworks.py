@@ -16,6 +16,7 @@ from .spec import DType, kind_of
 if TYPE_CHECKING:
     from .accumulation import Accumulator
     from .converter import Converter
+    from .devices.bridges import CudaBridge
 
 __all__ = ["JaxBridge", "TorchBridge", "TracedBridge"]
 
@@ -43,7 +44,8 @@ class TorchBridge(_Framework):
 
     def arrive(self, x: Any, what: str) -> Array:
         """The NumPy array that shares the memory of `x`."""
-        self._check(x, what)
+        self._check_host(x, what)
+        self.check_plain(x, what)
         dtype = self.library.dtype(x)
         try:
             if not _is_foreign(dtype):
@@ -90,12 +92,22 @@ class TorchBridge(_Framework):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
             )
+        self.check_out(out)
+        return self.arrive(out, "out")
+
+    def check_out(self, out: Any) -> None:
+        """Raise where writing into a tensor would falsify a graph."""
         if self.is_recorded(out):
             raise ArgumentError(
                 "out requires a gradient, which writing into it would falsify; leave out= away, "
                 "or call under torch.no_grad()"
             )
-        return self.arrive(out, "out")
+
+    def on_gpu(self) -> CudaBridge:
+        """The bridge of tensors on a GPU."""
+        from .interop import cuda_bridge_for
+
+        return cuda_bridge_for("torch", self.library)
 
     def written(self, out: Any) -> Any:
         """The caller's output, after its memory has changed."""
@@ -109,12 +121,15 @@ class TorchBridge(_Framework):
             isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
         )
 
-    def _check(self, x: Any, what: str) -> None:
-        """Raise unless the tensor is plain memory of the CPU."""
+    def _check_host(self, x: Any, what: str) -> None:
+        """Raise unless the tensor is on the CPU."""
         if x.device.type == "meta":
             raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
         if x.device.type != "cpu":
             raise on_device(what, str(x.device), f"pass {what}.cpu()")
+
+    def check_plain(self, x: Any, what: str) -> None:
+        """Raise unless a tensor's memory holds its values."""
         if x.layout is not self.torch.strided:
             raise ArgumentError(f"{what} is of {x.layout}, not dense; pass {what}.to_dense()")
         if x.is_quantized:
@@ -153,6 +168,10 @@ class JaxBridge(_Framework):
         (device,) = like.devices()
         return self.library.jax.device_put(array, device, may_alias=True)
 
+    def on_gpu(self) -> CudaBridge:
+        """Raise: JAX puts arrays on devices itself."""
+        raise _placed_by_jax()
+
     def target(self, out: Any) -> Array:
         """The memory of the caller's output."""
         raise _immutable()
@@ -174,6 +193,8 @@ class TracedBridge(_Framework):
         """What `converter(x, out)` is."""
         if out is not None:
             raise _immutable()
+        if converter.is_away:
+            raise _placed_by_jax()
         from .expressions import converted
 
         return converted(converter, x, self.library)
@@ -212,6 +233,13 @@ def _check_traceable(part: Any, number: int) -> None:
 
 def _immutable() -> ArgumentError:
     return ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
+
+
+def _placed_by_jax() -> DeviceError:
+    return DeviceError(
+        "x is an array of jax, which places arrays itself; use jax.device_put and leave device= "
+        "away"
+    )
 
 
 def _is_foreign(dtype: DType) -> bool:

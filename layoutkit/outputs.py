@@ -7,7 +7,7 @@ import numpy as np
 from .arrays import Array
 from .errors import ArgumentError, ShapeError
 
-__all__ = ["check_out", "check_writable"]
+__all__ = ["check_out", "check_writable", "meet"]
 
 # How hard NumPy may think about whether two strided arrays meet; then they are taken to.
 MAX_WORK = 100_000
@@ -32,11 +32,14 @@ def check_writable(array: Array, out: Array, name: str = "x") -> None:
     """Raise unless `out` may be written without touching `array`, the one called `name`."""
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    if np.may_share_memory(array, out) and _meet(array, out):
+    if meet(array, out):
         raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
 
 
-def _meet(array: Array, out: Array) -> bool:
+def meet(array: Array, out: Array) -> bool:
+    """Whether two arrays share memory, or may do so; decided from addresses alone."""
+    if not np.may_share_memory(array, out):
+        return False
     try:
         return np.shares_memory(array, out, max_work=MAX_WORK)  # type: ignore[arg-type]  # any int
     except (np.exceptions.TooHardError, OverflowError):

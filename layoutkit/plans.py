@@ -19,6 +19,7 @@ from math import prod
 import numpy as np
 
 from .axes import Move
+from .devices import CPU
 from .formulas import Formula, computed_dtype
 from .planning import Choice, Loop, Loops, canonical, choose
 from .spec import ArraySpec, DType, kind_of
@@ -53,6 +54,11 @@ _WHY = {
     "transpose": "the contiguous axis changes: register tiles, whole cache lines on both sides",
     "gather": "no axis is long and contiguous on either side: item by item",
 }
+_WHY_ON_A_GPU = _WHY | {
+    "split": "few channels, side by side in x and apart in the result: pixels are taken apart",
+    "merge": "few channels, apart in x and side by side in the result: pixels are put together",
+    "transpose": "the contiguous axis changes: tiles in shared memory, whole rows on both sides",
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Request:
     formula: Formula | None
     casting: str
     may_view: bool
+    devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
 
 
 @dataclass(frozen=True)
@@ -101,14 +108,23 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
-        lines.append(f"  kernel    {self.kernel}: {_WHY[self.kernel]}")
+        why = _WHY if self.devices == (CPU, CPU) else _WHY_ON_A_GPU
+        lines.append(f"  kernel    {self.kernel}: {why[self.kernel]}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
 
+    @property
+    def devices(self) -> tuple[str, str]:
+        """Where x is, and where the result is made."""
+        return self.source.device, self.target.device
+
     def _details(self) -> list[tuple[str, str]]:
         details = []
+        library = "NumPy" if self.devices == (CPU, CPU) else "the array's library"
+        if self.devices[0] == CPU != self.devices[1]:
+            details.append(("upload", f"{self.source.nbytes:,} bytes, converted on the device"))
         if self.before is not None:
-            details.append(("before", f"NumPy casts x to {self.before}"))
+            details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
             details += _describe(self.choice)
         if self.formula is not None:
@@ -117,8 +133,10 @@ class Plan:
         elif self.names is not None and self.names[0] != self.names[1]:
             details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
         if self.after is not None:
-            details.append(("after", f"NumPy writes the {self.after} result to the output"))
+            details.append(("after", f"{library} writes the {self.after} result to the output"))
         details.append(("memory", _megabytes(self)))
+        if self.devices[0] != CPU == self.devices[1]:
+            details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
 
     def _computed(self) -> DType:
@@ -156,8 +174,8 @@ def _megabytes(plan: Plan) -> str:
 def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
     move = request.move
-    source = ArraySpec(str(move.source), move.source_shape, request.source)
-    target = ArraySpec(str(move.target), move.target_shape, request.target)
+    source = ArraySpec(str(move.source), move.source_shape, request.source, request.devices[0])
+    target = ArraySpec(str(move.target), move.target_shape, request.target, request.devices[1])
     moved = source.nbytes + target.nbytes
     plain = Plan(request.pattern, move, source, target, "view", 0, formula=request.formula)
     if request.may_view and _is_contiguous(request):

@@ -86,7 +86,8 @@ class Program:
     def prepare(self, alignment: int) -> Job:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
         from .kernels.cpu.compiler import load
-        from .kernels.cpu.launch import Coefficients, Finish, prepare
+        from .kernels.cpu.launch import prepare
+        from .kernels.finish import Coefficients, Finish
 
         plan, finish = self.plan, None
         if plan.names is not None:

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .axes import as_shape, check_rank, parse_layout
-from .errors import ArgumentError, DeviceError, DtypeError
+from .devices import canonical
+from .errors import ArgumentError, DtypeError
 
 __all__ = [
     "CASTINGS",
@@ -48,7 +49,8 @@ class ArraySpec:
     """Axes, shape, dtype and device of an array: what goes in, or what will come out.
 
     `axes` is the text of a layout and `dtype` anything that `as_dtype` takes; they are kept
-    in one form (no blanks, native byte order), so that equal specs compare equal.
+    in one form (no blanks, native byte order, "cuda:0" for "cuda"), so that equal specs compare
+    equal.
 
     >>> spec = ArraySpec("b c h w", (64, 3, 224, 224), "float32")
     >>> print(spec)
@@ -68,9 +70,9 @@ class ArraySpec:
         layout, shape, dtype = parse_layout(self.axes), as_shape(self.shape), as_dtype(self.dtype)
         check_rank(layout, shape)
         check_movable(dtype)
-        if not isinstance(self.device, str):
-            raise DeviceError(f'a device is text such as "cpu" or "cuda:0", not {self.device!r}')
-        for name, value in (("axes", str(layout)), ("shape", shape), ("dtype", dtype)):
+        device = canonical(self.device)
+        parts = {"axes": str(layout), "shape": shape, "dtype": dtype, "device": device}
+        for name, value in parts.items():
             object.__setattr__(self, name, value)
 
     @property

@@ -17,12 +17,13 @@ from operator import mul
 
 import numpy as np
 
+from layoutkit.kernels.finish import Finish
 from layoutkit.planning import MAX_TABLE, Choice, Loop
 
 from .compiler import KernelSpec, cpu_features
 from .words import HEAD, LANE, LINE, MAX_LOOPS, SCRATCH, WORDS
 
-__all__ = ["Coefficients", "Finish", "Launch", "prepare"]
+__all__ = ["Launch", "prepare"]
 
 # Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
 # plain store would first read the line that it is about to overwrite.
@@ -43,30 +44,6 @@ REPEAT_BYTES = 4096  # the same where coefficients repeat along the run: their c
 # of the limit where they got 0.82 in chunks of this size.
 CHUNK_BYTES = 1 << 20
 SLACK = 512  # bytes behind the coefficients that a full vector may read
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Factors and terms of the formula, one pair or one for each channel."""
-
-    factor: tuple[float, ...]
-    term: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Finish:
-    """How items change on their way: dtype names of numeric.py, and the formula if any."""
-
-    source: str
-    target: str
-    saturate: bool = False
-    coefficients: Coefficients | None = None
-    add: bool = False  # to what stands in the output
-
-    @property
-    def computed(self) -> str:
-        """The dtype that the formula is computed in."""
-        return "f8" if "f8" in (self.source, self.target) else "f4"
 
 
 @dataclass(frozen=True)

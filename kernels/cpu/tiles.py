@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from layoutkit.arrays import address
+from layoutkit.kernels.finish import Finish, Operand
 from layoutkit.nests import Place
 from layoutkit.planning import Loop, canonical, choose
 
 from .compiler import KernelSpec, load
-from .launch import CHUNK_BYTES, STREAM_BYTES, Finish, prepare
+from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .words import LINE, MAX_LOOPS
 
-__all__ = ["MAX_NEST", "Operand", "Summation", "prepare_sum"]
+__all__ = ["MAX_NEST", "Summation", "prepare_sum"]
 
 MAX_NEST = 8  # loops of a nest that every kernel of a tile can take
 # Source bytes that a tile takes in a row wherever a part is contiguous: from 256 on memory
@@ -38,14 +39,6 @@ NEAR_SHARE, FAR_SHARE = 2, 8
 PAGE = 4096  # rows a multiple of it apart push each other out of the first-level cache
 EVEN = 16  # places that tiles are rounded to, as kernels take whole registers
 FEWEST = 32  # tiles of a large sum, so that threads end together
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What one side of a sum holds: bytes of an item, and what numeric.py calls its dtype."""
-
-    item: int
-    name: str
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ never mix an old base with new results.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from ..arrays import Array, as_numpy
 from ..buffers import empty
+from ..devices import CPU
 from ..errors import BackwardError, DtypeError
 from ..spec import DType, as_dtype, kind_of
 from .gettings import Getting, Gettings
@@ -18,6 +21,25 @@ from .rows import take
 __all__ = ["Batch", "Gradient"]
 
 Gradient = tuple[Getting, Any]
+
+
+class _Facts(NamedTuple):
+    """What a gradient looks like, wherever it is."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    device: str
+
+    @classmethod
+    def of(cls, grad: Any) -> _Facts:
+        """Those of an array of NumPy, or of any library on a GPU."""
+        from ..interop import device_bridge_of
+
+        bridge = None if isinstance(grad, np.ndarray) else device_bridge_of(grad)
+        if bridge is not None:
+            return cls(*bridge.facts(grad, "grad"), bridge.device(grad, "grad"))
+        array = as_numpy(grad, "grad")
+        return cls(array.shape, array.dtype, CPU)
 
 
 class Batch:
@@ -81,7 +103,7 @@ class Batch:
 
     def check_gradient(self, layout: Any, grad: Any) -> Gradient:
         """The getting that a gradient belongs to; BackwardError where there is none."""
-        name, array = self.plans.name_of(layout), as_numpy(grad, "grad")
+        name, array = self.plans.name_of(layout), _Facts.of(grad)
         kind = kind_of(array.dtype)
         if kind not in "fc":
             self._refuse(name, array, "a gradient is floating")
@@ -89,7 +111,8 @@ class Batch:
             self._refuse(name, array, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
         for getting in (self.plans.base, *self.got):
-            if getting.layout == name and getting.takes(dtype):
+            same = getting.layout == name and getting.device == array.device
+            if same and getting.takes(dtype):
                 shape = self._shape(getting)
                 if array.shape != shape:
                     self._refuse(name, array, f"its shape is to be {shape}")
@@ -131,14 +154,15 @@ class Batch:
         shape: tuple[int, ...] = self.got.get(getting, self.array).shape
         return shape
 
-    def _refuse(self, name: str, grad: Array, why: str) -> NoReturn:
+    def _refuse(self, name: str, grad: _Facts, why: str) -> NoReturn:
         base = self.plans.base
+        where = "" if grad.device == CPU else f" on {grad.device}"
         others = [
             f"{getting} {self._shape(getting)}" for getting in self.got if getting is not base
         ]
         gettings = ", ".join([f"{base} {self.array.shape} (the base)", *others])
         raise BackwardError(
-            f"a gradient of dtype {grad.dtype} and shape {grad.shape} was put as {name}: {why}; "
-            f"the gettings of this batch are {gettings}; get what a gradient is for before "
+            f"a gradient of dtype {grad.dtype} and shape {grad.shape}{where} was put as {name}: "
+            f"{why}; the gettings of this batch are {gettings}; get what a gradient is for before "
             "putting it"
         )

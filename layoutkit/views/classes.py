@@ -22,11 +22,11 @@ __all__ = ["ClassView"]
 class LabelGettings(Gettings):
     """Those of labels, of which `b` is the first column."""
 
-    def _mover(self, name: str, dtype: DType) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str) -> Mover:
         if name == "b" and self.layout in ("bt", "tb"):
             columns = self._shape[1 - self.batch_axis]
-            return FirstColumn(self.layout, columns=columns, dtype=dtype)
-        return super()._mover(name, dtype)
+            return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
+        return super()._mover(name, dtype, device)
 
 
 class ClassView(DataView):

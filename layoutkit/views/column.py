@@ -9,6 +9,7 @@ from ..axes import check_rank, parse_layout
 from ..buffers import empty
 from ..casts import cast_into
 from ..converter import Converter
+from ..devices import CPU
 from ..errors import DtypeError, ShapeError
 from ..outputs import check_out, check_writable
 from ..spec import ArraySpec, DType, as_dtype, check_cast, kind_of
@@ -31,11 +32,13 @@ class FirstColumn:
            [0.25, 0.  ]])
     """
 
-    def __init__(self, layout: str, *, columns: int, dtype: DType | None = None) -> None:
+    def __init__(
+        self, layout: str, *, columns: int, dtype: DType | None = None, device: str = CPU
+    ) -> None:
         self._layout = parse_layout(layout)
         self._axis = self._layout.groups.index("t")
         self._columns = columns
-        self._move = Converter("b->b", dtype=dtype)
+        self._move = Converter("b->b", dtype=dtype, device=None if device == CPU else device)
         self._check_columns(self._shape(0))
 
     def __repr__(self) -> str:

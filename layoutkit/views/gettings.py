@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..accumulation import Accumulator
-from ..arrays import Array, check_device
+from ..arrays import Array
 from ..axes import check_rank, parse_layout, parse_pattern
 from ..converter import Converter
+from ..devices import CPU, check_device
 from ..errors import PatternError
 from ..keeping import remember
 from ..notation import Layout
@@ -49,7 +50,7 @@ class Mover(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Getting:
-    """A layout and dtype that a base can be got in, and what takes it there.
+    """A layout, dtype and device that a base can be got in, and what takes it there.
 
     There is one of a kind in its `Gettings`, so identity is equality.
     """
@@ -57,13 +58,15 @@ class Getting:
     layout: str
     dtype: DType
     mover: Mover
+    device: str = CPU
 
     def takes(self, dtype: DType) -> bool:
         """Whether a floating gradient of this dtype can belong to it."""
         return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
 
     def __str__(self) -> str:
-        return f"{self.layout} {self.dtype}"
+        where = "" if self.device == CPU else f" on {self.device}"
+        return f"{self.layout} {self.dtype}{where}"
 
 
 class Gettings:
@@ -88,7 +91,7 @@ class Gettings:
         self._sizes = _sizes(parsed, array.shape)
         self._names: dict[str, str] = {}
         self._aliases: dict[tuple[Any, Any, Any], Getting] = {}
-        self._gettings: dict[tuple[str, DType], Getting] = {}
+        self._gettings: dict[tuple[str, DType, str], Getting] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
         self.base = Getting(self.layout, self.dtype, self._converter(self.layout, self.native))
@@ -120,6 +123,8 @@ class Gettings:
         DtypeError, DeviceError
             The cast is not allowed under "same_kind", or there is no such device.
         """
+        if device is not None:
+            device = check_device(device)  # now: "cuda" is the current one, which may change
         key: tuple[Any, Any, Any] | None = (layout, dtype, device)
         try:
             found = self._aliases.get(key)  # type: ignore[arg-type]
@@ -156,17 +161,16 @@ class Gettings:
         return out
 
     def _resolve(self, layout: Any, dtype: Any, device: Any) -> Getting:
-        check_device(device)
-        name = self.name_of(layout)
+        place, name = device or CPU, self.name_of(layout)
         wanted = self.native if dtype is None else as_dtype(dtype)
-        if name == self.layout and self._is_own(dtype, wanted):
+        if place == CPU and name == self.layout and self._is_own(dtype, wanted):
             return self.base
-        found = self._gettings.get((name, wanted))
+        found = self._gettings.get((name, wanted, place))
         if found is None:
             check_movable(wanted)
             check_cast(self.dtype, wanted, "same_kind")
-            getting = Getting(name, wanted, self._mover(name, wanted))
-            found = remember(self._gettings, (name, wanted), getting)
+            getting = Getting(name, wanted, self._mover(name, wanted, place), place)
+            found = remember(self._gettings, (name, wanted, place), getting)
         return found
 
     def _is_own(self, dtype: Any, wanted: DType) -> bool:
@@ -177,20 +181,23 @@ class Gettings:
 
     # -- how it is made --------------------------------------------------------------------
 
-    def _mover(self, name: str, dtype: DType) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str) -> Mover:
         """What takes the base to a layout, or the error that says why nothing can."""
         pattern = parse_pattern(f"{self.layout}->{name}")
         same = set(pattern.target.letters) == set(self._parsed.letters)
         unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
         if unfolds or not (same or name in self._own):
             raise PatternError(self._why_not(name, unfolds))
-        converter = self._converter(name, dtype)
+        converter = self._converter(name, dtype, device=device)
         converter.target_shape(self._shape)  # raises where only the sizes forbid it
         return converter
 
-    def _converter(self, name: str, dtype: DType | None, copy: bool | None = None) -> Converter:
+    def _converter(
+        self, name: str, dtype: DType | None, copy: bool | None = None, device: str = CPU
+    ) -> Converter:
         sizes: dict[str, Any] = self._folded(name)
-        return Converter(f"{self.layout}->{name}", dtype=dtype, copy=copy, **sizes)
+        place = None if device == CPU else device
+        return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **sizes)
 
     def _folded(self, *names: str) -> dict[str, Any]:
         """The sizes of all axes that only the base or only one of these layouts folds."""
@@ -226,6 +233,7 @@ class Gettings:
 
     def total(self, parts: list[tuple[Getting, Any]], base: Array, dtype: DType | None) -> Any:
         """The sum, in the base's layout, of (getting, gradient) pairs, from left to right."""
+        parts = [(getting, _on_cpu(getting, grad)) for getting, grad in parts]
         if len(parts) == 1:
             getting, grad = parts[0]
             like = base if dtype is None else ArraySpec(self.layout, base.shape, dtype)
@@ -248,6 +256,15 @@ class Gettings:
             made = Accumulator(names, self.layout, dtype=dtype, **sizes)
             found = remember(self._sums, (names, dtype), made)
         return found
+
+
+def _on_cpu(getting: Getting, grad: Any) -> Any:
+    """A gradient where the base is, in the layout and dtype in which it was put."""
+    if getting.device == CPU:
+        return grad
+    from ..devices.transfers import brought
+
+    return brought(grad)
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import check_device
-from ..errors import BackwardError, LayoutkitError, SpaceError
+from ..devices import CPU, check_device
+from ..errors import BackwardError, DeviceError, LayoutkitError, SpaceError
 from ..spec import as_dtype, kind_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,11 @@ def gradient_of_one(view: Any, space: Any, grad: Any) -> Gradient:
 
 def get(kept: dict[Any, Any], source: Any, base: Any, space: Any, dtype: Any, device: Any) -> Any:
     """A base of `source` as a batch of another space; made once, and `kept` by that space."""
-    check_device(device)
+    if check_device(device) != CPU:
+        raise DeviceError(
+            f"{space!r} is more than a layout and a dtype, and is made on the CPU; get it without "
+            f'device= and bring it over with convert(..., device="{device}")'
+        )
     other = space if dtype is None else space.with_dtype(dtype)
     found = kept.get(other)
     if found is None:

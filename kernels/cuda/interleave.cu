@@ -1,0 +1,148 @@
+// Few channels: pixels whose channels lie side by side are taken apart into planes, or planes are
+// put together into pixels.
+//
+// A block takes a chunk of pixels. The side where channels lie together is one run of bytes, which
+// goes through shared memory in words of 16; on the other side every plane is a run of its own.
+// A thread takes GROUP pixels at a time, as many as fill a bank, with all their channels in
+// registers, where items are exchanged by name.
+//
+//   SPLIT  source together, output apart       MERGE  source apart, output together
+
+#include "walk.cuh"
+#include "numeric.cuh"
+
+struct Params {
+    Loops outer;
+    Axis pixels;
+    int64 src_plane, dst_plane, coef_plane;  // the step from one channel to the next
+    int64 channels;
+};
+
+constexpr int GROUP = larger(1, 4 / ITEM);
+constexpr int CHUNK = THREADS * GROUP * GROUPS;  // pixels of a block
+constexpr int GROUP_BYTES = GROUP * CHANNELS * ITEM, PIECE = piece(GROUP_BYTES, 16);
+
+typedef Items<Source, GROUP> Line;               // neighbours in a plane
+typedef Items<Source, GROUP * CHANNELS> Pixels;  // the same with all their channels
+
+// How often a block comes round to take all items of a chunk, so many at once.
+INLINE constexpr int turns(int items) {
+    return (CHUNK * CHANNELS + THREADS * items - 1) / (THREADS * items);
+}
+
+// Whether every thread takes part in the last of these turns.
+INLINE constexpr bool is_even(int items) { return CHUNK * CHANNELS % (THREADS * items) == 0; }
+
+#ifdef SPLIT
+
+// Bring the chunk's bytes as they are.
+template <bool WHOLE>
+INLINE void load(const Params &, const byte *src, unsigned pixels, byte *chunk) {
+    constexpr int PER_LOAD = LOAD / ITEM;
+    int items = (int)pixels * CHANNELS;
+#pragma unroll
+    for (int turn = 0; turn < turns(PER_LOAD); ++turn) {
+        int item = (turn * THREADS + threadIdx.x) * PER_LOAD;
+        if (!(WHOLE && is_even(PER_LOAD)) && item >= items) break;
+        Items<Source, PER_LOAD> piece;
+        piece.template read<LOAD, WHOLE>(src + item * ITEM, items - item);
+        piece.template write<LOAD>(chunk + item * ITEM);
+    }
+}
+
+// Every thread takes pixels apart and writes a piece of each plane.
+template <bool WHOLE>
+INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
+                  unsigned pixels, const byte *chunk) {
+    Formula formula(coefficients, params.channels);
+#pragma unroll
+    for (int turn = 0; turn < GROUPS; ++turn) {
+        int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
+        if (!WHOLE && pixel >= (int)pixels) break;
+        Pixels all;
+        all.template read<PIECE>(chunk + group * GROUP_BYTES);
+#pragma unroll
+        for (int channel = 0; channel < CHANNELS; ++channel) {
+            Line line;
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) line.item[i] = all.item[i * CHANNELS + channel];
+            auto coefficient = [&](int i) {
+                int64 place = coef + channel * params.coef_plane;
+                return COEFFICIENTS == 2 ? place + (pixel + i) * params.pixels.low.coef : place;
+            };
+            finish(line, formula, coefficient)
+                .template write<STORE, WHOLE>(
+                    dst + channel * params.dst_plane + (int64)pixel * OUT, (int)pixels - pixel);
+        }
+    }
+}
+
+#else
+
+// Every thread reads a piece of each plane and puts pixels together.
+template <bool WHOLE>
+INLINE void load(const Params &params, const byte *src, unsigned pixels, byte *chunk) {
+#pragma unroll
+    for (int turn = 0; turn < GROUPS; ++turn) {
+        int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
+        if (!WHOLE && pixel >= (int)pixels) break;
+        Pixels all;
+#pragma unroll
+        for (int channel = 0; channel < CHANNELS; ++channel) {
+            Line line;
+            line.template read<LOAD, WHOLE>(
+                src + channel * params.src_plane + (int64)pixel * ITEM, (int)pixels - pixel);
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) all.item[i * CHANNELS + channel] = line.item[i];
+        }
+        all.template write<PIECE>(chunk + group * GROUP_BYTES);
+    }
+}
+
+// Convert and write the chunk's items, which lie in the output's order.
+template <bool WHOLE>
+INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
+                  unsigned pixels, const byte *chunk) {
+    constexpr int PER_STORE = STORE / OUT, READ = piece(PER_STORE * ITEM, 16);
+    int items = (int)pixels * CHANNELS;
+    Formula formula(coefficients, params.channels);
+#pragma unroll
+    for (int turn = 0; turn < turns(PER_STORE); ++turn) {
+        int item = (turn * THREADS + threadIdx.x) * PER_STORE;
+        if (!(WHOLE && is_even(PER_STORE)) && item >= items) break;
+        Items<Source, PER_STORE> piece;
+        piece.template read<READ>(chunk + item * ITEM);
+        auto coefficient = [&](int i) {
+            int pixel = (item + i) / CHANNELS, channel = (item + i) % CHANNELS;
+            return coef + channel * params.coef_plane + pixel * params.pixels.low.coef;
+        };
+        finish(piece, formula, coefficient)
+            .template write<STORE, WHOLE>(dst + (int64)item * OUT, items - item);
+    }
+}
+
+#endif
+
+template <bool WHOLE>
+INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
+                 unsigned pixels, byte *chunk) {
+    load<WHOLE>(params, pointers.src[0] + at.src, pixels, chunk);
+    __syncthreads();
+    store<WHOLE>(
+        params, pointers.dst + at.dst, pointers.coefficients, at.coef, pixels, chunk);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    interleave(const Params params, const Pointers pointers) {
+    __shared__ __align__(16) byte chunk[CHUNK * CHANNELS * ITEM];
+    unsigned unit = blockIdx.x;
+    unsigned tile = draw(unit, params.pixels.tiles);
+    Span<false> pixels(params.pixels, tile, CHUNK);
+    Offsets at = params.outer.place(unit);
+    at.add(1, pixels.first);
+    // Whole chunks are moved without asking what exists.
+    if (pixels.count == CHUNK)
+        move<true>(params, pointers, at, pixels.count, chunk);
+    else
+        move<false>(params, pointers, at, pixels.count, chunk);
+}

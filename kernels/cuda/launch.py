@@ -1,0 +1,280 @@
+"""From a chosen kernel to a `Launch`: which CUDA code, its parameter block, how many blocks.
+
+What `kernels/cpu/launch.py` is for the CPU. Pure: it needs no GPU and no CUDA library. It cuts the
+loops into tiles that suit shared memory and whole sectors of device memory, and proves how many
+bytes may be read and written at once. The numbers are policy; the reason stands beside each.
+
+Every kernel has the same two arguments, both passed by value:
+
+    Params    the bytes `Launch.params`
+    Pointers  64-bit words: the output, the coefficients (0 where there are none), and the sources:
+              one for a conversion, `MAX_PARTS` for a sum (0 where there are fewer)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+
+from layoutkit.kernels.finish import Coefficients, Finish
+from layoutkit.planning import Choice, Loop
+
+from .packing import MAX_COUNT, NO_LOOP, axis, loops
+
+__all__ = ["MAX_PARTS", "THREADS", "TURNS", "Launch", "prepare"]
+
+_Follows = Callable[[Loop, Loop], bool]
+
+MAX_PARTS = 16  # arrays that one launch adds
+
+WORD = 16  # bytes that a thread reads or writes at once
+THREADS = 256
+# Places of a tile along either axis, by the bytes of an item. Device memory gives its full speed to
+# 256 bytes in a row and 7 % less to 128; a tile of bytes is 128 wide, so that it stays small.
+TILE = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
+LEAST_ROW = 128  # bytes that an output row of a tile has at least
+FUSED_TILES = 8  # an axis of fewer tiles is lengthened, for its last one is rarely full
+TURNS = 4  # places that a thread of `gather` has under way
+CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, what it is compiled with and what it is called with.
+
+    `family` names both the file and the `extern "C"` function in it. `defines` are macros to
+    compile it with. `coefficients` is what the second pointer has to point to, on the device.
+    """
+
+    family: str
+    defines: tuple[tuple[str, str], ...]
+    params: bytes
+    grid: int
+    block: int = THREADS
+    pointers: int = 3
+    coefficients: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.grid >= MAX_COUNT:
+            raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
+
+
+def prepare(choice: Choice, finish: Finish | None, src: int, dst: int) -> Launch:
+    """Cut a choice into tiles. `finish` None: a pure move of `choice.source_item` bytes.
+
+    `src` and `dst` are the addresses of the first elements visited; all that matters of them is
+    the power of two up to 16 that divides them. A pure move takes any; with a `finish` the caller
+    has proved that addresses and steps are multiples of the items on their side.
+    """
+    if finish is None:
+        item = _aligned(choice, src, dst)
+        if item < choice.source_item:
+            return _gather(_in_pieces(choice, item), _Side(item, src), _Side(item, dst), None)
+    make = {"transpose": _transpose, "split": _split, "merge": _merge}.get(choice.kernel)
+    source, target = _Side(choice.source_item, src), _Side(choice.target_item, dst)
+    if make is None:
+        nest = (*choice.outer, *choice.rows, *choice.run)
+        return _gather(nest, source, target, finish)
+    return make(choice, source, target, finish)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Bytes of an item and the address of the first one."""
+
+    item: int
+    address: int
+
+    def width(self, steps: Iterable[int], most: int = WORD) -> int:
+        """The largest power of two, at most `most`, on which everything begins."""
+        return gcd(self.address, most, *steps)
+
+
+def _steps(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
+    """The steps of loops in the source and in the output."""
+    nest = list(nest)
+    return [loop.src for loop in nest], [loop.dst for loop in nest]
+
+
+def _aligned(choice: Choice, src: int, dst: int) -> int:
+    """The bytes, at most an item, that every item of a pure move is aligned on."""
+    steps = _steps((*choice.outer, *choice.rows, *choice.run))
+    return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
+
+
+def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
+    """The loops of a pure move of smaller items."""
+    nest = (*choice.outer, *choice.rows, *choice.run)
+    return (*nest, Loop(choice.source_item // item, item, item))
+
+
+def _defines(
+    source: _Side, finish: Finish | None, along: bool, **others: int
+) -> tuple[tuple[str, str], ...]:
+    """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
+    named: dict[str, object] = {"THREADS": THREADS, **others}
+    if finish is None:
+        named |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
+    else:
+        named |= {"SOURCE": finish.source, "TARGET": finish.target}
+        if finish.saturate:
+            named["SATURATE"] = 1
+        if finish.coefficients is not None:
+            named |= {"COMPUTED": finish.computed, "COEFFICIENTS": 1 + along}
+    return tuple((name, str(value)) for name, value in sorted(named.items()))
+
+
+def _coefficients(finish: Finish | None) -> tuple[int, bytes]:
+    """How many pairs there are, and all factors, then all terms, as the kernel computes."""
+    found: Coefficients | None = None if finish is None else finish.coefficients
+    if finish is None or found is None:
+        return 0, b""
+    dtype = np.float64 if finish.computed == "f8" else np.float32
+    return len(found.factor), np.array(found.factor + found.term, dtype).tobytes()
+
+
+def _varies(nest: Sequence[Loop], finish: Finish | None) -> bool:
+    """Whether coefficients differ along one of these loops."""
+    return _coefficients(finish)[0] > 1 and any(loop.coef for loop in nest)
+
+
+# ---- transpose ---------------------------------------------------------------------------
+
+
+def _transpose(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+    outer = list(choice.outer)
+    tile_rows = TILE[source.item]
+    tile_run = max(tile_rows, LEAST_ROW // target.item)
+    rows = _fitted(choice.rows, outer, tile_rows, lambda high, low: high.src == low.count * low.src)
+    run = _fitted(choice.run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
+    load = source.width(_steps((*outer, *run))[0])
+    store = target.width(_steps((*outer, *rows))[1])
+    channels, coefficients = _coefficients(finish)
+    sides = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
+    sides |= {"ROWS_FUSED": len(rows) - 1, "RUN_FUSED": len(run) - 1}
+    params = loops(outer) + axis(rows, tile_rows) + axis(run, tile_run)
+    return Launch(
+        "transpose",
+        _defines(source, finish, _varies(run, finish), **sides),
+        params + struct.pack("q", channels),
+        _count(outer) * _tiles(rows, tile_rows) * _tiles(run, tile_run),
+        coefficients=coefficients,
+    )
+
+
+def _fitted(axis: Sequence[Loop], outer: list[Loop], tile: int, follows: _Follows) -> list[Loop]:
+    """An axis of one loop or two; what it loses or gains is put among the outer loops or taken.
+
+    A short axis is lengthened by the loop around it, where the two are one on the axis' own side.
+    """
+    if len(axis) > 1 and _count(axis) >= MAX_COUNT:
+        outer.append(axis[0])
+        axis = axis[1:]
+    low = axis[0]
+    if len(axis) == 1 and low.count % tile and low.count < FUSED_TILES * tile:
+        for high in outer:
+            if follows(high, low) and high.count * low.count < MAX_COUNT:
+                outer.remove(high)
+                return [high, low]
+    return list(axis)
+
+
+def _count(nest: Sequence[Loop]) -> int:
+    return prod(loop.count for loop in nest)
+
+
+def _tiles(axis: Sequence[Loop], tile: int) -> int:
+    return -(-_count(axis) // tile)
+
+
+# ---- split and merge ---------------------------------------------------------------------
+
+
+def _split(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+    (pixels,), (planes,) = choice.run, choice.rows
+    group = max(1, 4 // source.item)
+    load = source.width(_steps(choice.outer)[0])
+    store = target.width((*_steps(choice.outer)[1], planes.dst), min(WORD, group * target.item))
+    along = _varies([pixels], finish)
+    return _interleave(
+        choice, pixels, planes, source, finish, along, LOAD=load, STORE=store, SPLIT=1
+    )
+
+
+def _merge(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+    pixels, planes = choice.run
+    group = max(1, 4 // source.item)
+    load = source.width((*_steps(choice.outer)[0], planes.src), min(WORD, group * source.item))
+    store = target.width(_steps(choice.outer)[1])
+    along = _varies([pixels, planes], finish)
+    return _interleave(choice, pixels, planes, source, finish, along, LOAD=load, STORE=store)
+
+
+def _interleave(
+    choice: Choice,
+    pixels: Loop,
+    planes: Loop,
+    source: _Side,
+    finish: Finish | None,
+    along: bool,
+    **sides: int,
+) -> Launch:
+    groups = CHUNK[source.item]
+    chunk = THREADS * max(1, 4 // source.item) * groups
+    channels, coefficients = _coefficients(finish)
+    params = loops(choice.outer) + axis([pixels], chunk)
+    params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
+    return Launch(
+        "interleave",
+        _defines(source, finish, along, CHANNELS=planes.count, GROUPS=groups, **sides),
+        params,
+        _count(choice.outer) * _tiles([pixels], chunk),
+        coefficients=coefficients,
+    )
+
+
+# ---- gather, copy and cast ---------------------------------------------------------------
+
+
+def _gather(nest: Sequence[Loop], source: _Side, target: _Side, finish: Finish | None) -> Launch:
+    *around, inner = nest
+    width = _together(around, inner, source, target)
+    places = -(-inner.count // width)
+    steps = (inner.src, inner.dst, inner.coef)
+    todo = [*around, Loop(places, *(width * step for step in steps))]
+    whole: list[Loop] = []
+    room = THREADS * TURNS
+    while todo and _count(whole) * todo[-1].count <= room:
+        whole.insert(0, todo.pop())
+    split = todo.pop() if todo else NO_LOOP
+    stretch = max(1, min(split.count, room // _count(whole)))
+    channels, coefficients = _coefficients(finish)
+    params = loops(todo) + axis([split], stretch) + loops(whole)
+    params += struct.pack(
+        "6q", stretch, _count(whole), inner.count, places - 1, inner.coef, channels
+    )
+    along = width > 1 and _varies([inner], finish)
+    return Launch(
+        "gather",
+        _defines(source, finish, along, WIDTH=width, TURNS=TURNS),
+        params,
+        _count(todo) * _tiles([split], stretch),
+        coefficients=coefficients,
+    )
+
+
+def _together(around: Sequence[Loop], inner: Loop, source: _Side, target: _Side) -> int:
+    """How many items a thread moves at once: neighbours on both sides, and aligned on both."""
+    if (inner.src, inner.dst) != (source.item, target.item):
+        return 1
+    src, dst = _steps(around)
+    width = min(source.width(src) // source.item, target.width(dst) // target.item)
+    width = min(width, WORD // max(source.item, target.item))
+    # A last place that is not full costs a little; in short runs it would be one of few.
+    while width > 1 and inner.count % width and inner.count < 8 * width:
+        width //= 2
+    return max(1, width)

@@ -1,0 +1,324 @@
+// Casts and the normalising formula, for items of the dtypes SOURCE and TARGET.
+//
+// Dtypes have two-letter names: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8; and m1 to
+// m16 are items of as many bytes that are only moved. Values are those of the CPU's kernels:
+//
+// - bf is the upper half of an f4, rounded to even;
+// - f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
+// - float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result C leaves
+//   undefined are not made here: the planner sends them elsewhere.
+//
+// Where an instruction would flush numbers near zero under -ftz=true, an option that whoever
+// compiles this may give, it is written as PTX, which says what it means.
+
+typedef signed char int8;
+
+INLINE unsigned bits_of(float x) {
+#ifdef __CUDA_ARCH__
+    return __float_as_uint(x);
+#else
+    unsigned bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+#endif
+}
+
+INLINE float float_of(unsigned bits) {
+#ifdef __CUDA_ARCH__
+    return __uint_as_float(bits);
+#else
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+#endif
+}
+
+INLINE float to_float(double x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(y) : "d"(x));
+    return y;
+#else
+    return (float)x;
+#endif
+}
+
+INLINE double to_double(float x) {
+#ifdef __CUDA_ARCH__
+    double y;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(y) : "f"(x));
+    return y;
+#else
+    return x;
+#endif
+}
+
+INLINE float plus(float x, float y) {
+#ifdef __CUDA_ARCH__
+    float z;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+#else
+    return x + y;
+#endif
+}
+
+INLINE double plus(double x, double y) { return x + y; }
+INLINE uint64 plus(uint64 x, uint64 y) { return x + y; }
+
+INLINE float multiply_add(float x, float factor, float term) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(x), "f"(factor), "f"(term));
+    return y;
+#else
+    return fmaf(x, factor, term);
+#endif
+}
+
+INLINE double multiply_add(double x, double factor, double term) { return fma(x, factor, term); }
+
+// ---- 16-bit floats -----------------------------------------------------------------------
+
+INLINE float from_half(unsigned short half) {
+#ifdef __CUDA_ARCH__
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+    return x;
+#else
+    unsigned sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
+    if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    // Half the bias lies between the exponents of both: a product puts subnormals right, too.
+    return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
+#endif
+}
+
+INLINE unsigned short to_half(float x) {
+    unsigned bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000) return (unsigned short)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+#ifdef __CUDA_ARCH__
+    unsigned short half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+#else
+    if (rest >= 0x477ff000) return (unsigned short)(sign | 0x7c00);
+    // Below the smallest normal number, adding 0.5 leaves the rounded fraction in the last bits.
+    if (rest < 0x38800000)
+        return (unsigned short)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000));
+    return (unsigned short)(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
+#endif
+}
+
+INLINE unsigned short to_bfloat(float x) {
+    unsigned bits = bits_of(x);
+    // A full payload must not round up to infinity.
+    if ((bits & 0x7fffffff) > 0x7f800000) return (unsigned short)((bits | 0x400000) >> 16);
+    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// What does not fit makes the last bit 1, so a second rounding is right.
+INLINE float round_to_odd(double x) {
+    float near = to_float(x);
+    double back = to_double(near);
+    if (!(back != x) || x != x) return near;
+    bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+    return float_of((bits_of(near) - beyond) | 1);
+}
+
+// ---- dtypes ------------------------------------------------------------------------------
+
+template <class T, int BITS, bool SIGNED> struct Integer {
+    typedef T memory, value;
+    static constexpr bool is_float = false, is_signed = SIGNED, is_bool = false;
+    static constexpr int digits = BITS - SIGNED;  // the largest value is 2^digits - 1
+    static INLINE T read(T x) { return x; }
+};
+
+struct i1 : Integer<int8, 8, true> {};
+struct i2 : Integer<short, 16, true> {};
+struct i4 : Integer<int, 32, true> {};
+struct i8 : Integer<int64, 64, true> {};
+struct u1 : Integer<byte, 8, false> {};
+struct u2 : Integer<unsigned short, 16, false> {};
+struct u4 : Integer<unsigned, 32, false> {};
+struct u8 : Integer<uint64, 64, false> {};
+struct b1 : Integer<byte, 1, false> {
+    static constexpr bool is_bool = true;
+};
+
+template <class Memory, class Value> struct Float {
+    typedef Memory memory;
+    typedef Value value;
+    static constexpr bool is_float = true, is_signed = true, is_bool = false;
+    static constexpr int digits = sizeof(Value) == 8 ? 53 : 24;
+};
+
+struct f2 : Float<unsigned short, float> {
+    static INLINE float read(unsigned short x) { return from_half(x); }
+    static INLINE unsigned short write(float x) { return to_half(x); }
+    static INLINE unsigned short write(double x) { return to_half(round_to_odd(x)); }
+};
+struct bf : Float<unsigned short, float> {
+    static INLINE float read(unsigned short x) { return float_of((unsigned)x << 16); }
+    static INLINE unsigned short write(float x) { return to_bfloat(x); }
+    static INLINE unsigned short write(double x) { return to_bfloat(to_float(x)); }
+};
+struct f4 : Float<float, float> {
+    static INLINE float read(float x) { return x; }
+    static INLINE float write(float x) { return x; }
+    static INLINE float write(double x) { return to_float(x); }
+};
+struct f8 : Float<double, double> {
+    static INLINE double read(double x) { return x; }
+    static INLINE double write(float x) { return to_double(x); }
+    static INLINE double write(double x) { return x; }
+};
+
+template <class T> struct Moved { typedef T memory; };
+struct m1 : Moved<byte> {};
+struct m2 : Moved<unsigned short> {};
+struct m4 : Moved<unsigned> {};
+struct m8 : Moved<uint2> {};
+struct m16 : Moved<uint4> {};
+
+// ---- casts -------------------------------------------------------------------------------
+
+INLINE bool is_zero(float x) { return !(bits_of(x) & 0x7fffffff); }
+INLINE bool is_zero(double x) { return x == 0; }
+template <class T> INLINE bool is_zero(T x) { return x == 0; }
+
+INLINE float whole(float x) { return rintf(x); }
+INLINE double whole(double x) { return rint(x); }
+
+INLINE constexpr uint64 ones(int count) { return count < 64 ? (1ull << count) - 1 : ~0ull; }
+
+// Round half to even, then saturate; NaN becomes 0. The upper bound may be no float: what lies
+// beyond the largest float below it is replaced at the end.
+template <class To, class Value> INLINE typename To::memory to_integer(Value x) {
+    constexpr int held = sizeof(Value) == 8 ? 53 : 24;
+    constexpr int lost = To::digits > held ? To::digits - held : 0;
+    constexpr Value high = (Value)(ones(To::digits - lost) << lost);
+    constexpr Value low = To::is_signed ? -(Value)(1ull << (To::digits & 63)) : (Value)0;
+    x = whole(x);
+    x = x == x ? x : 0;
+    Value within = x > low ? x : low;
+    within = within < high ? within : high;
+    typename To::memory result;
+    if (To::is_signed || To::digits < 64)
+        result = (typename To::memory)(int64)within;
+    else
+        result = (typename To::memory)(uint64)within;
+    return lost && x > high ? (typename To::memory)ones(To::digits) : result;
+}
+
+template <class To, class From>
+INLINE typename To::memory clip(typename From::value x) {
+    typedef typename From::value V;
+    if constexpr (From::is_signed && (!To::is_signed || To::digits < From::digits)) {
+        constexpr V low = To::is_signed ? (V)(-(int64)ones(To::digits) - 1) : (V)0;
+        x = x < low ? low : x;
+    }
+    if constexpr (To::digits < From::digits) {
+        constexpr V high = (V)ones(To::digits);
+        x = x > high ? high : x;
+    }
+    return (typename To::memory)x;
+}
+
+template <class, class> constexpr bool is_same = false;
+template <class T> constexpr bool is_same<T, T> = true;
+
+template <class To, class From, bool CLIP>
+INLINE typename To::memory cast(typename From::memory item) {
+    if constexpr (!is_same<To, From>) {
+        typename From::value x = From::read(item);
+        if constexpr (To::is_bool)
+            return !is_zero(x);
+        else if constexpr (To::is_float && From::is_float)
+            return To::write(x);
+        else if constexpr (To::is_float)  // f2 and bf by way of f4
+            return To::write((typename To::value)x);
+        else if constexpr (From::is_float)
+            return to_integer<To>(x);
+        else if constexpr (CLIP)
+            return clip<To, From>(x);
+        else
+            return (typename To::memory)x;
+    } else {
+        return item;
+    }
+}
+
+// ---- what a conversion does to an item ---------------------------------------------------
+
+#ifdef SOURCE
+
+#ifndef SATURATE
+#define SATURATE 0
+#endif
+// COEFFICIENTS: 0 no formula; 1 one pair for neighbours along the output; 2 a pair for each.
+#ifndef COEFFICIENTS
+#define COEFFICIENTS 0
+#endif
+
+typedef SOURCE::memory Source;
+typedef TARGET::memory Target;
+constexpr int ITEM = sizeof(Source), OUT = sizeof(Target);
+
+#if COEFFICIENTS
+
+// f4, or f8 if either side is.
+typedef COMPUTED::memory Computed;
+
+// What no thread writes while a kernel runs may be read ahead of what is written.
+INLINE Computed constant(const Computed *at) {
+#ifdef __CUDA_ARCH__
+    return __ldg(at);
+#else
+    return *at;
+#endif
+}
+
+struct Formula {
+    const Computed *factors, *terms;
+    Computed factor, term;
+
+    INLINE Formula(const byte *coefficients, int64 count)
+        : factors((const Computed *)coefficients), terms(factors + count) {}
+
+    INLINE void choose(int64 place) {
+        factor = constant(factors + place);
+        term = constant(terms + place);
+    }
+
+    INLINE Target apply(Source x) const {
+        Computed value = cast<COMPUTED, SOURCE, false>(x);
+        return cast<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
+    }
+};
+
+#else
+
+struct Formula {
+    INLINE Formula(const byte *, int64) {}
+    INLINE void choose(int64) {}
+    INLINE Target apply(Source x) const { return cast<TARGET, SOURCE, SATURATE>(x); }
+};
+
+#endif
+
+// Convert neighbours along the output; `place(i)` is where the coefficients of number i are.
+template <int COUNT, class Place>
+INLINE Items<Target, COUNT> finish(const Items<Source, COUNT> &items, Formula &formula,
+                                   Place place) {
+    Items<Target, COUNT> done;
+    if (COEFFICIENTS == 1) formula.choose(place(0));
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        if (COEFFICIENTS == 2) formula.choose(place(i));
+        done.item[i] = formula.apply(items.item[i]);
+    }
+    return done;
+}
+
+#endif

@@ -1,0 +1,233 @@
+"""What does things on GPUs: compiled kernels, memory, streams, all of CuPy's.
+
+The only module that imports CuPy. It decides nothing: which kernel runs where, in what order and
+on what memory, is for `layoutkit.devices` to say.
+
+Nothing here waits for a GPU but `Event.synchronize`, which callers ask for, and the upload of the
+constants of a formula, once for a plan and on a stream of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from layoutkit.errors import DeviceError
+
+from .launch import Launch
+from .source import source
+
+__all__ = ["Kernel", "Runtime"]
+
+LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
+
+
+class Kernel:
+    """A loaded kernel with everything that does not change from call to call."""
+
+    __slots__ = ("block", "coefficients", "function", "grid", "params", "pointers", "words")
+
+    def __init__(self, launch: Launch, function: Any, coefficients: Any) -> None:
+        self.function, self.coefficients = function, coefficients
+        self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
+        # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
+        self.params = np.frombuffer(launch.params, f"V{len(launch.params)}")
+        self.words = np.dtype(f"V{8 * launch.pointers}")
+        self.pointers = launch.pointers
+
+
+class Runtime:
+    """CuPy on the GPUs of this machine.
+
+    Streams are CuPy's: objects with `ptr`, `wait_event`. Raises DeviceError without CuPy, with one
+    that is too old, and without a driver or a GPU.
+    """
+
+    def __init__(self) -> None:
+        self.cupy = _load_cupy()
+        self.count = _count_devices(self.cupy)
+        self._functions: dict[Any, Any] = {}
+        self._kept: dict[tuple[bytes, int], Any] = {}
+        self._lock = threading.Lock()
+
+    def describe(self) -> str:
+        """What was found, in a line."""
+        api = self.cupy.cuda.runtime
+        names = [api.getDeviceProperties(n)["name"].decode() for n in range(self.count)]
+        return f"{', '.join(names)}; driver for CUDA {_version(api.driverGetVersion())}, CuPy " + (
+            self.cupy.__version__
+        )
+
+    # -- devices and streams ---------------------------------------------------------------
+
+    def current(self) -> int:
+        """The number of the current device of this thread."""
+        return int(self.cupy.cuda.runtime.getDevice())
+
+    def device_of(self, address: int) -> int:
+        """The number of the device that memory is on."""
+        return int(self.cupy.cuda.runtime.pointerGetAttributes(address).device)
+
+    def on(self, number: int) -> AbstractContextManager[Any]:
+        """Makes a device the current one of this thread for a while."""
+        return self.cupy.cuda.Device(number)
+
+    def stream(self, number: int) -> Any:
+        """The current stream of CuPy on a device."""
+        return self.cupy.cuda.get_current_stream(number)
+
+    def stream_at(self, pointer: int) -> Any:
+        """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
+        foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
+        return self.cupy.cuda.Stream.from_external(foreign)
+
+    def new_stream(self, number: int) -> Any:
+        """A stream that does not wait for the default one."""
+        with self.on(number):
+            return self.cupy.cuda.Stream(non_blocking=True)
+
+    def is_capturing(self, stream: Any) -> bool:
+        """Whether a CUDA graph is made of what is put on a stream."""
+        return bool(stream.is_capturing())
+
+    def new_event(self, number: int) -> Any:
+        """An event of CuPy that was not recorded yet."""
+        with self.on(number):
+            return self.cupy.cuda.Event(disable_timing=True)
+
+    # -- memory ----------------------------------------------------------------------------
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, number: int, stream: Any = None) -> Any:
+        """A CuPy array from CuPy's pool, of memory that `stream`, else the current one, may use."""
+        with self.on(number):
+            if stream is None:
+                return self.cupy.empty(shape, dtype)
+            with stream:
+                return self.cupy.empty(shape, dtype)
+
+    def wrap(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any,
+        number: int, owner: Any,
+    ) -> Any:  # fmt: skip
+        """The CuPy array of memory that `owner` holds."""
+        cuda = self.cupy.cuda
+        memory = cuda.UnownedMemory(address, 0, owner, number)
+        pointer = cuda.MemoryPointer(memory, 0)
+        return self.cupy.ndarray(shape, dtype, pointer, strides)
+
+    def from_dlpack(self, x: Any, number: int) -> Any:
+        """The CuPy array that shares the memory of an array, ordered after what made it."""
+        with self.on(number):
+            return self.cupy.from_dlpack(x)
+
+    def pinned(self, nbytes: int) -> Any:
+        """Bytes of page-locked memory from CuPy's pool, as a NumPy array that holds them."""
+        memory = self.cupy.cuda.alloc_pinned_memory(nbytes)
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def copy_in(self, address: int, host: Any, stream: Any) -> None:
+        """Begin to copy page-locked bytes to a device."""
+        api = self.cupy.cuda.runtime
+        api.memcpyAsync(address, host.ctypes.data, host.nbytes, api.memcpyHostToDevice, stream.ptr)
+
+    def copy_out(self, host: Any, address: int, stream: Any) -> None:
+        """Begin to copy bytes of a device to page-locked memory."""
+        api = self.cupy.cuda.runtime
+        api.memcpyAsync(host.ctypes.data, address, host.nbytes, api.memcpyDeviceToHost, stream.ptr)
+
+    def cast_into(self, out: Any, values: Any, stream: Any) -> None:
+        """Write one CuPy array to another as NumPy's unsafe cast does."""
+        with self.on(int(out.data.device_id)), stream:
+            self.cupy.copyto(out, values, casting="unsafe")
+
+    # -- kernels ---------------------------------------------------------------------------
+
+    def load(self, launch: Launch, number: int) -> Kernel:
+        """The kernel of a launch on a device, compiled if it is not kept from before."""
+        function = self._function(launch, number)
+        return Kernel(launch, function, self._constants(launch.coefficients, number))
+
+    def launch(self, kernel: Kernel, pointers: list[int], stream: Any) -> None:
+        """Put a kernel on a stream. `pointers`: the output, and then the sources."""
+        words = np.zeros(kernel.pointers, np.uint64)
+        words[0] = pointers[0]
+        words[2 : 1 + len(pointers)] = pointers[1:]
+        if kernel.coefficients is not None:
+            words[1] = kernel.coefficients.data.ptr
+        arguments = (kernel.params, words.view(kernel.words))
+        kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
+
+    def _function(self, launch: Launch, number: int) -> Any:
+        key = (launch.family, launch.defines, number)
+        found = self._functions.get(key)
+        if found is None:
+            with self._lock, self.on(number):
+                found = self._functions.setdefault(key, self._compiled(launch))
+        return found
+
+    def _compiled(self, launch: Launch) -> Any:
+        options = tuple(f"-D{name}={value}" for name, value in launch.defines)
+        code = source(launch.family)
+        module = self.cupy.RawModule(code=code, options=options, backend="nvrtc")
+        return module.get_function(launch.family).kernel
+
+    def _constants(self, coefficients: bytes, number: int) -> Any:
+        """Bytes on a device, where every stream may read them at once.
+
+        They stay until the process ends: kernels that wait in a stream, and captured graphs, read
+        them after those who asked for them are gone.
+        """
+        if not coefficients:
+            return None
+        key = (coefficients, number)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = self._uploaded(coefficients, number)
+            return self._kept[key]
+
+    def _uploaded(self, coefficients: bytes, number: int) -> Any:
+        # A stream of its own, and memory of that stream, so that nobody's work is waited for.
+        stream = self.new_stream(number)
+        found = self.empty((len(coefficients),), np.uint8, number, stream)
+        host = self.pinned(len(coefficients))
+        host[:] = np.frombuffer(coefficients, np.uint8)
+        with self.on(number):
+            self.copy_in(found.data.ptr, host, stream)
+            stream.synchronize()
+        return found
+
+
+def _load_cupy() -> Any:
+    extra = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver of CUDA 12)'
+    try:
+        cupy = import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(f"a GPU needs CuPy, which does not load here: {extra}") from error
+    found = tuple(int(part) for part in cupy.__version__.split(".")[:2])
+    if found < LEAST_CUPY:
+        least = ".".join(map(str, LEAST_CUPY))
+        raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {extra}")
+    return cupy
+
+
+def _count_devices(cupy: Any) -> int:
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except Exception as error:  # CuPy's own class, which has no base of its own
+        version = _version(cupy.cuda.runtime.driverGetVersion())
+        found = f"one for CUDA {version} was found" if version != "0.0" else "none was found"
+        raise DeviceError(
+            f"a GPU needs the NVIDIA driver, and {found}: install one for CUDA 12 or newer"
+        ) from error
+    if count == 0:
+        raise DeviceError("the NVIDIA driver finds no GPU; see what nvidia-smi says")
+    return count
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

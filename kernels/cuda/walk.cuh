@@ -1,0 +1,166 @@
+// Where a block of threads works: offsets of nested loops, and memory in words of 1 to 16 bytes.
+//
+// A kernel gets loops from the host, outermost first, each with its count and the steps that one
+// turn makes in the source, the output and the coefficients. Block indices are below 2^31, and so
+// is everything that is divided here, which makes a division one wide multiplication and a shift.
+// Offsets are 64 bits wide; within a tile only what is added to them is computed, in 32 bits.
+//
+// Plain C++ without headers: NVRTC, nvcc and, on a CPU, g++ compile it.
+
+#define INLINE __device__ __forceinline__
+
+typedef unsigned char byte;
+typedef long long int64;
+typedef unsigned long long uint64;
+
+constexpr unsigned MAX_OUTER = 12;  // loops around a tile
+
+// n / count is n * multiplier >> shift, for n < 2^31.
+struct Divisor {
+    unsigned count, multiplier, shift, unused;
+
+    INLINE unsigned divide(unsigned n) const { return (unsigned)((uint64)n * multiplier >> shift); }
+};
+
+struct Offsets {
+    int64 src, dst, coef;
+
+    INLINE void add(int64 turns, const Offsets &step) {
+        src += turns * step.src;
+        dst += turns * step.dst;
+        coef += turns * step.coef;
+    }
+};
+
+struct Loop {
+    Divisor turns;
+    Offsets step;
+};
+
+struct Loops {
+    uint64 count;
+    Loop loop[MAX_OUTER];
+
+    // The offsets of the n-th turn of all loops.
+    INLINE Offsets place(unsigned n) const {
+        Offsets at = {0, 0, 0};
+        for (int i = (int)count - 1; i >= 0; --i) {
+            unsigned outer = loop[i].turns.divide(n);
+            at.add(n - outer * loop[i].turns.count, loop[i].step);
+            n = outer;
+        }
+        return at;
+    }
+};
+
+// Draw the place along one axis from a unit; what is left of the unit is of the other axes.
+INLINE unsigned draw(unsigned &unit, const Divisor &tiles) {
+    unsigned outer = tiles.divide(unit);
+    unsigned place = unit - outer * tiles.count;
+    unit = outer;
+    return place;
+}
+
+// An axis of a tile: one loop, or two that follow each other without a gap on one side, so that
+// they are one there. `inner` divides places of the axis, less than 2^31 then, into turns of both.
+struct Axis {
+    Divisor tiles, inner;
+    uint64 total;
+    Offsets low, wrap;  // the step of a place, and what is added when the inner loop begins anew
+};
+
+// Where a tile begins along an axis. FUSED: whether the axis is of two loops.
+template <bool FUSED> struct Span {
+    Offsets first;
+    unsigned low, count;  // turn of the inner loop at the first place; places in the tile
+
+    INLINE Span(const Axis &axis, unsigned tile, unsigned length) {
+        uint64 start = (uint64)tile * length;
+        uint64 left = axis.total - start;
+        count = left < length ? (unsigned)left : length;
+        first = {0, 0, 0};
+        first.add((int64)start, axis.low);
+        if constexpr (FUSED) {
+            unsigned wraps = axis.inner.divide((unsigned)start);
+            low = (unsigned)start - wraps * axis.inner.count;
+            first.add(wraps, axis.wrap);
+        }
+    }
+
+    // Offsets of a place of the tile, relative to the first.
+    INLINE Offsets place(const Axis &axis, unsigned at) const {
+        Offsets offsets = {0, 0, 0};
+        offsets.add(at, axis.low);
+        if constexpr (FUSED) offsets.add(axis.inner.divide(low + at), axis.wrap);
+        return offsets;
+    }
+};
+
+// ---- memory ------------------------------------------------------------------------------
+
+template <int BYTES> struct Word;
+template <> struct Word<1> { typedef unsigned char type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef unsigned type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<16> { typedef uint4 type; };
+
+INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+// The largest word of at most `most` bytes of which `bytes` are a whole number.
+INLINE constexpr int piece(int bytes, int most) {
+    return bytes % most == 0 ? most : piece(bytes, most / 2);
+}
+
+// A few neighbours, kept in registers: every index into them is known when it is compiled.
+template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16)) Items {
+    Item item[COUNT];
+
+    // Move all of them in words of so many bytes, on which `memory` is aligned.
+    template <int BYTES> INLINE void read(const byte *memory) {
+        typedef typename Word<BYTES>::type T;
+#pragma unroll
+        for (int i = 0; i < (int)sizeof(item) / BYTES; ++i)
+            reinterpret_cast<T *>(item)[i] = reinterpret_cast<const T *>(memory)[i];
+    }
+
+    template <int BYTES> INLINE void write(byte *memory) const {
+        typedef typename Word<BYTES>::type T;
+#pragma unroll
+        for (int i = 0; i < (int)sizeof(item) / BYTES; ++i)
+            reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i];
+    }
+
+    // The same where only the first `count` are there, unless it is known that ALL are.
+    template <int BYTES, bool ALL> INLINE void read(const byte *memory, int count) {
+        if (ALL || count >= COUNT) {
+            read<BYTES>(memory);
+        } else {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i)
+                if (i < count) item[i] = reinterpret_cast<const Item *>(memory)[i];
+        }
+    }
+
+    template <int BYTES, bool ALL> INLINE void write(byte *memory, int count) const {
+        if (ALL || count >= COUNT) {
+            write<BYTES>(memory);
+        } else {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i)
+                if (i < count) reinterpret_cast<Item *>(memory)[i] = item[i];
+        }
+    }
+};
+
+// What a kernel is called with besides its parameters. SOURCES is 1 but for sums.
+#ifndef SOURCES
+#define SOURCES 1
+#endif
+
+struct Pointers {
+    byte *dst;
+    const byte *coefficients;
+    const byte *src[SOURCES];
+};
