@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
+from cuda_shim import launch as execute
 
 import layoutkit.devices
-from cuda_shim import launch as execute
 
 POISON = 0xA5
 

@@ -1,4 +1,4 @@
-"""Conversions and sums of arrays on a GPU: real kernels on a fake device, under the real dispatch."""
+"""Conversions and sums on a GPU: the real kernels and dispatch on a fake device."""
 
 import itertools
 
@@ -220,10 +220,10 @@ def test_sums_of_several_dtypes(gpu, dtypes):
 
 
 def test_sums_that_no_one_nest_of_loops_fits(gpu):
-    # An axis of 24 places is 4 by 6 in one part and 6 by 4 in the other.
-    parts = [(np.arange(24.0).reshape(6, 4, 1), "cdb"), (np.ones((6, 4, 1)), "hwb")]
-    wanted = accumulate(parts, "b(dc)") if False else None
-    assert wanted is None
+    """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
+    x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
+    parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
+    same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
 
 
 def test_sums_of_unaligned_parts(gpu):
@@ -275,7 +275,7 @@ def test_parts_on_several_devices_are_refused(gpu):
             accumulate([(part, "bhwc") for part in parts], "bchw")
     with pytest.raises(DeviceError, match="part 0 is on cpu, but out is on cuda:0"):
         accumulate([(IMAGES, "bhwc")] * 2, "bhwc", out=x)
-    with pytest.raises(DeviceError, match="part 0 is on cuda:0, but out.*is on cpu"):
+    with pytest.raises(DeviceError, match=r"part 0 is on cuda:0, but out.*is on cpu"):
         accumulate([(x, "bhwc")] * 2, "bhwc", out=IMAGES.copy())
 
 

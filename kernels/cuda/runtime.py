@@ -30,15 +30,23 @@ LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever t
 class Kernel:
     """A loaded kernel with everything that does not change from call to call."""
 
-    __slots__ = ("block", "coefficients", "function", "grid", "params", "pointers", "words")
+    __slots__ = (
+        "block",
+        "coefficients",
+        "function",
+        "grid",
+        "launch",
+        "params",
+        "pointers",
+        "words",
+    )
 
     def __init__(self, launch: Launch, function: Any, coefficients: Any) -> None:
-        self.function, self.coefficients = function, coefficients
+        self.launch, self.function, self.coefficients = launch, function, coefficients
         self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
         # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
         self.params = np.frombuffer(launch.params, f"V{len(launch.params)}")
         self.words = np.dtype(f"V{8 * launch.pointers}")
-        self.pointers = launch.pointers
 
 
 class Runtime:
@@ -154,7 +162,7 @@ class Runtime:
 
     def launch(self, kernel: Kernel, pointers: list[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
-        words = np.zeros(kernel.pointers, np.uint64)
+        words = np.zeros(kernel.launch.pointers, np.uint64)
         words[0] = pointers[0]
         words[2 : 1 + len(pointers)] = pointers[1:]
         if kernel.coefficients is not None:

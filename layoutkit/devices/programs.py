@@ -17,7 +17,7 @@ from ..errors import DeviceError
 from ..kernels.finish import Coefficients, Finish
 from ..plans import Plan, is_known
 from ..spec import DType, kind_of
-from . import runtime
+from . import name_of, runtime
 from .memory import DeviceArray, check_writable
 
 if TYPE_CHECKING:
@@ -107,6 +107,12 @@ class DeviceProgram:
             finish = Finish(*plan.names, plan.saturate, coefficients)
         launch = prepare(plan.choice, finish, src, dst)
         return self._kernels.setdefault((src, dst), found.load(launch, self._number))
+
+    def warm(self) -> str:
+        """Load the kernel for memory of the pool; what it is called."""
+        launch = self.load(0, 0).launch
+        words = " ".join(f"{name}={value}" for name, value in launch.defines)
+        return f"{name_of(self._number)} {launch.family} {words}"
 
 
 def not_warm(what: str) -> DeviceError:
