@@ -81,7 +81,8 @@ def warmup(
     ----------
     pattern, shape, dtype, device, **keywords
         As for `plan`; with `device="cuda"` for arrays that go to a GPU or are on it. Without a
-        pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3 and with many channels, of uint8 and float32, and uint8 images to normalised float32.
+        pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3 and
+        with many channels, of uint8 and float32, and uint8 images to normalised float32.
 
     Returns
     -------

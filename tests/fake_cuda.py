@@ -10,6 +10,7 @@ before it. So whatever is missing a wait reads memory too early, or has it overw
 every time.
 """
 
+import ctypes
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -145,9 +146,7 @@ class FakeRuntime:
         raw = self._memory(max(1, high - low), number, low % 16)
         begin = values.__array_interface__["data"][0] - low
         memory = np.ndarray(values.shape, values.dtype, raw, begin, values.strides)
-        source = np.lib.stride_tricks.as_strided(values, values.shape, values.strides)
-        flat = np.frombuffer(_bytes_between(source, low, high), np.uint8)
-        raw[: high - low] = flat
+        ctypes.memmove(raw.__array_interface__["data"][0], low, high - low)
         return FakeArray(memory, number)
 
     def _memory(self, nbytes, number, shift=0):
@@ -229,8 +228,6 @@ class FakeRuntime:
         self._copy(host.__array_interface__["data"][0], address, host.nbytes, stream, "copy out")
 
     def _copy(self, to, source, nbytes, stream, name):
-        import ctypes
-
         stream.put(name, lambda: ctypes.memmove(to, source, nbytes))
 
     def cast_into(self, out, values, stream):
@@ -240,13 +237,13 @@ class FakeRuntime:
 
         stream.put("cast", run)
 
-    def load(self, launched, number):
-        self.loaded.append(launched)
+    def load(self, launch, number):
+        self.loaded.append(launch)
         constants = None
-        if launched.coefficients:
-            constants = self._memory(len(launched.coefficients), number)
-            constants[:] = np.frombuffer(launched.coefficients, np.uint8)
-        return FakeKernel(launched, constants)
+        if launch.coefficients:
+            constants = self._memory(len(launch.coefficients), number)
+            constants[:] = np.frombuffer(launch.coefficients, np.uint8)
+        return FakeKernel(launch, constants)
 
     def launch(self, kernel, pointers, stream):
         constants = kernel.coefficients
@@ -255,13 +252,6 @@ class FakeRuntime:
             words[1] = constants.__array_interface__["data"][0]
         words += [0] * (kernel.launch.pointers - len(words))
         stream.put("kernel", lambda: execute(kernel.launch, words))
-
-
-def _bytes_between(array, low, high):
-    import ctypes
-
-    del array
-    return ctypes.string_at(low, high - low)
 
 
 def install(monkeypatch, count=2):

@@ -58,17 +58,29 @@ def fresh(monkeypatch):
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
-    ("cupy", "words"),
+    ("cupy", "words", "cause"),
     [
-        (None, f"a GPU needs CuPy, which does not load here: {EXTRA}"),
-        (cupy_module("14.1.1"), rf"CuPy 14\.1\.1 is installed, 14\.2 is needed: {EXTRA}"),
-        (cupy_module("15.0.0rc1", CudaError("x")), "needs the NVIDIA driver, and none was found"),
-        (cupy_module(count=CudaError("old"), driver=11040), r"one for CUDA 11\.4 was found"),
-        (cupy_module(count=0, driver=13000), "finds no GPU; see what nvidia-smi says"),
+        (None, f"a GPU needs CuPy, which does not load here: {EXTRA}", ImportError),
+        (
+            cupy_module("14.1.1"),
+            rf"CuPy 14\.1\.1 is installed, 14\.2 is needed: {EXTRA}",
+            type(None),
+        ),
+        (
+            cupy_module("15.0.0rc1", CudaError("x")),
+            "needs the NVIDIA driver, and none was found",
+            CudaError,
+        ),
+        (
+            cupy_module(count=CudaError("old"), driver=11040),
+            r"one for CUDA 11\.4 was found",
+            CudaError,
+        ),
+        (cupy_module(count=0, driver=13000), "finds no GPU; see what nvidia-smi says", type(None)),
     ],
     ids=["no CuPy", "old CuPy", "no driver", "old driver", "no GPU"],
 )
-def test_what_is_missing_is_named(fresh, door, cupy, words):
+def test_what_is_missing_is_named(fresh, door, cupy, words, cause):
     fresh.setitem(sys.modules, "cupy", cupy)  # None: an ImportError
     for _ in range(2):
         with pytest.raises(DeviceError, match=words) as caught:
@@ -131,13 +143,12 @@ def test_the_fake_runtime_takes_what_the_real_one_takes():
 
 
 def test_nothing_of_cuda_is_imported_for_the_cpu():
-    python(
-        """
-        import sys
-        import numpy as np
-        import layoutkit
-        layoutkit.convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", device="cpu")
-        layoutkit.plan("bhwc->bchw", (2, 4, 5, 3), device="cuda")
-        print([name for name in sys.modules if name.partition(".")[0] in ("cupy", "torch", "jax")])
-        """
-    )
+    code = """
+import sys
+import numpy as np
+import layoutkit
+layoutkit.convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", device="cpu")
+layoutkit.plan("bhwc->bchw", (2, 4, 5, 3), device="cuda")
+print([name for name in sys.modules if name.partition(".")[0] in ("cupy", "torch", "jax")])
+"""
+    assert python(code).strip() == "[]"
