@@ -3,6 +3,11 @@
 #   make demo    photographs -> tensors -> back, checked and timed, with a picture
 #   make test    the test suite, every code block of README.md and docs/ included
 #
+# And two for a machine with an NVIDIA GPU (CUDA=12 for a driver of CUDA 12):
+#
+#   make test-gpu      kernels, streams, graphs, transfers and PyTorch on the GPU
+#   make sanitize-gpu  the patterns again under compute-sanitizer, which finds wrong addresses
+#
 # Each builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
 
@@ -10,13 +15,22 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint clean
+CUDA   ?= 13
+
+.PHONY: demo test test-gpu sanitize-gpu lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+test-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
+	$(BIN)/python -m pytest -p no:sybil -s -ra tests/gpu
+
+sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
+	compute-sanitizer --error-exitcode 1 --target-processes all \
+	  $(BIN)/python -m pytest -p no:sybil tests/gpu/test_gpu_patterns.py
 
 # mypy needs what the code imports, the test packages included.
 lint: $(VENV)/.test $(VENV)/.lint

@@ -13,6 +13,7 @@ from layoutkit import (
     DeviceError,
     DtypeError,
     ImageView,
+    ShapeError,
     accumulate,
     convert,
 )
