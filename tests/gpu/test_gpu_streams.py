@@ -11,7 +11,7 @@ from layoutkit import Converter, DeviceError, accumulate, convert
 IMAGES = np.random.default_rng(0).integers(0, 256, (64, 224, 224, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
-_SPIN = cupy.RawKernel(
+SPIN = cupy.RawKernel(
     'extern "C" __global__ void spin(long long cycles) {'
     " long long begin = clock64(); while (clock64() - begin < cycles) {} }",
     "spin",
@@ -22,7 +22,7 @@ def spin(stream, milliseconds=50):
     """Keep a stream busy."""
     cycles = milliseconds * cupy.cuda.Device().attributes["ClockRate"]
     with stream:
-        _SPIN((1,), (1,), (np.int64(cycles),))
+        SPIN((1,), (1,), (np.int64(cycles),))
 
 
 def test_work_goes_on_the_current_stream_and_nothing_is_waited_for():
