@@ -3,10 +3,11 @@
 #   make demo    photographs -> tensors -> back, checked and timed, with a picture
 #   make test    the test suite, every code block of README.md and docs/ included
 #
-# And two for a machine with an NVIDIA GPU (CUDA=12 for a driver of CUDA 12):
+# And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
-#   make test-gpu      kernels, streams, graphs, transfers and PyTorch on the GPU
-#   make sanitize-gpu  the patterns again under compute-sanitizer, which finds wrong addresses
+#   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
+#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch
+#   make sanitize-gpu   the tests of all patterns under NVIDIA's compute-sanitizer
 #
 # Each builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
@@ -14,10 +15,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-
 CUDA   ?= 13
 
-.PHONY: demo test test-gpu sanitize-gpu lint clean
+.PHONY: demo test lint clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
@@ -28,15 +28,21 @@ test: $(VENV)/.test
 test-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
 	$(BIN)/python -m pytest -p no:sybil -s -ra tests/gpu
 
-sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
-	compute-sanitizer --error-exitcode 1 --target-processes all \
-	  $(BIN)/python -m pytest -p no:sybil tests/gpu/test_gpu_patterns.py
-
 # mypy needs what the code imports, the test packages included.
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-gpu: $(VENV)/.bench $(VENV)/.cuda$(CUDA)
+	$(BIN)/layoutkit bench --device cuda --json bench-gpu.json --plot bench-gpu.png
+
+# Only the patterns: under these tools a kernel takes a hundred times as long.
+PATTERNS := $(BIN)/python -m pytest -p no:sybil tests/gpu/test_gpu_patterns.py
+
+sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(PATTERNS)
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(PATTERNS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 BAR, GOAL, GRID, INK, PALE = "#9cc3d5", "#d1495b", "#dddddd", "#222222", "#777777"
-PEERS = {"NumPy": ("o", "#b5651d"), "torch": ("D", "#6a3d9a"), "OpenCV": ("s", "#1b7837")}
+PEERS = {
+    "NumPy": ("o", "#b5651d"),
+    "torch": ("D", "#6a3d9a"),
+    "OpenCV": ("s", "#1b7837"),
+    "CuPy": ("o", "#1b7837"),
+}
 
 
 def draw(path: str, results: Sequence[Result], about: Mapping[str, Any]) -> None:
@@ -105,7 +110,9 @@ def _label(result: Result) -> str:
 def _text(axes: Axes, about: Mapping[str, Any]) -> None:
     """Title and legend above the frame, machine and versions below it, at fixed distances."""
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    note = f"{about['date'][:10]}, {about['cpu']}, {about['threads']} threads, {versions}"
+    cpu = f"{about['cpu']}, {about['threads']} threads"
+    machine = about["gpu"]["name"] if "gpu" in about else cpu
+    note = f"{about['date'][:10]}, {machine}, {versions}"
     title = "Percent of the limit (a straight pass over the same bytes)"
     axes.set_title(title, fontsize=11, loc="left", color=INK, pad=20)
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=5, fontsize=7.5, frameon=False)

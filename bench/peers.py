@@ -18,7 +18,7 @@ from layoutkit.spec import as_dtype
 
 from .rows import Row
 
-__all__ = ["Peer", "available"]
+__all__ = ["Peer", "available", "factor_and_term", "transposed"]
 
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
@@ -66,7 +66,7 @@ class NumPy:
     lingers = 0.0
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views = _views(row, sources)
+        views = transposed(row, sources)
         if row.kind == "fused":
             return self._fused(row, views[0], out)
         if row.kind == "accumulate":
@@ -74,7 +74,7 @@ class NumPy:
         return lambda: np.copyto(out, views[0])
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        views = _views(row, sources)
+        views = transposed(row, sources)
         if row.kind == "fused":
             factor, term = factor_and_term(row)
             dtype = as_dtype(row.to_dtype)
@@ -129,7 +129,7 @@ class Torch:
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         views = self._views(row, sources)
         if row.kind == "fused":
-            factor, term = map(self._torch.from_numpy, factor_and_term(row))
+            factor, term = self._constants(row)
             dtype = getattr(self._torch, row.to_dtype)
             return lambda: (views[0].float() * factor + term).to(dtype).contiguous()
         if row.kind == "accumulate":
@@ -140,6 +140,10 @@ class Torch:
         if array.dtype.name == "bfloat16":  # unknown to torch's bridge to NumPy
             return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
         return self._torch.from_numpy(array)
+
+    def _constants(self, row: Row) -> tuple[Any, Any]:
+        factor, term = factor_and_term(row)
+        return self._torch.from_numpy(factor), self._torch.from_numpy(term)
 
     def _views(self, row: Row, sources: Sequence[Array]) -> list[Any]:
         pairs = zip(row.sources, sources, strict=True)
@@ -152,10 +156,11 @@ class Torch:
             target.add_(view)
 
     def _fused(self, row: Row, view: Any, target: Any) -> Call:
-        factor, term = map(self._torch.from_numpy, factor_and_term(row))
+        factor, term = self._constants(row)
         # In float32 on the way: a product rounded to bfloat16 would spoil the sum.
-        float32 = target.dtype == self._torch.float32
-        computed = target if float32 else self._torch.empty(target.shape)
+        float32 = self._torch.float32
+        is_float32 = target.dtype == float32
+        computed = target if is_float32 else self._torch.empty_like(target, dtype=float32)
 
         def call() -> None:
             computed.copy_(view)
@@ -209,6 +214,7 @@ class OpenCV:
         return params
 
 
-def _views(row: Row, sources: Sequence[Array]) -> list[Array]:
+def transposed(row: Row, sources: Sequence[Array]) -> list[Array]:
+    """The sources with their axes in the target's order, in place."""
     pairs = zip(row.sources, sources, strict=True)
     return [source.transpose(row.order(layout)) for layout, source in pairs]

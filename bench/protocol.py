@@ -31,18 +31,22 @@ __all__ = ["Budget", "Times", "Variant", "measure", "paired_ratio", "percentile"
 
 Call = Callable[[], object]
 Clock = Callable[[], float]
+Timer = Callable[[Sequence[Call]], float]  # makes the calls and says how many seconds they took
 
 
 @dataclass(frozen=True)
 class Variant:
     """One way to do a row's work: a call for each set of buffers.
 
-    `lingers`: seconds for which its threads may keep a core busy after a call.
+    `lingers`: seconds for which its threads may keep a core busy after a call. `batch`: how many
+    times each call does the work. `note`: what a reader has to know about the numbers.
     """
 
     name: str
     calls: Sequence[Call]
     lingers: float = 0.0
+    batch: int = 1
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Budget:
 
 @dataclass
 class Times:
-    """Seconds per call of one variant, by the number of the round."""
+    """Seconds that one variant needs for the work once, by the number of the round."""
 
     rounds: dict[int, float] = field(default_factory=dict)
 
@@ -82,15 +86,33 @@ class Times:
 
 
 def measure(
-    variants: Sequence[Variant], budget: Budget, clock: Clock = time.perf_counter
+    variants: Sequence[Variant],
+    budget: Budget,
+    clock: Clock = time.perf_counter,
+    timer: Timer | None = None,
 ) -> dict[str, Times]:
-    """Time all variants by the protocol above; return the times by variant name."""
-    players = [_Player(variant, budget, clock) for variant in variants]
+    """Time all variants by the protocol above; return the times by variant name.
+
+    `timer` takes the samples, and without one `clock` does. How long a row may take goes by
+    `clock` in any case.
+    """
+    timer = timer or _timer_of(clock)
+    players = [_Player(variant, budget, clock, timer) for variant in variants]
     with _no_collector():
         for player in players:
             player.warm_up()
         _play(players, budget, clock)
     return {player.variant.name: player.times for player in players}
+
+
+def _timer_of(clock: Clock) -> Timer:
+    def timer(calls: Sequence[Call]) -> float:
+        began = clock()
+        for call in calls:
+            call()
+        return clock() - began
+
+    return timer
 
 
 def _play(players: Sequence["_Player"], budget: Budget, clock: Clock) -> None:
@@ -125,24 +147,22 @@ def percentile(values: Iterable[float], percent: float) -> float:
 class _Player:
     """A variant in the middle of being measured."""
 
-    def __init__(self, variant: Variant, budget: Budget, clock: Clock) -> None:
+    def __init__(self, variant: Variant, budget: Budget, clock: Clock, timer: Timer) -> None:
         self.variant = variant
         self.times = Times()
         self.spent = 0.0
         self._budget = budget
         self._clock = clock
+        self._timer = timer
         self._next = 0
         self._repeats = 1
 
     def warm_up(self) -> None:
-        """Run by the clock, every set of buffers at least once; decide on calls per sample."""
-        count, began = 0, self._clock()
-        while True:
-            self._take(1)[0]()
+        """Run by the timer, every set of buffers at least once; decide on calls per sample."""
+        count, elapsed = 0, 0.0
+        while elapsed < self._budget.warm_up or count < len(self.variant.calls):
+            elapsed += self._timer(self._take(1))
             count += 1
-            elapsed = self._clock() - began
-            if elapsed >= self._budget.warm_up and count >= len(self.variant.calls):
-                break
         if elapsed > 0:
             self._repeats = max(1, ceil(self._budget.sample * count / elapsed))
 
@@ -154,11 +174,8 @@ class _Player:
     def sample(self, number: int) -> None:
         """Take the sample of one round."""
         calls = self._take(self._repeats)
-        began = self._clock()
-        for call in calls:
-            call()
-        elapsed = self._clock() - began
-        self.times.rounds[number] = elapsed / len(calls)
+        elapsed = self._timer(calls)
+        self.times.rounds[number] = elapsed / (len(calls) * self.variant.batch)
         self.spent += elapsed
 
     def _take(self, count: int) -> list[Call]:

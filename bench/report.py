@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from .cases import FRESH, LIMIT, OURS
+from .cases import LIMIT
+from .entries import FRESH, OURS
 from .results import Result, summary
 
 __all__ = ["Table"]
@@ -29,6 +30,8 @@ class Table:
         self._line(f"{about['date']}  {about['command']}")
         self._line(f"{about['cpu']}, {about['cpus']} CPUs, {about['threads']} threads")
         self._line(f"{about['system']}, Python {about['python']}, {versions}")
+        if "gpu" in about:
+            self._line(_gpu(about["gpu"]))
         self._line()
         self._line(
             "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads"
@@ -36,6 +39,8 @@ class Table:
         self._line(
             "and writes the same bytes in a straight line. x: so many times layoutkit's time."
         )
+        if "gpu" in about:
+            self._line("Between events of the GPU, of CUDA graphs; fresh outputs without a graph.")
 
     def add(self, result: Result) -> None:
         """Write one row, under the heading of its group."""
@@ -49,6 +54,10 @@ class Table:
             self._line(result.row.name.ljust(_LABEL) + cells)
         for name in result.wrong:
             self._line(f"    {name}: WRONG RESULT, not timed")
+        for name, reason in result.failed.items():
+            self._line(f"    {name}: FAILED, {reason}")
+        for name, note in result.notes.items():
+            self._line(f"    {name}: {note}")
 
     def end(self, results: Sequence[Result]) -> None:
         """Write what all rows together say."""
@@ -60,6 +69,7 @@ class Table:
         self._line(f"goals reached: {total['goals_reached']} of {total['goals']}")
         self._list("faster than layoutkit:", total["slower_than"])
         self._list("wrong results:", total["wrong"])
+        self._list("failed:", total["failed"])
 
     def _heading(self, calls: bool) -> None:
         self._line()
@@ -80,6 +90,15 @@ class Table:
 
     def _line(self, text: str = "") -> None:
         print(text.rstrip(), file=self._stream, flush=True)
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    memory, cache = gpu["memory_bytes"] / 2**30, gpu["l2_bytes"] / 2**20
+    driver = f"driver {gpu['driver']} (CUDA {gpu['driver_cuda']})"
+    return (
+        f"{gpu['name']}, {memory:.0f} GiB, second-level cache {cache:.0f} MiB; "
+        f"{driver}, CUDA runtime {gpu['runtime_cuda']}"
+    )
 
 
 def _columns(peers: Sequence[str]) -> list[tuple[str, int, Cell]]:

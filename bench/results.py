@@ -15,7 +15,8 @@ from typing import Any
 
 import layoutkit
 
-from .cases import LIMIT, OURS
+from .cases import LIMIT
+from .entries import OURS
 from .peers import Peer
 from .protocol import Times, paired_ratio
 from .rows import Row
@@ -27,11 +28,17 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Result:
-    """The times of a row's variants. Ratios are paired: of the same rounds."""
+    """The times of a row's variants. Ratios are paired: of the same rounds.
+
+    `wrong` names those whose result was wrong; `failed` says why others have none, and `notes`
+    what to know about the times of a variant.
+    """
 
     row: Row
     times: Mapping[str, Times]
     wrong: Sequence[str] = field(default=())
+    failed: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def of_limit(self) -> float | None:
@@ -43,10 +50,10 @@ class Result:
         return self._ratio(name, ours)
 
     def gigabytes_per_second(self, name: str) -> float | None:
-        """Bytes read and written per second by the median, or None without that variant."""
+        """The row's traffic per second by the median, or None without that variant."""
         if name not in self.times:
             return None
-        return (self.row.bytes_read + self.row.bytes_written) / self.times[name].median / 1e9
+        return self.row.traffic / self.times[name].median / 1e9
 
     @property
     def reached(self) -> bool | None:
@@ -82,6 +89,7 @@ def summary(results: Sequence[Result], peers: Sequence[str]) -> dict[str, Any]:
             if (ratio := result.speedup(name)) is not None and ratio < 1
         ],
         "wrong": [f"{result.row.name}: {name}" for result in results for name in result.wrong],
+        "failed": [f"{result.row.name}: {name}" for result in results for name in result.failed],
     }
 
 
@@ -139,6 +147,8 @@ def _row_as_json(result: Result) -> dict[str, Any]:
         "at_least": row.at_least,
         "reached": result.reached,
         "wrong": list(result.wrong),
+        "failed": dict(result.failed),
+        "notes": dict(result.notes),
         "variants": {name: _times_as_json(result, name) for name in result.times},
     }
 

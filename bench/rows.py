@@ -35,7 +35,7 @@ class Row:
     """
 
     group: str
-    kind: str  # "move", "fused", "accumulate" or "call"
+    kind: str  # "move", "fused", "accumulate" or "call"; with a GPU "upload" or "download" too
     sources: tuple[str, ...]
     target: str
     letters: str
@@ -77,9 +77,21 @@ class Row:
         return prod(self.sizes) * as_dtype(self.to_dtype).itemsize
 
     @property
+    def traffic(self) -> int:
+        """Bytes that the limit moves: read and written, or those between host and GPU."""
+        between = {"upload": self.bytes_read, "download": self.bytes_written}
+        return between.get(self.kind, self.bytes_read + self.bytes_written)
+
+    @property
     def formula(self) -> dict[str, Any]:
-        """The keywords of a fused row's formula (three channels); none for other rows."""
-        return {"scale": SCALE, "mean": MEAN, "std": STD} if self.kind == "fused" else {}
+        """The keywords of the formula of rows that have one (three channels), or none."""
+        fused = self.kind in ("fused", "upload")
+        return {"scale": SCALE, "mean": MEAN, "std": STD} if fused else {}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether results are equal bit for bit, for nothing is computed."""
+        return self.kind != "accumulate" and not self.formula
 
 
 def all_rows(quick: bool = False) -> list[Row]:

@@ -122,7 +122,12 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     from .bench import main as bench
 
-    code: int = bench(quick=arguments.quick, plot=arguments.plot, json=arguments.json)
+    code: int = bench(
+        quick=arguments.quick,
+        plot=arguments.plot,
+        json=arguments.json,
+        device=arguments.device,
+    )
     return code
 
 

@@ -219,7 +219,9 @@ def test_bench_hands_its_options_on(monkeypatch):
     seen = {}
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
-    assert seen == {"quick": True, "plot": None, "json": "r.json"}
+    assert seen == {"quick": True, "plot": None, "json": "r.json", "device": "cpu"}
+    assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
+    assert seen == {"quick": False, "plot": "p.png", "json": None, "device": "cuda"}
 
 
 def test_info_prints_the_configuration(capsys):

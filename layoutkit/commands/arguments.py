@@ -68,6 +68,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="what to measure on")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")

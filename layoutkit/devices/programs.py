@@ -138,16 +138,17 @@ def cast_into(
 ) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one.
 
-    Kernels do it where they know both dtypes. The library does what C leaves undefined, what no
-    kernel knows (complex, float8), and what lies where kernels do not write.
+    Kernels do it where they know both dtypes. The library does what C leaves undefined, and what
+    no kernel knows (complex, float8).
     """
+    if values.dtype == out.dtype:
+        _copy_bytes(out, values, bridge)
+        return
     values = values if values.is_aligned else aligned(values, bridge)
     if not out.is_aligned:
-        if values.dtype != out.dtype:
-            made = bridge.empty(out.shape, out.dtype, out.number)
-            cast_into(made, values, bridge, saturate=saturate)
-            values = made
-        _copy_bytes(out, values, bridge)
+        made = bridge.empty(out.shape, out.dtype, out.number)
+        cast_into(made, values, bridge, saturate=saturate)
+        _copy_bytes(out, made, bridge)
         return
     if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
         values = bridge.real(values)
@@ -163,7 +164,7 @@ def cast_into(
 
 
 def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
-    if source == target or not (is_known(source, has_half) and is_known(target, has_half)):
+    if not (is_known(source, has_half) and is_known(target, has_half)):
         return False
     return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
 
@@ -177,7 +178,7 @@ def aligned(array: DeviceArray, bridge: CudaBridge) -> DeviceArray:
 
 
 def _copy_bytes(out: DeviceArray, values: DeviceArray, bridge: CudaBridge) -> None:
-    """Copy elements that begin anywhere, one byte of each after the other."""
+    """Copy elements that begin anywhere: as bytes, of which the planner makes words again."""
     names = _LETTERS[: len(out.shape) + 1]
     sides = _as_bytes(values), _as_bytes(out)
     Converter(f"{names}->{names}").device_program(*sides)(*sides, bridge)

@@ -32,13 +32,13 @@ struct Arguments {
     Pointers pointers;
 };
 
-static Arguments arguments;
-static std::vector<Fiber> fibers;
-static Fiber *running;
-static ucontext_t scheduler;
-static void *kept;
-static const void *scheduler_stack;
-static size_t scheduler_size;
+SHIM Arguments arguments;
+SHIM Fiber *fibers;
+SHIM Fiber *running;
+SHIM ucontext_t scheduler;
+SHIM void *kept;
+SHIM const void *scheduler_stack;
+SHIM size_t scheduler_size;
 
 static void pause(int line) {
     Fiber *self = running;
@@ -67,13 +67,14 @@ static void resume(unsigned number) {
 }
 
 // Run all fibers to the end of the block; false if they do not all meet at every barrier.
-static bool run_block(Numbers &numbers) {
+static bool run_block(Numbers &threads) {
     int line;
     do {
-        for (unsigned number : numbers.draw(fibers.size())) resume(number);
+        threads.shuffle();
+        for (unsigned i = 0; i < threads.count; ++i) resume(threads.number[i]);
         line = fibers[0].line;
-        for (Fiber &fiber : fibers)
-            if (fiber.line != line) return false;
+        for (unsigned i = 0; i < threads.count; ++i)
+            if (fibers[i].line != line) return false;
     } while (line != FINISHED);
     return true;
 }
@@ -87,7 +88,7 @@ static void begin(Fiber &fiber, char *stack) {
 }
 
 static const char *divergence() {
-    static char message[120];
+    SHIM char message[120];
     unsigned other = 1;
     while (fibers[other].line == fibers[0].line) ++other;
     auto where = [](int line) { return line == FINISHED ? -1 : line; };
@@ -111,19 +112,17 @@ extern "C" const char *run(const void *params, const void *pointers, unsigned gr
     char *stacks = (char *)mmap(nullptr, STACK * block, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) return "no memory for stacks";
-    fibers.assign(block, Fiber());
+    fibers = (Fiber *)calloc(block, sizeof(Fiber));
     for (unsigned i = 0; i < block; ++i) begin(fibers[i], stacks + STACK * i);
-    Numbers numbers(order, seed);
+    Numbers blocks(grid, order, seed), threads(block, order, seed + 1);
     gridDim.x = grid, blockDim.x = block;
     const char *wrong = nullptr;
-    for (unsigned number : numbers.draw(grid)) {
-        blockIdx.x = number;
+    for (unsigned i = 0; i < grid && !wrong; ++i) {
+        blockIdx.x = blocks.number[i];
         shim::poison(poison);
-        if (!run_block(numbers)) {
-            wrong = divergence();
-            break;
-        }
+        if (!run_block(threads)) wrong = divergence();
     }
+    free(fibers);
     munmap(stacks, STACK * block);
     return wrong;
 }

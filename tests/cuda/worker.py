@@ -31,6 +31,10 @@ def run(library, params, pointers, buffers, how):
     """
     kernel = ctypes.CDLL(library)
     kernel.run.restype = ctypes.c_char_p
+    expected = [ctypes.c_size_t.in_dll(kernel, f"{n}_size").value for n in ("params", "pointers")]
+    if expected != [len(params), 8 * len(pointers)]:
+        given = f"{len(params)} bytes of parameters and {len(pointers)} pointers"
+        raise RuntimeError(f"{given}, but the kernel takes {expected} bytes")
     lent = [lend(*buffer) for buffer in buffers]
     words = [0 if at is None else lent[at[0]][1] + at[1] for at in pointers]
     try:

@@ -1,0 +1,104 @@
+"""What CUDA kernels do to one item: every cast between any two dtypes, on values at their edges.
+
+All casts are compiled into one kernel, made of the same header that every family includes.
+"""
+
+import struct
+from itertools import product
+from types import SimpleNamespace
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import BF16, assert_same
+from cuda_moves import copied, placed
+
+from layoutkit.kernels.cuda.source import source
+from reference import reference_convert
+
+pytestmark = cuda_shim.needs_compiler
+
+DTYPES = {
+    "b1": "?", "i1": "i1", "i2": "i2", "i4": "i4", "i8": "i8", "u1": "u1", "u2": "u2", "u4": "u4",
+    "u8": "u8", "f2": "f2", "bf": BF16, "f4": "f4", "f8": "f8",
+}  # fmt: skip
+PAIRS = [(a, b) for a, b in product(DTYPES, DTYPES) if a != b]
+CASES = "".join(
+    f"        case {n}: return each<{b}, {a}, CLIPPED>(params, pointers);\n"
+    for n, (a, b) in enumerate(PAIRS)
+)
+KERNEL = """
+struct Params { long long which, count; };
+
+template <class To, class From, bool CLIP>
+INLINE void each(const Params &params, const Pointers &pointers) {
+    const typename From::memory *src = (const typename From::memory *)pointers.src[0];
+    for (long long i = threadIdx.x; i < params.count; i += blockDim.x)
+        ((typename To::memory *)pointers.dst)[i] = cast<To, From, CLIP>(src[i]);
+}
+
+extern "C" __global__ void casts(const Params params, const Pointers pointers) {
+    switch (params.which) {
+        CASES
+    }
+}
+""".replace("        CASES\n", CASES)
+
+
+def headers():
+    """What a family includes, before its own parameters."""
+    text = source("gather")
+    return text[: text.index("struct Params")]
+
+
+def edges(name):
+    """Values of a dtype about the limits of all others, and random bits."""
+    dtype = np.dtype(DTYPES[name])
+    if name in ("f2", "bf"):
+        return np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    rng = np.random.default_rng(0)
+    if name == "b1":
+        return np.array([False, True])
+    random = rng.integers(0, 256, 4096 * dtype.itemsize, dtype=np.uint8).view(dtype)
+    if dtype.kind == "f":
+        limits = [s * (2.0**n + d) for n in (0, 7, 8, 15, 16, 31, 32, 63, 64)
+                  for d in (-1, -0.5, 0, 0.5, 1, 1.5) for s in (1, -1)]  # fmt: skip
+        limits += [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 6e-8, 2.9e-8, 3e-8,
+                   1e-45, 1.2e-38, 3.4e38, 1e39, 1 + 2**-11, 1 + 2**-11 + 2**-40]  # fmt: skip
+        with np.errstate(over="ignore"):
+            near = np.array(limits, "f8").astype(dtype)
+            return np.concatenate([near, near * dtype.type(1.0000001), random])
+    info = np.iinfo(dtype)
+    bounds = {int(f(i)) + d for i in map(np.iinfo, "bhilBHIL") for f in (lambda i: i.min,
+              lambda i: i.max) for d in (-1, 0, 1)}  # fmt: skip
+    kept = [n for n in bounds if info.min <= n <= info.max]
+    return np.concatenate([np.array(sorted(kept), dtype), random])
+
+
+def is_made(source, target, clip):
+    """Floats become integers saturated; otherwise C leaves the result open."""
+    return clip or DTYPES[target] == "?" or not is_float(source) or is_float(target)
+
+
+def is_float(name):
+    return name in ("f2", "bf", "f4", "f8")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of NaN, in the reference
+@pytest.mark.parametrize("clip", [False, True], ids=["plain", "saturating"])
+@pytest.mark.parametrize("of", DTYPES)
+def test_casts_of_all_edges(of, clip):
+    text, x = headers() + KERNEL, copied(edges(of), 0)
+    casting = "saturate" if clip else "unsafe"
+    for number, (a, target) in enumerate(PAIRS):
+        if a == of and is_made(a, target, clip):
+            y = placed(x.shape, DTYPES[target])
+            launch = SimpleNamespace(
+                family="casts", defines=(("CLIPPED", str(int(clip))),), coefficients=b"",
+                params=struct.pack("2q", number, x.size), grid=1, block=32, pointers=3,
+            )  # fmt: skip
+            cuda_shim.run(launch, y, [x], text=text)
+            wanted = reference_convert(x, "b->b", dtype=DTYPES[target], casting=casting)
+            np.testing.assert_array_equal(np.isnan(y), np.isnan(wanted))
+            there = ~np.isnan(wanted)  # NaN stays NaN, whatever its other bits
+            assert_same(y[there], wanted[there])

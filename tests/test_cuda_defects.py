@@ -1,0 +1,229 @@
+"""Mistakes planted in the CUDA kernels: each must be found by the ways that the other tests use.
+
+A mistake is a replacement in the text of a family. It is found if for one of the family's cases
+the result is wrong in any order of threads, or a sanitizer reports; a missing barrier also has to
+be a race that ThreadSanitizer sees.
+"""
+
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+import cuda_shim
+import numpy as np
+import pytest
+from cuda_moves import address, copied, placed, planned, planned_sum
+from cuda_shim import ORDERS, KernelError
+
+from layoutkit import Converter
+from layoutkit.kernels.cuda.launch import Launch
+from layoutkit.kernels.cuda.source import FAMILIES
+from layoutkit.kernels.cuda.source import source as text_of
+
+pytestmark = cuda_shim.needs_compiler
+RNG = np.random.default_rng(0)
+BARRIER = "__syncthreads();"
+
+
+class Case(NamedTuple):
+    """What to run; `out` is all of its memory, of whose rows the last elements may be unused."""
+
+    launch: Launch
+    sources: list
+    shifts: tuple
+    shape: tuple
+    out: np.ndarray
+
+
+def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords):
+    """A conversion. `padding`: unused elements at the end of rows of the source and the output."""
+    x = placed((*shape[:-1], shape[-1] + padding[0]), source, shift)[..., : shape[-1]]
+    x[...] = RNG.integers(1, 120, shape)
+    target = Converter(pattern).target_shape(shape)
+    dtype = keywords.pop("dtype", source)
+    whole = placed((*target[:-1], target[-1] + padding[1]), dtype, shift)
+    out = whole[..., : target[-1]]
+    _, [(launch, _, shifts)] = planned(x, pattern, out, **keywords)
+    return Case(launch, [x], shifts, target, whole)
+
+
+def total(*parts, **sizes):
+    """A sum in the layout of the first of the (layout, dtype) that are added."""
+    arrays = [
+        (copied(RNG.integers(1, 120, [sizes[a] for a in of]).astype(dtype), 0), of)
+        for of, dtype in parts
+    ]
+    launch, out, sources, shifts = planned_sum(arrays, parts[0][0])
+    return Case(launch, sources, shifts, out.shape, out)
+
+
+CASES = {
+    "transpose": [
+        lambda: conversion("bc->cb", (80, 96)),
+        lambda: conversion("bc->cb", (80, 77), padding=(3, 0)),
+        lambda: conversion("bc->cb", (77, 80), padding=(0, 3)),
+        lambda: conversion("bwc->bcw", (2, 65, 80)),
+        lambda: conversion("bwc->bcw", (2, 132, 145), "u1"),
+        lambda: conversion("bhwc->cbhw", (3, 5, 7, 65)),
+        lambda: conversion("bwc->bcw", (2, 40, 36), "u1", dtype="f4", mean=[*range(36)]),
+        lambda: conversion("xyz->zyx", (40, 20, 20)),
+    ],
+    "interleave": [
+        lambda: conversion("bpc->bcp", (2, 1030, 3)),
+        lambda: conversion("bcp->bpc", (2, 3, 1030)),
+        lambda: conversion("bpc->bcp", (1, 37, 3), "u1", dtype="f4", mean=[1, 2, 3]),
+    ],
+    "gather": [
+        lambda: conversion("abc->bac", (3, 65, 7)),
+        lambda: conversion("abc->abc", (1, 1, 8201), "u1"),
+        lambda: conversion("ab->ab", (5, 100), "u1", dtype="f4", scale=0.5),
+    ],
+    "accumulate": [
+        lambda: total(("bc", "i4"), ("cb", "i4"), b=70, c=40),
+        lambda: total(("bc", "i4"), ("cb", "i4"), b=300, c=33),
+        lambda: total(("bhwc", "i4"), ("chwb", "i4"), ("wbch", "i4"), b=7, c=20, h=5, w=9),
+        lambda: total(("bc", "i4"), ("cb", "f2"), ("bc", "i2"), b=300, c=33),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """For each family: what to run, and the right result, which the family's own text gives."""
+    made = {family: [case() for case in CASES[family]] for family in FAMILIES}
+    wanted = [(case.launch, None) for case in chain(*made.values())]
+    wanted += [(made[mistake[0]][0].launch, changed(*mistake)) for mistake in MISTAKES]
+    for launch, text in wanted:
+        cuda_shim.compiling(launch.family, launch.defines, "checked", text)
+    assert all(case.launch.family == family for family in FAMILIES for case in made[family])
+    return {family: [(case, result(case)) for case in made[family]] for family in FAMILIES}
+
+
+def result(case, **how):
+    """The memory of the output as the kernel leaves it."""
+    whole = placed(case.out.shape, case.out.dtype, address(case.out) % 256)
+    out = whole[..., : case.shape[-1]]
+    cuda_shim.run(case.launch, out, case.sources, shifts=case.shifts, **how)
+    return whole
+
+
+POISONS = {"forward": 0xA5, "reverse": 0xFF, "random": 0x00}
+
+
+def is_found(family_cases, text):
+    """Whether any order of any case is wrong or reported."""
+    for case, wanted in family_cases:
+        for order in ORDERS:
+            try:
+                got = result(case, text=text, order=order, poison=POISONS[order], seed=1)
+            except KernelError:
+                return True
+            if not np.array_equal(got, wanted):
+                return True
+    return False
+
+
+BARRIERS = [
+    (family, number) for family in FAMILIES for number in range(text_of(family).count(BARRIER))
+]
+
+
+def without_barrier(family, number):
+    before, after = text_of(family), ""
+    for _ in range(number + 1):
+        head, _, before = before.partition(BARRIER)
+        after += head + BARRIER
+    return after.removesuffix(BARRIER) + ";" + before
+
+
+def test_barriers_are_where_threads_share_memory():
+    counts = {family: text_of(family).count(BARRIER) for family in FAMILIES}
+    shared = {family: "__shared__" in text_of(family) for family in FAMILIES}
+    assert {family: count > 0 for family, count in counts.items()} == shared
+    assert sum(counts.values()) == len(BARRIERS) >= 4
+
+
+@pytest.mark.parametrize(("family", "number"), BARRIERS)
+def test_a_missing_barrier_gives_wrong_results(family, number, cases):
+    assert is_found(cases[family], without_barrier(family, number))
+
+
+@pytest.mark.parametrize(("family", "number"), BARRIERS)
+def test_a_missing_barrier_is_a_race(family, number, cases):
+    """In the smallest of the cases: a thread for each of a block's takes its time."""
+    case, _ = min(cases[family], key=lambda found: found[0].launch.grid)
+    text = without_barrier(family, number)
+    with pytest.raises(KernelError, match="data race"):
+        result(case, text=text, mode="threads", poison=0)
+
+
+# (family, what is in its text once, what is put in its place)
+MISTAKES = [
+    # tile edges
+    ("transpose", "place < run.count && left > 0", "place <= run.count && left > 0"),
+    ("transpose", "row >= (int)rows.count ||", "row > (int)rows.count ||"),
+    ("transpose", "run.count == TILE_RUN && rows", "run.count <= TILE_RUN && rows"),
+    ("transpose", "== TILE_RUN && rows.count == TILE_ROWS", "== TILE_RUN"),
+    ("transpose", "(int)run.count - place)", "(int)run.count - place + 1)"),
+    ("interleave", "if (pixels.count == CHUNK)", "if (pixels.count <= CHUNK)"),
+    ("interleave", "items - item);\n        piece.template", "items);\n        piece.template"),
+    ("gather", "along == params.last ?", "along > params.last ?"),
+    ("gather", "if (number >= places) return", "if (number > places) return"),
+    ("gather", "places = split.count *", "places = (unsigned)params.stretch *"),
+    ("accumulate", "turn < shared.count[axis]", "turn <= shared.count[axis]"),
+    ("accumulate", "number >= params.places) return", "number > params.places) return"),
+    ("accumulate", "if (!inside) item.area = -1;", ""),
+    *[(family, "left < length ? (unsigned)left : length", "length")
+      for family in ("transpose", "interleave", "gather")],
+    *[(family, "if (ALL || count >= COUNT) {\n            read", "if (true) {\n            read")
+      for family in ("transpose", "interleave", "gather")],
+    *[(family, "if (ALL || count >= COUNT) {\n            write", "if (true) {\n            write")
+      for family in ("transpose", "interleave", "gather")],
+    # where things lie in shared memory
+    ("transpose", "(column ^ (row", "(column | (row"),
+    ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),
+    ("transpose", "byte tile[TILE_ROWS * ROW_BYTES]", "byte tile[TILE_ROWS * ROW_BYTES - 16]"),
+    ("transpose", "byte tile[TILE_ROWS * ROW_BYTES];",
+     "byte room[TILE_ROWS * ROW_BYTES + 8], *tile; tile = room + 8;"),
+    ("interleave", "byte chunk[CHUNK * CHANNELS * ITEM]", "byte chunk[CHUNK * ITEM]"),
+    ("interleave", "all.item[i * CHANNELS + channel];", "all.item[channel * GROUP + i];"),
+    ("accumulate", "Value area[AREA]", "Value area[AREA / 16]"),
+    ("accumulate", "*sum = part ? plus(*sum, value) : value;", "*sum = plus(*sum, value);"),
+    # loops
+    ("transpose", "at.add(1, rows.first);", ""),
+    ("transpose", "low = (unsigned)start - wraps * axis.inner.count;", "low = 0;"),
+    ("transpose", "at.add(n - outer * loop[i].turns.count,", "at.add(outer,"),
+    ("gather", "found.at.add(number, params.split.low);", ""),
+    ("accumulate", "number = outer;", ""),
+]  # fmt: skip
+
+
+def changed(family, before, after):
+    return text_of(family).replace(before, after)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake[0]}: {mistake[2]}")
+def test_a_mistake_is_found(mistake, cases):
+    assert text_of(mistake[0]).count(mistake[1]) == 1
+    assert is_found(cases[mistake[0]], changed(*mistake))
+
+
+@pytest.mark.parametrize(
+    ("family", "side", "pattern", "shape"),
+    [
+        ("transpose", "LOAD", "bwc->bcw", (2, 64, 65)),
+        ("transpose", "STORE", "bwc->bcw", (2, 65, 64)),
+        ("interleave", "LOAD", "bpc->bcp", (2, 1025, 3)),
+        ("interleave", "STORE", "bcp->bpc", (2, 3, 1025)),
+        ("gather", "WIDTH", "ab->ab", (5, 101)),
+    ],
+)
+def test_words_wider_than_addresses_allow_are_reported(family, side, pattern, shape):
+    """What the host claims of addresses is checked where memory is touched."""
+    case = conversion(pattern, shape, shift=4)
+    assert case.launch.family == family
+    claimed = dict(case.launch.defines) | {side: "4" if side == "WIDTH" else "16"}
+    assert claimed != dict(case.launch.defines)
+    false = replace(case.launch, defines=tuple(claimed.items()))
+    with pytest.raises(KernelError, match="misaligned address"):
+        result(case._replace(launch=false))

@@ -1,0 +1,352 @@
+"""CUDA kernels, run on the CPU under sanitizers, against the slow reference and the CPU's sums.
+
+Each compiled variant takes a third of a second, so cases share them: sizes are whole numbers of 16
+places or odd, and addresses are shifted by little, which makes words of 16 bytes or single items.
+"""
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
+from cuda_moves import address, converted, copied, placed, planned, prepared, summed
+from cuda_shim import ORDERS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from layoutkit import accumulate
+from layoutkit.kernels.cuda.launch import CHUNK, THREADS
+from reference import reference_convert
+
+pytestmark = cuda_shim.needs_compiler
+quick = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+RNG = np.random.default_rng(0)
+ITEMS = {"u1": 1, "u2": 2, "u4": 4, "f8": 8, "c16": 16}
+
+
+def numbers(shape, dtype):
+    """Small integers, which every dtype holds."""
+    return RNG.integers(0, 120, shape).astype(dtype)
+
+
+POISONS = (0x00, 0xA5, 0xFF)
+
+
+def compare(*cases):
+    """Moves and casts (x, pattern, keywords), in all orders, each with other shared memory."""
+    runs = [prepared(x, pattern, **keywords) for x, pattern, keywords in cases]
+    for run, (x, pattern, keywords) in zip(runs, cases, strict=True):
+        asked = {name: value for name, value in keywords.items() if name != "shift"}
+        wanted = reference_convert(x, pattern, **asked)
+        for order, poison in zip(ORDERS, POISONS, strict=True):
+            assert_same(run(order=order, poison=poison, seed=3), wanted)
+
+
+# ---- pure moves --------------------------------------------------------------------------
+
+EDGES = (1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
+
+
+@pytest.mark.parametrize("dtype", ITEMS)
+def test_tile_edges(dtype):
+    """Lengths about the edges of words and tiles, on both axes of a transpose."""
+    whole = random_array(RNG, (2, 257, 257), dtype)
+    pairs = [*zip(EDGES, EDGES[3:] + EDGES[:3], strict=True), (255, 17), (256, 64), (31, 257)]
+    arrays = [copied(whole[:, :n, :m], 0) for n, m in pairs]
+    runs = [prepared(x, "bnm->bmn") for x in arrays]
+    for x, run, (n, m) in zip(arrays, runs, pairs, strict=True):
+        assert_same(run(order=ORDERS[n % 3], seed=m), x.transpose(0, 2, 1).copy())
+
+
+IMAGES = ("bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "chwb->bchw")
+
+
+@pytest.mark.parametrize("dtype", ITEMS)
+def test_images(dtype):
+    sizes = dict(zip("bhwc", (17, 3, 9, 32), strict=True))
+    shapes = [[sizes[a] for a in pattern[:4]] for pattern in IMAGES]
+    arrays = [copied(random_array(RNG, shape, dtype), 0) for shape in shapes]
+    compare(*[(x, pattern, {}) for x, pattern in zip(arrays, IMAGES, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels"),
+    [("u1", 2), ("u1", 3), ("u1", 4), ("u2", 3), ("u4", 2), ("u4", 3), ("f8", 4), ("c16", 3)],
+)
+@pytest.mark.parametrize("pattern", ["bpc->bcp", "bcp->bpc"])
+def test_few_channels(pattern, dtype, channels):
+    """Chunks of pixels that end before, at and behind the end of the array."""
+    item = ITEMS[dtype]
+    chunk = THREADS * max(1, 4 // item) * CHUNK[item]
+    cases = []
+    for pixels in (17, chunk - 1, chunk, chunk + 1):
+        sizes = {"b": 2, "p": pixels, "c": channels}
+        shape = [sizes[a] for a in pattern[:3]]
+        cases.append((copied(random_array(RNG, shape, dtype), 0), pattern, {}))
+    compare(*cases)
+
+
+RUNS = (1, 3, 4, 16, 255, 256, 257, 1023, 1024, 1025)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
+def test_copies_of_runs(dtype):
+    arrays = [copied(random_array(RNG, (3, 5, run), dtype), 0) for run in RUNS]
+    compare(*[(x, "abc->bac", {}) for x in arrays], *[(x[::-1], "abc->abc", {}) for x in arrays])
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
+@pytest.mark.parametrize("pattern", ["bhw->bwh", "bhw->bhw", "bwc->bcw"])
+def test_any_address(pattern, dtype):
+    """Neither side is aligned on more than it is; nothing around the output is written."""
+    values = random_array(RNG, (2, 48, 3) if "c" in pattern else (2, 48, 80), dtype)
+    wanted = reference_convert(values, pattern)
+    runs = []
+    for here, there in [(0, 0), (1, 0), (2, 8), (4, 4), (0, 12)]:
+        room = placed((values.nbytes + 32,), "u1")
+        out = room[there : there + values.nbytes].view(dtype).reshape(wanted.shape)
+        runs.append((prepared(copied(values, here), pattern, out), room, there))
+    for run, room, there in runs:
+        assert_same(run(), wanted)
+        assert (room[:there] == 0x77).all()
+        assert (room[there + values.nbytes :] == 0x77).all()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
+def test_rows_with_gaps(dtype):
+    """Aligned rows of which the last word is not whole, on either side; gaps stay as they are."""
+    for shape in ((80, 77), (33, 65), (16, 15)):
+        room = copied(random_array(RNG, (shape[0], 96), dtype), 0)
+        x = room[:, : shape[1]]
+        compare((x, "bc->cb", {}), (x, "bc->bc", {}))
+        whole = placed((shape[1], 96), dtype)
+        before = whole.copy()
+        assert_same(converted(x, "bc->cb", whole[:, : shape[0]]), x.T)
+        assert_same(whole[:, shape[0] :], before[:, shape[0] :])
+
+
+@pytest.mark.parametrize("rank", [9, 13])
+def test_many_axes_that_do_not_fuse(rank):
+    letters = "abcdefghijklm"[:rank]
+    x = random_array(RNG, (2,) * rank, "u2")
+    target = letters[::2][::-1] + letters[1::2]
+    assert_same(
+        converted(x, f"{letters}->{target}"), x.transpose([letters.index(a) for a in target]).copy()
+    )
+
+
+@pytest.mark.parametrize(("pattern", "shape"), [("bc->cb", (65, 70)), ("bpc->bcp", (3, 40, 3))])
+def test_rows_that_are_far_apart(pattern, shape):
+    """Offsets beyond 2**32 bytes; of that memory, only what is written is ever there."""
+    step = 2**32 // (shape[0] - 1) // 64 * 64 + 128
+    try:
+        room = np.zeros(step * shape[0], np.uint8)
+    except MemoryError:
+        pytest.skip("needs 4 GiB of addresses")
+    x = np.lib.stride_tricks.as_strided(
+        room.view(np.uint32), shape, (step, *np.zeros(shape[1:], np.uint32).strides)
+    )
+    x[...] = random_array(RNG, shape, "u4")
+    _, [(launch, out, (dst, src))] = planned(x, pattern)
+    cuda_shim.launch(launch, [address(out) + dst, 0, address(x) + src])
+    assert_same(out, reference_convert(x, pattern))
+
+
+@st.composite
+def moves(draw):
+    """(pattern, shape): up to five axes in another order, whose product is small."""
+    letters = draw(st.permutations("abchw"))[: draw(st.integers(1, 5))]
+    sizes, room = {}, 1 << 13
+    for letter in draw(st.permutations(letters)):
+        few = [n for n in (1, 2, 3, 15, 16, 17, 33, 64, 65, 129, 1023) if n <= room]
+        sizes[letter] = draw(st.sampled_from(few))
+        room //= sizes[letter]
+    target = draw(st.permutations(letters))
+    return f"{''.join(letters)}->{''.join(target)}", tuple(sizes[a] for a in letters)
+
+
+HOW = st.fixed_dictionaries(
+    {"order": st.sampled_from(ORDERS), "seed": st.integers(0, 99),
+     "poison": st.sampled_from([0x00, 0xA5])}
+)  # fmt: skip
+
+
+@quick
+@given(moves(), st.sampled_from(["u1", "u2", "u4", "c16"]), st.sampled_from(LAYINGS), HOW)
+def test_any_move(move, dtype, laying, how):
+    pattern, shape = move
+    x = laid(random_array(np.random.default_rng(how["seed"]), shape, dtype), laying)
+    assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
+
+
+OUTS = ("plain", "fortran", "backward", "unaligned", "pages")
+
+
+@quick
+@given(moves(), st.sampled_from(["u1", "f4"]), st.sampled_from(OUTS), HOW)
+def test_any_output(move, dtype, laying, how):
+    pattern, shape = move
+    x = copied(random_array(np.random.default_rng(how["seed"]), shape, dtype), 0)
+    wanted = reference_convert(x, pattern)
+    out = laid(np.zeros(wanted.shape, dtype), laying)
+    around = out.base.copy() if laying == "pages" else None
+    plan, _ = planned(x, pattern, out)
+    if plan.after is None:
+        converted(x, pattern, out, how=how)
+        assert_same(out, wanted)
+    if around is not None:
+        out[...] = 0
+        np.testing.assert_array_equal(out.base, around)
+
+
+# ---- casts and the formula ---------------------------------------------------------------
+
+CASTS = [("u1", "f4"), ("f4", BF16), (BF16, "f4"), ("f4", "f2"), ("f2", "f4"), ("f8", "f4"),
+         ("u1", BF16), ("i8", "f8"), ("?", "f4")]  # fmt: skip
+SHAPES = {
+    "bwc->bcw": [(2, 33, 65), (1, 129, 65), (2, 257, 3)],
+    "bcw->bwc": [(3, 3, 257), (2, 65, 17)],
+    "bwc->bwc": [(2, 33, 9), (1, 5, 1025)],
+}
+
+
+@pytest.mark.parametrize(("source", "target"), CASTS, ids=str)
+def test_casts(source, target):
+    cases = [(pattern, shape) for pattern, shapes in SHAPES.items() for shape in shapes]
+    compare(*[(copied(numbers(shape, source), 0), pattern, {"dtype": target})
+              for pattern, shape in cases])  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["u1", "i2", "i8"])
+def test_saturating_casts(target):
+    x = (RNG.standard_normal((2, 65, 33)) * 300).astype("f4")
+    x[0, 0, :8] = [0.5, 1.5, -0.5, 2.5, 1e30, -1e30, np.nan, -np.inf]
+    keywords = {"dtype": target, "casting": "saturate"}
+    compare((x, "bwc->bcw", keywords), (x, "bwc->bwc", keywords))
+
+
+# Exact with any rounding, so that results are compared bit by bit.
+MEAN, STD = [0.5, 0.25, 0.75], [0.5, 0.25, 0.125]
+NORMALISED = ("bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bhwc->chwb", "bhwc->bwhc")
+
+
+@pytest.mark.parametrize(
+    ("target", "channels", "patterns"),
+    [("f4", 3, NORMALISED), ("f4", 36, NORMALISED), (BF16, 3, NORMALISED[:2]),
+     ("f8", 36, NORMALISED[:2])],
+    ids=str,
+)  # fmt: skip
+def test_a_formula_with_coefficients_of_each_channel(patterns, target, channels):
+    sizes = {"b": 5, "h": 9, "w": 11, "c": channels}
+    keywords = {"dtype": target, "mean": MEAN * (channels // 3), "std": STD * (channels // 3)}
+    arrays = [copied(numbers([sizes[a] for a in pattern[:4]], "u1"), 0) for pattern in patterns]
+    compare(*[(x, pattern, keywords) for x, pattern in zip(arrays, patterns, strict=True)])
+
+
+def test_a_formula_of_backward_channels_and_of_one_pair():
+    x = copied(numbers((2, 33, 3), "u1"), 0)[:, :, ::-1]
+    formulas = ({"mean": MEAN, "std": STD}, {"mean": 0.5, "std": 0.25}, {"scale": 0.5})
+    compare(*[(x, pattern, {"dtype": "f4", **formula})
+              for pattern in ("bwc->bcw", "bwc->bwc") for formula in formulas])  # fmt: skip
+
+
+def test_a_saturating_formula():
+    x = copied(numbers((2, 33, 3), "f4"), 0)
+    keywords = {"dtype": "u1", "casting": "saturate", "scale": 4.0, "mean": [9.0, 100.0, 200.0]}
+    compare((x, "bwc->bcw", keywords))
+
+
+def test_sides_of_a_cast_on_any_of_its_addresses():
+    values = numbers((2, 48, 64), "u2")
+    compare(*[(copied(values, here), pattern, {"dtype": "f4", "shift": there})
+              for here, there in [(0, 0), (2, 4), (8, 8)]
+              for pattern in ("bwc->bcw", "bwc->bwc")])  # fmt: skip
+
+
+# ---- sums --------------------------------------------------------------------------------
+
+
+def spread(shape, dtype):
+    """Numbers of very different sizes, so that another order of adding shows."""
+    values = RNG.standard_normal(shape) * 10.0 ** RNG.integers(-3, 4, shape)
+    return values.astype("f4").astype(dtype)
+
+
+def compare_sums(parts, layout, **keywords):
+    assert_same(summed(parts, layout, **keywords), accumulate(parts, layout, **keywords))
+
+
+@pytest.mark.parametrize("layout", ["bhwc", "bchw", "chwb", "b(hwc)"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_of_many_layouts(layout, order):
+    sizes = {"b": 5, "h": 6, "w": 7, "c": 33}
+    parts = [(spread([sizes[a] for a in of], "f4"), of) for of in ("bhwc", "bchw", "chwb", "whcb")]
+    got = summed(parts, layout, how={"order": order, "poison": 0xFF})
+    assert_same(got, accumulate(parts, layout))
+
+
+@pytest.mark.parametrize("result", ["f2", BF16, "f4", "f8"], ids=str)
+def test_sums_of_many_dtypes(result):
+    sizes = {"b": 5, "w": 42, "c": 33}
+    parts = [
+        (spread([sizes[a] for a in of], dtype), of)
+        for of, dtype in zip(("bwc", "bcw", "cwb", "wbc"), ("f2", BF16, "f4", "f8"), strict=True)
+    ]
+    compare_sums(parts, "bwc", dtype=result)
+    compare_sums(parts[:3], "bcw", dtype=result)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "c8", "c16"])
+def test_sums_of_integers_and_complex_numbers(dtype):
+    sizes = {"b": 5, "w": 42, "c": 17}
+    parts = [(numbers([sizes[a] for a in of], dtype), of) for of in ("bwc", "cwb", "bcw")]
+    compare_sums(parts, "bcw")
+
+
+@pytest.mark.parametrize("count", [2, 15, 16])
+def test_sums_of_many_parts(count):
+    parts = [(spread((33, 65), "f4"), "bc") for _ in range(count - 1)]
+    compare_sums([*parts, (spread((65, 33), "f4"), "cb")], "bc")
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 255, 256, 257])
+def test_sums_about_the_edges_of_boxes(size):
+    compare_sums([(spread((size, 70), "f4"), "bc"), (spread((70, size), "f4"), "cb")], "bc")
+
+
+@pytest.mark.parametrize("laying", [how for how in LAYINGS if how != "unaligned"])
+def test_sums_of_any_strides(laying):
+    parts = [(laid(spread((5, 6, 33), "f4"), laying), "bwc"), (spread((33, 6, 5), "f4"), "cwb")]
+    compare_sums(parts, "wbc")
+    out = laid(np.zeros((6, 5, 33), "f4"), "pages" if laying == "pages" else "backward")
+    summed(parts, "wbc", out=out)
+    assert_same(out, accumulate(parts, "wbc"))
+
+
+# ---- no access is unordered --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4"])
+@pytest.mark.parametrize("pattern", ["bwc->bcw", "bcw->bwc"])
+def test_threads_do_not_race(pattern, dtype):
+    """Transposes, and few channels, with two blocks one after the other."""
+    for shape in ((1, 33, 140), (2, 3, 40), (2, 40, 3)):
+        x = copied(random_array(RNG, shape, dtype), 0)
+        got = converted(x, pattern, how={"mode": "threads", "order": "random"})
+        assert_same(got, reference_convert(x, pattern))
+
+
+def test_threads_of_a_sum_do_not_race():
+    parts = [(spread((40, 70), "f4"), "bc"), (spread((70, 40), "f4"), "cb")]
+    assert_same(summed(parts, "bc", how={"mode": "threads"}), accumulate(parts, "bc"))
+
+
+def test_every_family_has_run():
+    """What the tests above mean to choose is what they choose."""
+    chosen = {
+        pattern: planned(copied(numbers(shape, "u4"), 0), pattern)[1][0][0].family
+        for pattern, shape in [("bc->cb", (65, 65)), ("bpc->bcp", (2, 65, 3)), ("ba->ba", (3, 65))]
+    }
+    assert chosen == {"bc->cb": "transpose", "bpc->bcp": "interleave", "ba->ba": "gather"}
