@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, MOVED, assert_same, laid, random_array
-from cuda_shim import missing_compiler
+from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, install, values_of
 
 import layoutkit
@@ -23,7 +23,7 @@ from layoutkit import (
 )
 from reference import reference_convert
 
-pytestmark = pytest.mark.skipif(bool(missing_compiler), reason=str(missing_compiler))
+pytestmark = needs_compiler
 
 IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc)", "bhwc->b(chw)"]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_shim import missing_compiler
+from cuda_shim import needs_compiler
 from fake_cuda import install, values_of
 
 from layoutkit import (
@@ -19,7 +19,7 @@ from layoutkit import (
 )
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-pytestmark = pytest.mark.skipif(bool(missing_compiler), reason=str(missing_compiler))
+pytestmark = needs_compiler
 
 
 class Cuda(torch.Tensor):

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
-from cuda_shim import missing_compiler
+from cuda_shim import needs_compiler
 from fake_cuda import Event, FakeArray, Stream, install, values_of
 
 from layoutkit import (
@@ -29,7 +29,7 @@ from layoutkit import (
 from layoutkit.devices import transfers
 from reference import reference_convert
 
-pytestmark = pytest.mark.skipif(bool(missing_compiler), reason=str(missing_compiler))
+pytestmark = needs_compiler
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
