@@ -131,7 +131,7 @@ class FakeRuntime:
         self.count, self.eager = count, False
         self.log, self.host_waits, self.loaded = [], [], []
         self._kept = {}  # memory by address: a pool that gives nothing back
-        self._number, self._made = 0, 0
+        self._number, self._made, self._known = 0, 0, set()
         self.streams = [self._stream(f"main {n}") for n in range(count)]
 
     def _stream(self, name):
@@ -237,7 +237,11 @@ class FakeRuntime:
 
         stream.put("cast", run)
 
+    def is_loaded(self, launch, number):
+        return (launch.family, launch.defines, launch.coefficients, number) in self._known
+
     def load(self, launch, number):
+        self._known.add((launch.family, launch.defines, launch.coefficients, number))
         self.loaded.append(launch)
         constants = None
         if launch.coefficients:

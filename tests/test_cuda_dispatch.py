@@ -164,10 +164,14 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
         converter(x)
     with pytest.raises(DeviceError, match="call it once"):
         accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    assert gpu.launches() == 0
     gpu.stream(0).capturing = False
     converter(x)
+    layoutkit.warmup("bhwc->chwb", IMAGES.shape, mean=2, device="cuda")
     gpu.stream(0).capturing = True
     converter(x)
+    convert(x, "bhwc->chwb", mean=2)
+    assert gpu.launches() == 3
     assert gpu.host_waits == []
 
 

@@ -9,6 +9,7 @@ constants of a formula, once for a plan and on a stream of its own.
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -24,6 +25,7 @@ from .source import source
 
 __all__ = ["Kernel", "Runtime"]
 
+_DEFAULT = (0, 1)  # the default stream's names
 LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
 
 
@@ -101,7 +103,8 @@ class Runtime:
 
     def is_capturing(self, stream: Any) -> bool:
         """Whether a CUDA graph is made of what is put on a stream."""
-        return bool(stream.is_capturing())
+        # The default stream never captures, and may not be asked while another one does.
+        return stream.ptr not in _DEFAULT and bool(stream.is_capturing())
 
     def new_event(self, number: int) -> Any:
         """An event of CuPy that was not recorded yet."""
@@ -154,6 +157,12 @@ class Runtime:
             self.cupy.copyto(out, values, casting="unsafe")
 
     # -- kernels ---------------------------------------------------------------------------
+
+    def is_loaded(self, launch: Launch, number: int) -> bool:
+        """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
+        constants = (launch.coefficients, number)
+        known = not launch.coefficients or constants in self._kept
+        return known and (launch.family, launch.defines, number) in self._functions
 
     def load(self, launch: Launch, number: int) -> Kernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
@@ -216,7 +225,7 @@ def _load_cupy() -> Any:
         cupy = import_module("cupy")
     except ImportError as error:
         raise DeviceError(f"a GPU needs CuPy, which does not load here: {extra}") from error
-    found = tuple(int(part) for part in cupy.__version__.split(".")[:2])
+    found = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
     if found < LEAST_CUPY:
         least = ".".join(map(str, LEAST_CUPY))
         raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {extra}")

@@ -23,7 +23,7 @@ from .memory import DeviceArray, check_writable
 if TYPE_CHECKING:
     from .bridges import CudaBridge
 
-__all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "has_half", "not_warm", "run"]
+__all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "check_warm", "has_half", "run"]
 
 _LETTERS = "abcdeghijklmnopqrstuvwxyz"
 
@@ -100,12 +100,12 @@ class DeviceProgram:
         from ..kernels.cuda.launch import prepare
 
         found, plan, finish = runtime(), self.plan, None
-        if stream is not None and found.is_capturing(stream):
-            raise not_warm(f'the conversion "{plan.pattern}"')
         if plan.names is not None:
             coefficients = plan.coefficients and Coefficients(*plan.coefficients)
             finish = Finish(*plan.names, plan.saturate, coefficients)
         launch = prepare(plan.choice, finish, src, dst)
+        if stream is not None:
+            check_warm(launch, self._number, stream, f'the conversion "{plan.pattern}"')
         return self._kernels.setdefault((src, dst), found.load(launch, self._number))
 
     def warm(self) -> str:
@@ -115,12 +115,14 @@ class DeviceProgram:
         return f"{name_of(self._number)} {launch.family} {words}"
 
 
-def not_warm(what: str) -> DeviceError:
-    """The error of a kernel that would have to be loaded while a graph is captured."""
-    return DeviceError(
-        f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
-        "layoutkit.warmup, before the capture"
-    )
+def check_warm(launch: Any, number: int, stream: Any, what: str) -> None:
+    """Raise where a kernel would have to be compiled while a graph is captured."""
+    found = runtime()
+    if not found.is_loaded(launch, number) and found.is_capturing(stream):
+        raise DeviceError(
+            f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
+            "layoutkit.warmup, before the capture"
+        )
 
 
 # ---- what is done before and after kernels -----------------------------------------------
