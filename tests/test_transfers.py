@@ -1,14 +1,15 @@
 """Arrays between the CPU and a GPU: what crosses, in which order, and who waits for whom."""
 
 import gc
-import multiprocessing
 import os
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
+from children import python
 from cuda_shim import needs_compiler
 from fake_cuda import Event, FakeArray, Stream, install, values_of
 
@@ -359,31 +360,34 @@ def test_config_and_warmup(gpu, capsys):
     assert len(warmup(device="cuda")) >= 4
 
 
+FORKING = """
+import os, sys
+import numpy as np
+import pytest
+from fake_cuda import install, values_of
+from layoutkit import DeviceError, ImageView, convert
+
+gpu = install(pytest.MonkeyPatch())
+x = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+y = convert(x, "bhwc->bchw", device="cuda")
+if os.fork() == 0:
+    assert convert(x, "bhwc->bchw").shape == (2, 3, 2, 2)
+    for cross in (
+        lambda: convert(x, "bhwc->bchw", device="cuda"),
+        lambda: convert(y, "bchw->bhwc"),
+        lambda: ImageView("bhwc", x).forward_get("bchw", device="cuda"),
+    ):
+        with pytest.raises(DeviceError, match="forked from one that uses CUDA"):
+            cross()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+np.testing.assert_array_equal(values_of(y), x.transpose(0, 3, 1, 2))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_stays_on_the_cpu(gpu):
-    y = convert(IMAGES, "bhwc->bchw", device="cuda")
-
-    def child(answers):
-        answers.put(convert(IMAGES, "bhwc->bchw").shape)
-        for cross in (
-            lambda: convert(IMAGES, "bhwc->bchw", device="cuda"),
-            lambda: convert(y, "bchw->bhwc"),
-            lambda: ImageView("bhwc", IMAGES).forward_get("bchw", device="cuda"),
-        ):
-            try:
-                cross()
-            except DeviceError as error:
-                answers.put(str(error))
-
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    process = context.Process(target=child, args=(answers,))
-    process.start()
-    assert answers.get(timeout=60) == (2, 3, 4, 5)
-    for _ in range(3):
-        assert "forked from one that uses CUDA" in answers.get(timeout=60)
-    process.join()
-    same(y, np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2)))
+def test_a_forked_child_stays_on_the_cpu():
+    python(FORKING, PYTHONPATH=Path(__file__).parent)
 
 
 def test_dtypes_that_do_not_cross(gpu):
