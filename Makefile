@@ -5,8 +5,9 @@
 #
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
+#   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
 #   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch
-#   make sanitize-gpu   the tests of tests/gpu under NVIDIA's compute-sanitizer
+#   make sanitize-gpu   the tests of all patterns under NVIDIA's compute-sanitizer
 #
 # Each builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
@@ -16,13 +17,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   ?= 13
 
-.PHONY: demo test lint clean bench-gpu sanitize-gpu
+.PHONY: demo test lint clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+test-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
+	$(BIN)/python -m pytest -p no:sybil -s -ra tests/gpu
 
 # mypy needs what the code imports, the test packages included.
 lint: $(VENV)/.test $(VENV)/.lint
@@ -33,9 +37,12 @@ lint: $(VENV)/.test $(VENV)/.lint
 bench-gpu: $(VENV)/.bench $(VENV)/.cuda$(CUDA)
 	$(BIN)/layoutkit bench --device cuda --json bench-gpu.json --plot bench-gpu.png
 
+# Only the patterns: under these tools a kernel takes a hundred times as long.
+PATTERNS := $(BIN)/python -m pytest -p no:sybil tests/gpu/test_gpu_patterns.py
+
 sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
-	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/python -m pytest tests/gpu
-	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/python -m pytest tests/gpu
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(PATTERNS)
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(PATTERNS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache

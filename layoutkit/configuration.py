@@ -7,14 +7,18 @@ import platform
 import sys
 from collections.abc import Iterable
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import buffers, threads
 from .conversion import plan
-from .errors import ArgumentError
+from .devices import CPU, check_device, number_of, runtime
+from .errors import ArgumentError, DeviceError
 from .threads import get_num_threads
+
+if TYPE_CHECKING:
+    from .plans import Plan
 
 __all__ = ["show_config", "warmup"]
 
@@ -42,6 +46,7 @@ def _facts() -> Iterable[tuple[str, object]]:
     for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
         yield package, package_version(package)
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
+    yield "cuda", _cuda()
     yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
     yield "kernels", f"{len(loaded())} loaded, kept in {folder or 'no folder (no home folder)'}"
@@ -49,10 +54,20 @@ def _facts() -> Iterable[tuple[str, object]]:
         yield "", f"{kernel.spec} ({kernel.origin})"
 
 
+def _cuda() -> str:
+    """What there is for GPUs, or what is missing."""
+    try:
+        return str(runtime().describe())
+    except DeviceError as error:
+        return f"none: {error}"
+
+
 def warmup(
     pattern: str | None = None,
     shape: Iterable[int] | None = None,
     dtype: Any = "float32",
+    *,
+    device: str = CPU,
     **keywords: Any,
 ) -> list[str]:
     """Compile, or load from disk, the kernels of a conversion, so that a first batch is fast.
@@ -64,9 +79,10 @@ def warmup(
 
     Parameters
     ----------
-    pattern, shape, dtype, **keywords
-        As for `plan`. Without a pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3
-        and with many channels, of uint8 and float32, and uint8 images to normalised float32.
+    pattern, shape, dtype, device, **keywords
+        As for `plan`; with `device="cuda"` for arrays that go to a GPU or are on it. Without a
+        pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3 and
+        with many channels, of uint8 and float32, and uint8 images to normalised float32.
 
     Returns
     -------
@@ -75,18 +91,23 @@ def warmup(
 
     Raises
     ------
-    ArgumentError
-        A pattern without a shape, or the other way round.
+    ArgumentError, DeviceError
+        A pattern without a shape, or the other way round; the device is not there.
     """
+    place = check_device(device)
     if pattern is not None and shape is not None:
-        return _load([plan(pattern, shape, dtype, **keywords)])
+        return _load([plan(pattern, shape, dtype, device=place, **keywords)])
     if pattern is not None or shape is not None or keywords:
         raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
-    plans = [plan(p, _ordered(p, s), d) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)]
+    plans = [
+        plan(p, _ordered(p, s), d, device=place) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)
+    ]
     for size in (8, 64):
         shape = (size, 224, 224, 3)
         formula: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-        plans.append(plan("bhwc->bchw", shape, "uint8", to_dtype=np.float32, **formula))
+        plans.append(
+            plan("bhwc->bchw", shape, "uint8", to_dtype=np.float32, device=place, **formula)
+        )
     return _load(plans)
 
 
@@ -96,11 +117,17 @@ def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes[letter] for letter in pattern.split("->")[0])
 
 
-def _load(plans: Iterable[Any]) -> list[str]:
+def _load(plans: Iterable[Plan]) -> list[str]:
+    plans = [found for found in plans if found.choice is not None]
+    if any(found.target.device != CPU for found in plans):
+        from .devices.programs import DeviceProgram
+
+        kept = [DeviceProgram(found, number_of(found.target.device)) for found in plans]
+        return sorted({program.warm() for program in kept})
     from .kernels.cpu.words import LINE
     from .programs import Program
 
     if get_num_threads() > 1:
         threads.pool.load()
-    jobs = [Program(found).prepare(LINE) for found in plans if found.choice is not None]
+    jobs = [Program(found).prepare(LINE) for found in plans]
     return sorted({str(job.kernel.spec) for job in jobs})

@@ -106,7 +106,9 @@ def test_backward_and_sums():
     assert converter.plan(Exporter(IMAGES)).source.shape == IMAGES.shape
 
 
-@pytest.mark.parametrize(("device", "name"), [((2, 1), "cuda:1"), ((99, 0), "DLPack device 99:0")])
+@pytest.mark.parametrize(
+    ("device", "name"), [((7, 1), "vulkan:1"), ((99, 0), "DLPack device 99:0")]
+)
 def test_another_device_is_named(device, name):
     x = Exporter(IMAGES, device)
     for run in (Converter("bhwc->bchw"), lambda x: accumulate([(x, "bhwc")], "bchw")):

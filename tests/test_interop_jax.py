@@ -235,14 +235,14 @@ def test_arrays_without_data():
 
 
 def test_another_device_is_named(monkeypatch):
-    """An array that says that it is on a GPU, since there may be none here."""
+    """An array that says that it is on a TPU, since there may be none here."""
 
-    class Gpu:
-        platform = "gpu"
+    class Tpu:
+        platform = "tpu"
 
         def __str__(self):
-            return "cuda:1"
+            return "tpu:1"
 
-    monkeypatch.setattr(type(jnp.zeros(2)), "devices", lambda self: {Gpu()})
-    with pytest.raises(DeviceError, match=r"x is on cuda:1.*pass jax\.device_put"):
+    monkeypatch.setattr(type(jnp.zeros(2)), "devices", lambda self: {Tpu()})
+    with pytest.raises(DeviceError, match=r"x is on tpu:1.*pass jax\.device_put"):
         convert(jnp.asarray(IMAGES), "bhwc->bchw")

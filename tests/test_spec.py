@@ -96,7 +96,7 @@ BAD_SPECS = [
     pytest.param(("b", 3, "f4"), ShapeError, ["tuple of ints"], id="bare-shape"),
     pytest.param(("b", (3,), "float99"), DtypeError, ["'float99'", "bfloat16"], id="dtype"),
     pytest.param(("b", (3,), object), DtypeError, ["object"], id="object"),
-    pytest.param(("b", (3,), "f4", 0), DeviceError, ["not 0", '"cuda:0"'], id="device"),
+    pytest.param(("b", (3,), "f4", 0), DeviceError, ["device=0", '"cuda:1"'], id="device"),
 ]
 
 

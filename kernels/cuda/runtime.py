@@ -9,6 +9,7 @@ constants of a formula, once for a plan and on a stream of its own.
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -24,21 +25,30 @@ from .source import source
 
 __all__ = ["Kernel", "Runtime"]
 
+_DEFAULT = (0, 1)  # the default stream's names
 LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
 
 
 class Kernel:
     """A loaded kernel with everything that does not change from call to call."""
 
-    __slots__ = ("block", "coefficients", "function", "grid", "params", "pointers", "words")
+    __slots__ = (
+        "block",
+        "coefficients",
+        "function",
+        "grid",
+        "launch",
+        "params",
+        "pointers",
+        "words",
+    )
 
     def __init__(self, launch: Launch, function: Any, coefficients: Any) -> None:
-        self.function, self.coefficients = function, coefficients
+        self.launch, self.function, self.coefficients = launch, function, coefficients
         self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
         # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
         self.params = np.frombuffer(launch.params, f"V{len(launch.params)}")
         self.words = np.dtype(f"V{8 * launch.pointers}")
-        self.pointers = launch.pointers
 
 
 class Runtime:
@@ -93,7 +103,8 @@ class Runtime:
 
     def is_capturing(self, stream: Any) -> bool:
         """Whether a CUDA graph is made of what is put on a stream."""
-        return bool(stream.is_capturing())
+        # The default stream never captures, and may not be asked while another one does.
+        return stream.ptr not in _DEFAULT and bool(stream.is_capturing())
 
     def new_event(self, number: int) -> Any:
         """An event of CuPy that was not recorded yet."""
@@ -147,6 +158,12 @@ class Runtime:
 
     # -- kernels ---------------------------------------------------------------------------
 
+    def is_loaded(self, launch: Launch, number: int) -> bool:
+        """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
+        constants = (launch.coefficients, number)
+        known = not launch.coefficients or constants in self._kept
+        return known and (launch.family, launch.defines, number) in self._functions
+
     def load(self, launch: Launch, number: int) -> Kernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
         function = self._function(launch, number)
@@ -154,7 +171,7 @@ class Runtime:
 
     def launch(self, kernel: Kernel, pointers: list[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
-        words = np.zeros(kernel.pointers, np.uint64)
+        words = np.zeros(kernel.launch.pointers, np.uint64)
         words[0] = pointers[0]
         words[2 : 1 + len(pointers)] = pointers[1:]
         if kernel.coefficients is not None:
@@ -208,7 +225,7 @@ def _load_cupy() -> Any:
         cupy = import_module("cupy")
     except ImportError as error:
         raise DeviceError(f"a GPU needs CuPy, which does not load here: {extra}") from error
-    found = tuple(int(part) for part in cupy.__version__.split(".")[:2])
+    found = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
     if found < LEAST_CUPY:
         least = ".".join(map(str, LEAST_CUPY))
         raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {extra}")

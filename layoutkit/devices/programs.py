@@ -17,13 +17,13 @@ from ..errors import DeviceError
 from ..kernels.finish import Coefficients, Finish
 from ..plans import Plan, is_known
 from ..spec import DType, kind_of
-from . import runtime
+from . import name_of, runtime
 from .memory import DeviceArray, check_writable
 
 if TYPE_CHECKING:
     from .bridges import CudaBridge
 
-__all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "has_half", "not_warm", "run"]
+__all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "check_warm", "has_half", "run"]
 
 _LETTERS = "abcdeghijklmnopqrstuvwxyz"
 
@@ -100,21 +100,29 @@ class DeviceProgram:
         from ..kernels.cuda.launch import prepare
 
         found, plan, finish = runtime(), self.plan, None
-        if stream is not None and found.is_capturing(stream):
-            raise not_warm(f'the conversion "{plan.pattern}"')
         if plan.names is not None:
             coefficients = plan.coefficients and Coefficients(*plan.coefficients)
             finish = Finish(*plan.names, plan.saturate, coefficients)
         launch = prepare(plan.choice, finish, src, dst)
+        if stream is not None:
+            check_warm(launch, self._number, stream, f'the conversion "{plan.pattern}"')
         return self._kernels.setdefault((src, dst), found.load(launch, self._number))
 
+    def warm(self) -> str:
+        """Load the kernel for memory of the pool; what it is called."""
+        launch = self.load(0, 0).launch
+        words = " ".join(f"{name}={value}" for name, value in launch.defines)
+        return f"{name_of(self._number)} {launch.family} {words}"
 
-def not_warm(what: str) -> DeviceError:
-    """The error of a kernel that would have to be loaded while a graph is captured."""
-    return DeviceError(
-        f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
-        "layoutkit.warmup, before the capture"
-    )
+
+def check_warm(launch: Any, number: int, stream: Any, what: str) -> None:
+    """Raise where a kernel would have to be compiled while a graph is captured."""
+    found = runtime()
+    if not found.is_loaded(launch, number) and found.is_capturing(stream):
+        raise DeviceError(
+            f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
+            "layoutkit.warmup, before the capture"
+        )
 
 
 # ---- what is done before and after kernels -----------------------------------------------
@@ -132,16 +140,17 @@ def cast_into(
 ) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one.
 
-    Kernels do it where they know both dtypes. The library does what C leaves undefined, what no
-    kernel knows (complex, float8), and what lies where kernels do not write.
+    Kernels do it where they know both dtypes. The library does what C leaves undefined, and what
+    no kernel knows (complex, float8).
     """
+    if values.dtype == out.dtype:
+        _copy_bytes(out, values, bridge)
+        return
     values = values if values.is_aligned else aligned(values, bridge)
     if not out.is_aligned:
-        if values.dtype != out.dtype:
-            made = bridge.empty(out.shape, out.dtype, out.number)
-            cast_into(made, values, bridge, saturate=saturate)
-            values = made
-        _copy_bytes(out, values, bridge)
+        made = bridge.empty(out.shape, out.dtype, out.number)
+        cast_into(made, values, bridge, saturate=saturate)
+        _copy_bytes(out, made, bridge)
         return
     if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
         values = bridge.real(values)
@@ -157,7 +166,7 @@ def cast_into(
 
 
 def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
-    if source == target or not (is_known(source, has_half) and is_known(target, has_half)):
+    if not (is_known(source, has_half) and is_known(target, has_half)):
         return False
     return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
 
@@ -171,7 +180,7 @@ def aligned(array: DeviceArray, bridge: CudaBridge) -> DeviceArray:
 
 
 def _copy_bytes(out: DeviceArray, values: DeviceArray, bridge: CudaBridge) -> None:
-    """Copy elements that begin anywhere, one byte of each after the other."""
+    """Copy elements that begin anywhere: as bytes, of which the planner makes words again."""
     names = _LETTERS[: len(out.shape) + 1]
     sides = _as_bytes(values), _as_bytes(out)
     Converter(f"{names}->{names}").device_program(*sides)(*sides, bridge)

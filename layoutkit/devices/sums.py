@@ -19,7 +19,7 @@ from ..spec import DType, kind_of
 from ..sumplans import Layout, Request, Stage, lay_out, operand
 from . import runtime
 from .memory import DeviceArray, check_writable
-from .programs import aligned, cast, cast_into, has_half, not_warm
+from .programs import aligned, cast, cast_into, check_warm, has_half
 from .programs import run as convert
 
 if TYPE_CHECKING:
@@ -119,14 +119,13 @@ class DeviceSum:
             sum_so_far, at = made, end
 
     def _load(self, layout: Layout, at: int, end: int, is_last: bool, stream: Any) -> Any:
-        if runtime().is_capturing(stream):
-            raise not_warm("a sum")
         computed = self._request.computed
         written = layout.written if is_last else computed
         loops = [self._place(loop, layout, written, at, end) for loop in layout.nest.loops]
         dtypes = ([computed] if at else []) + list(layout.dtypes[at:end])
         sides = operand(computed), operand(written)
         launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides)
+        check_warm(launch, self._number, stream, "a sum")
         return self._kernels.setdefault(at, runtime().load(launch, self._number))
 
     def _place(self, loop: Place, layout: Layout, written: DType, at: int, end: int) -> Place:

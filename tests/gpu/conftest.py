@@ -1,0 +1,19 @@
+"""Tests for a machine with a GPU, run by `make test-gpu` and never by `make test`.
+
+They skip nothing: where CuPy or the driver is missing, they fail and say so.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests share
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _machine():
+    from layoutkit.devices import check_device, runtime
+
+    check_device("cuda:0")
+    print(f"\n{runtime().describe()}")

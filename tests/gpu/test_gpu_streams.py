@@ -1,0 +1,127 @@
+"""Streams, graphs, transfers that overlap, and arrays of more than 2**31 elements."""
+
+import time
+
+import cupy
+import numpy as np
+import pytest
+
+from layoutkit import Converter, DeviceError, accumulate, convert
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (64, 224, 224, 3), np.uint8)
+FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
+
+SPIN = cupy.RawKernel(
+    'extern "C" __global__ void spin(long long cycles) {'
+    " long long begin = clock64(); while (clock64() - begin < cycles) {} }",
+    "spin",
+)
+
+
+def spin(stream, milliseconds=50):
+    """Keep a stream busy."""
+    cycles = milliseconds * cupy.cuda.Device().attributes["ClockRate"]
+    with stream:
+        SPIN((1,), (1,), (np.int64(cycles),))
+
+
+def test_work_goes_on_the_current_stream_and_nothing_is_waited_for():
+    converter, x = Converter("bhwc->bchw", **FORMULA), cupy.asarray(IMAGES)
+    wanted = converter(x).get()
+    accumulate([(converter(x), "bchw")] * 2, "bhwc")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    spin(stream, 1)
+    stream.synchronize()
+    cupy.cuda.Device().synchronize()
+    spin(stream, 200)
+    began = time.perf_counter()
+    with stream:
+        y = converter(x)
+        accumulate([(y, "bchw")] * 2, "bhwc")
+    assert time.perf_counter() - began < 0.1
+    assert not stream.done
+    np.testing.assert_array_equal(y.get(stream=stream), wanted)
+
+
+def test_a_cuda_graph_is_captured_and_replayed():
+    converter = Converter("bhwc->bchw", **FORMULA)
+    x, out = cupy.asarray(IMAGES), cupy.empty((64, 3, 224, 224), np.float32)
+    total = cupy.empty((64, 224, 224, 3), np.float32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        cold = Converter("bhwc->chwb", mean=(7, 8, 9), dtype="f4")
+        converter(x, out)
+        accumulate([(out, "bchw")] * 3, "bhwc", out=total)
+        stream.begin_capture()
+        with pytest.raises(DeviceError, match="call it once"):
+            cold(x)
+        converter(x, out)
+        accumulate([(out, "bchw")] * 3, "bhwc", out=total)
+        inside = converter(x)
+        graph = stream.end_capture()
+        for turn in (1, 2):
+            x[:] = cupy.asarray(IMAGES[::-1] if turn == 1 else IMAGES)
+            graph.launch(stream)
+            stream.synchronize()
+            wanted = converter(x).get()
+            np.testing.assert_array_equal(out.get(), wanted)
+            np.testing.assert_array_equal(inside.get(), wanted)
+            np.testing.assert_array_equal(
+                total.get(), convert(wanted * np.float32(3), "bchw->bhwc")
+            )
+
+
+@pytest.mark.parametrize("layout", ["plain", "strided"])
+def test_batches_go_up_and_come_down_unharmed(layout):
+    converter = Converter("bhwc->bchw", **FORMULA, device="cuda")
+    here = Converter("bhwc->bchw", **FORMULA)
+    batches = [np.roll(IMAGES, n, axis=0)[: 40 + 8 * (n % 4)] for n in range(12)]
+    if layout == "strided":
+        batches = [batch[:, ::2, ::-1] for batch in batches]
+    copies = [batch.copy() for batch in batches]
+    results = []
+    for batch in copies:
+        results.append(converter(batch))
+        batch[:] = 0  # it is the caller's again
+    for batch, y in zip(batches, results, strict=True):
+        np.testing.assert_allclose(y.get(), here(batch), rtol=1e-6, atol=1e-6)
+        down = convert(y, "bchw->bhwc", device="cpu")
+        np.testing.assert_array_equal(down, convert(y, "bchw->bhwc").get())
+
+
+def test_copies_overlap_kernels():
+    """A loop of transfers beside long kernels takes about the longer of both, not the sum."""
+    converter = Converter("bhwc->bchw", **FORMULA, device="cuda")
+    stream = cupy.cuda.Stream(non_blocking=True)
+
+    def loop(milliseconds):
+        stream.synchronize()
+        began = time.perf_counter()
+        with stream:
+            for _ in range(10):
+                converter(IMAGES)
+                if milliseconds:
+                    spin(stream, milliseconds)
+        stream.synchronize()
+        return time.perf_counter() - began
+
+    loop(1)
+    alone = min(loop(0) for _ in range(3))
+    kernels = round(alone * 100) or 1  # as long as a transfer
+    both = min(loop(kernels) for _ in range(3))
+    print(f"ten transfers {alone * 1e3:.1f} ms, beside {kernels} ms kernels {both * 1e3:.1f} ms")
+    assert both < 0.8 * (alone + kernels / 100)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_more_than_2_to_the_31_elements(dtype):
+    rows, columns = 50_021, 43_037  # 2.15e9 elements, no power of two in either
+    x = cupy.arange(rows * columns, dtype=np.uint32).astype(dtype).reshape(rows, columns)
+    y = convert(x, "bf->fb")
+    for begin in range(0, columns, 4096):
+        assert (y[begin : begin + 4096] == x[:, begin : begin + 4096].T).all()
+    del y
+    same = convert(x, "bf->bf", copy=True)
+    assert (same[-100:] == x[-100:]).all()
+    del x, same
+    cupy.get_default_memory_pool().free_all_blocks()

@@ -1,0 +1,154 @@
+"""What is said where CuPy, the driver or a GPU is missing."""
+
+import inspect
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from children import python
+from fake_cuda import FakeRuntime, install
+
+import layoutkit.devices
+from layoutkit import (
+    ArraySpec,
+    Converter,
+    DeviceError,
+    ImageView,
+    convert,
+    plan,
+    show_config,
+    warmup,
+)
+from layoutkit.devices import canonical
+from layoutkit.kernels.cuda.runtime import Runtime
+
+IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
+EXTRA = r'pip install "layoutkit\[cuda13\]" \(or "layoutkit\[cuda12\]"'
+DOORS = {
+    "convert": lambda: convert(IMAGES, "bhwc->bchw", device="cuda"),
+    "Converter": lambda: Converter("bhwc->bchw", device="cuda:1"),
+    "view": lambda: ImageView("bhwc", IMAGES).forward_get("bchw", device="cuda"),
+    "warmup": lambda: warmup("bhwc->bchw", (2, 4, 5, 3), device="cuda"),
+}
+
+
+class CudaError(RuntimeError):
+    """As CuPy's own."""
+
+
+def cupy_module(version="14.2.0", count=0, driver=0):
+    def device_count():
+        if isinstance(count, Exception):
+            raise count
+        return count
+
+    runtime = SimpleNamespace(getDeviceCount=device_count, driverGetVersion=lambda: driver)
+    return SimpleNamespace(
+        __version__=version, cuda=SimpleNamespace(runtime=runtime), ndarray=type("ndarray", (), {})
+    )
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """No runtime was made yet; none is kept."""
+    monkeypatch.setattr(layoutkit.devices, "_runtime", None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("cupy", "words", "cause"),
+    [
+        (None, f"a GPU needs CuPy, which does not load here: {EXTRA}", ImportError),
+        (
+            cupy_module("14.1.1"),
+            rf"CuPy 14\.1\.1 is installed, 14\.2 is needed: {EXTRA}",
+            type(None),
+        ),
+        (
+            cupy_module("15.0.0rc1", CudaError("x")),
+            "needs the NVIDIA driver, and none was found",
+            CudaError,
+        ),
+        (
+            cupy_module(count=CudaError("old"), driver=11040),
+            r"one for CUDA 11\.4 was found",
+            CudaError,
+        ),
+        (cupy_module(count=0, driver=13000), "finds no GPU; see what nvidia-smi says", type(None)),
+    ],
+    ids=["no CuPy", "old CuPy", "no driver", "old driver", "no GPU"],
+)
+def test_what_is_missing_is_named(fresh, door, cupy, words, cause):
+    fresh.setitem(sys.modules, "cupy", cupy)  # None: an ImportError
+    for _ in range(2):
+        with pytest.raises(DeviceError, match=words) as caught:
+            DOORS[door]()
+        assert type(caught.value) is DeviceError
+        assert "\n" not in str(caught.value)
+        assert bool(caught.value.__cause__) == (
+            cupy is None or "needs the" in words or "one for CUDA 11" in words
+        )
+    assert convert(IMAGES, "bhwc->bchw").shape == (2, 3, 4, 5)
+
+
+def test_the_real_cupy_without_a_driver(fresh):
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
+    if cupy.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(DeviceError, match="needs the NVIDIA driver, and none was found"):
+        DOORS["convert"]()
+
+
+def test_config_says_what_is_missing(fresh, capsys):
+    fresh.setitem(sys.modules, "cupy", None)
+    show_config()
+    assert "cuda       none: a GPU needs CuPy" in capsys.readouterr().out
+
+
+def test_planning_needs_no_gpu(fresh):
+    fresh.setitem(sys.modules, "cupy", None)
+    found = plan("bhwc->bchw", IMAGES.shape, "uint8", to_dtype="float16", device="cuda:3")
+    assert (found.kernel, found.target.device) == ("split", "cuda:3")
+    spec = ArraySpec("bhwc", IMAGES.shape, "uint8", "cuda")
+    assert spec == ArraySpec("bhwc", IMAGES.shape, "uint8", "cuda:0")
+    assert "on cuda:0" in str(Converter("bhwc->bchw").plan(spec))
+
+
+def test_a_number_that_is_not_there(monkeypatch):
+    install(monkeypatch, count=1)
+    with pytest.raises(DeviceError, match="device='cuda:1', but this machine has one GPU, cuda:0"):
+        convert(IMAGES, "bhwc->bchw", device="cuda:1")
+    install(monkeypatch, count=2)
+    with pytest.raises(DeviceError, match="has 2 GPUs, from cuda:0 on"):
+        Converter("bhwc->bchw", device="cuda:2")
+
+
+def test_cuda_is_the_current_device_of_the_call(monkeypatch):
+    gpu = install(monkeypatch)
+    for number in (0, 1, 0):
+        with gpu.on(number):
+            assert canonical("cuda") == f"cuda:{number}"
+            assert convert(IMAGES, "bhwc->bchw", device="cuda").number == number
+            view = ImageView("bhwc", IMAGES)
+            assert view.forward_get("bchw", device="cuda").number == number
+
+
+def test_the_fake_runtime_takes_what_the_real_one_takes():
+    for name, method in inspect.getmembers(Runtime, inspect.isfunction):
+        if not name.startswith("_"):
+            wanted = list(inspect.signature(method).parameters)
+            assert list(inspect.signature(getattr(FakeRuntime, name)).parameters) == wanted, name
+
+
+def test_nothing_of_cuda_is_imported_for_the_cpu():
+    code = """
+import sys
+import numpy as np
+import layoutkit
+layoutkit.convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", device="cpu")
+layoutkit.plan("bhwc->bchw", (2, 4, 5, 3), device="cuda")
+print([name for name in sys.modules if name.partition(".")[0] in ("cupy", "torch", "jax")])
+"""
+    assert python(code).strip() == "[]"

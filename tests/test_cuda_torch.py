@@ -1,0 +1,176 @@
+"""Tensors of PyTorch on a GPU: torch's real code on tensors that only say that they are there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda_shim import needs_compiler
+from fake_cuda import install, values_of
+
+from layoutkit import (
+    ArgumentError,
+    Converter,
+    DeviceError,
+    DtypeError,
+    ImageView,
+    ShapeError,
+    accumulate,
+    convert,
+)
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytestmark = needs_compiler
+
+
+class Cuda(torch.Tensor):
+    """A tensor in memory of the CPU that claims to be on the first GPU."""
+
+    device = torch.device("cuda", 0)
+    is_cuda = True
+
+
+def there(x):
+    """A leaf on the fake GPU with the values of a tensor on the CPU."""
+    return x.detach().clone(memory_format=torch.preserve_format).as_subclass(Cuda)
+
+
+def here(x):
+    """The plain tensor that shares the memory of one on the fake GPU."""
+    assert type(x) is Cuda
+    return x.detach().as_subclass(torch.Tensor)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    runtime, empty = install(monkeypatch), torch.empty
+    runtime.eager = True  # torch's own work is done at once, so ours has to be
+    theirs = runtime.new_stream(0)
+    runtime.foreign = (theirs,)
+    current = SimpleNamespace(cuda_stream=theirs.ptr)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda number: current)
+
+    def empty_there(shape, *, dtype, device):
+        assert device == torch.device("cuda", 0)
+        return empty(shape, dtype=dtype).as_subclass(Cuda)
+
+    monkeypatch.setattr(torch, "empty", empty_there)
+    return runtime
+
+
+IMAGES = torch.rand(2, 4, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "float8_e5m2"])
+def test_tensors_are_converted_on_torchs_stream(gpu, dtype):
+    x = IMAGES.to(getattr(torch, dtype))
+    y = convert(there(x), "bhwc->bchw")
+    assert (here(y).dtype, y.is_contiguous()) == (x.dtype, True)
+    assert torch.equal(here(y).view(torch.uint8), convert(x, "bhwc->bchw").view(torch.uint8))
+    assert {where for where, _ in gpu.log} == {gpu.foreign[0].name}
+    assert gpu.host_waits == []
+
+
+CASTS = [
+    ("uint8", "bfloat16", {"scale": 1 / 255, "mean": (0.1, 0.2, 0.3)}),
+    ("float8_e4m3fn", "float32", {}),
+    ("float32", "float8_e4m3fn", {}),
+    ("float8_e4m3fn", "int8", {"casting": "saturate"}),
+    ("float32", "uint8", {"casting": "unsafe"}),
+    ("complex64", "float32", {"casting": "unsafe"}),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "keywords"), CASTS)
+def test_dtypes_change_on_the_way(gpu, source, target, keywords):
+    x = (IMAGES * 100).to(getattr(torch, source))
+    y = here(convert(there(x), "bhwc->bchw", dtype=target, **keywords))
+    wanted = convert(x, "bhwc->bchw", dtype=target, **keywords)
+    assert y.dtype == wanted.dtype
+    torch.testing.assert_close(y.double(), wanted.double(), rtol=1e-2, atol=1e-5)
+
+
+def test_nothing_is_moved_where_nothing_has_to_be(gpu):
+    x = there(IMAGES)
+    assert convert(x, "bhwc->bhwc") is x
+    assert convert(x, "bhwc->b(hwc)").data_ptr() == x.data_ptr()
+    last = there(IMAGES.permute(0, 3, 1, 2))  # as torch's channels_last
+    assert convert(last, "bchw->bhwc").data_ptr() == last.data_ptr()
+
+
+def test_outputs(gpu):
+    x, out = there(IMAGES), there(torch.zeros(2, 3, 4, 5))
+    version = out._version
+    assert convert(x, "bhwc->bchw", out=out) is out
+    assert torch.equal(here(out), IMAGES.permute(0, 3, 1, 2))
+    assert out._version > version
+    for wrong, error, words in [
+        (torch.zeros(2, 3, 4, 5), DeviceError, r"x is on cuda:0, but out.*is on cpu"),
+        (gpu.array(np.zeros((2, 3, 4, 5), "f4")), ArgumentError, "the result is an array of torch"),
+        (out.requires_grad_(), ArgumentError, "out requires a gradient"),
+        (there(IMAGES)[:, :3], ShapeError, "out has shape"),
+    ]:
+        with pytest.raises(error, match=words):
+            convert(x, "bhwc->bchw", out=wrong)
+    with pytest.raises(DtypeError, match="torch has no dtype"):
+        convert(x, "bhwc->bchw", dtype=np.longdouble)
+
+
+def test_gradients_pass_through(gpu):
+    x = there(IMAGES).requires_grad_()
+    y = convert(x, "bhwc->b(chw)", scale=2.0, std=(1.0, 2.0, 4.0))
+    (grad,) = torch.autograd.grad(y, x, there(torch.ones(2, 60)))
+    wanted = torch.tensor([2.0, 1.0, 0.5]).expand(2, 4, 5, 3)
+    torch.testing.assert_close(here(grad), wanted)
+
+
+def test_gradients_come_back_over_the_bus(gpu):
+    x = IMAGES.clone().requires_grad_()
+    y = convert(x, "bhwc->bchw", scale=2.0, device="cuda")
+    assert torch.equal(here(y), 2 * IMAGES.permute(0, 3, 1, 2))
+    y.backward(there(torch.ones(2, 3, 4, 5)))
+    assert type(x.grad) is torch.Tensor
+    assert torch.equal(x.grad, torch.full_like(IMAGES, 2.0))
+    assert gpu.launches("copy out") == 1
+    down = there(IMAGES).requires_grad_()
+    y = convert(down, "bhwc->bhwc", device="cpu")
+    (grad,) = torch.autograd.grad(y, down, torch.ones(2, 4, 5, 3))
+    assert torch.equal(here(grad), torch.ones(2, 4, 5, 3))
+
+
+def test_tensors_cross_and_stay_tensors(gpu):
+    for dtype in ("uint8", "bfloat16", "float8_e4m3fn"):
+        x = (IMAGES * 50).to(getattr(torch, dtype))
+        up = convert(x, "bhwc->bchw", device="cuda")
+        down = convert(up, "bchw->bhwc", device="cpu")
+        assert type(down) is torch.Tensor
+        assert torch.equal(down.view(torch.uint8), x.view(torch.uint8))
+    with pytest.raises(DeviceError, match="x is on cpu, but out is on cuda:0"):
+        convert(IMAGES, "bhwc->bhwc", out=there(IMAGES))
+
+
+def test_sums(gpu):
+    x, y = there(IMAGES).requires_grad_(), there(IMAGES.permute(0, 3, 1, 2))
+    total = accumulate([(x, "bhwc"), (y, "bchw")], "chwb")
+    assert torch.equal(here(total), 2 * IMAGES.permute(3, 1, 2, 0))
+    (grad,) = torch.autograd.grad(total, x, there(torch.ones(3, 4, 5, 2)))
+    assert torch.equal(here(grad), torch.ones(2, 4, 5, 3))
+    with pytest.raises(DeviceError, match=r"part 0 is on cuda:0, but part 1.*is on cpu"):
+        accumulate([(there(IMAGES), "bhwc"), (IMAGES, "bhwc")], "bhwc")
+
+
+def test_one_array_of_cupy_among_tensors(gpu):
+    total = accumulate([(gpu.array(IMAGES.numpy()), "bhwc"), (there(IMAGES), "bhwc")], "bhwc")
+    np.testing.assert_array_equal(values_of(total), 2 * IMAGES.numpy())
+
+
+def test_gradients_of_torch_for_a_view(gpu):
+    view = ImageView("bhwc", IMAGES.numpy())
+    view.forward_get("bchw", device="cuda")
+    view.backward_put("bchw", there(torch.ones(2, 3, 4, 5)))
+    np.testing.assert_array_equal(view.backward_get(), np.ones((2, 4, 5, 3), "f4"))
+
+
+def test_sparse_and_conjugated_tensors_are_refused(gpu):
+    conjugated = there(IMAGES.to(torch.complex64)).conj()
+    with pytest.raises(ArgumentError, match="conj bit"):
+        Converter("bhwc->bchw")(conjugated)
