@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Array
-from ...errors import DataError, ShapeError
+from ...errors import DataError, LayoutkitError, ShapeError
 from ...interop import as_array, bridge_of
 from ..records import Record
 from .base import Index
@@ -69,11 +69,20 @@ def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
     """The labels, the rank of each record's, and the targets where y is no labels."""
     if y is None:
         return [], None, None
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if len(np.shape(y)) != 1 or kind not in "iuUST":
+    if not _are_labels(y):
         return [], None, y
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
     return labels.tolist(), codes, None
+
+
+def _are_labels(y: Any) -> bool:
+    """Whether y is one integer or string for each record; reads nothing."""
+    if hasattr(y, "_iter_fields"):
+        y = y._store()
+        if not y.is_array:  # rows that may differ in length
+            return False
+    kinds = {*"iuUST", *("O" if isinstance(y, np.ndarray) else "")}  # objects that are strings
+    return len(y.shape) == 1 and y.dtype.kind in kinds
 
 
 def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
@@ -100,7 +109,7 @@ def _fields(dataset: Any) -> Any:
     names = {name for name, _ in dataset._iter_fields()}
     if "input" not in names:
         return {"x": dataset}
-    return {"x": dataset.input, **({"y": dataset.target()} if "target" in names else {})}
+    return {"x": dataset.input, **({"y": dataset.target} if "target" in names else {})}
 
 
 def _array(value: Any, name: str) -> Any:
@@ -112,13 +121,20 @@ def _array(value: Any, name: str) -> Any:
             value = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{name} is no array: {error}") from error
-        if value.dtype == object:
+    if isinstance(value, np.ndarray) or bridge_of(value):
+        try:
+            value = as_array(value, name)
+        except LayoutkitError as error:  # a masked array, or one on another device
+            raise DataError(str(error)) from error
+        if value.dtype == object and not _are_strings(value):
             raise DataError(f"{name} is no array of numbers or strings; give one with a dtype")
-    if not isinstance(value, np.ndarray) and bridge_of(value):
-        value = as_array(value, name)
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
+
+
+def _are_strings(array: Array) -> bool:
+    return array.ndim == 1 and all(isinstance(element, str) for element in array)
 
 
 def _loaded(path: str) -> Any:
