@@ -4,6 +4,7 @@ import mmap
 
 import numpy as np
 import pytest
+from array_likes import Like
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import Dataset, open_index
@@ -149,3 +150,16 @@ def test_targets_of_different_lengths():
     index = open_index(Dataset({"input": X, "target": [np.arange(n) for n in (2, 0, 3, 1)]}))
     assert index.labels == []
     assert [len(index._target(at)) for at in range(4)] == [2, 0, 3, 1]
+
+
+@pytest.mark.parametrize(("y", "label"), [([2, 1, 1, 2], 2), ([0.5, 1, 1, 2], None)])
+def test_array_likes_need_no_len(y, label):
+    index = open_index({"x": Like(X), "y": Like(np.array(y))}, partition=0, partitions=2)
+    assert (len(index), index[0].label) == (2, label)
+    assert np.array_equal(index[1].array, X[2])
+    assert index.labels == ([] if label is None else [1, 2])
+
+
+def test_labels_as_objects_in_a_dataset():
+    target = np.array(["b", "a", "c", "b"], object)
+    assert open_index(Dataset({"input": X, "target": target})).labels == ["a", "b", "c"]

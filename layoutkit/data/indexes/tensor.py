@@ -33,7 +33,7 @@ class TensorIndex(Index):
     def __init__(self, x: Any, y: Any, kind: str, partition: Partition) -> None:
         self._partition = partition
         self._x = x
-        self._count = partition.count(len(x))
+        self._count = partition.count(_count(x))
         labels, codes, self._y = _labelled(y)
         here = None if codes is None else codes[partition.rows]
         super().__init__(kind, None, labels, here)
@@ -71,18 +71,29 @@ def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
         return [], None, None
     if not _are_labels(y):
         return [], None, y
-    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    labels, codes = np.unique(_read(y), return_inverse=True)
     return labels.tolist(), codes, None
 
 
 def _are_labels(y: Any) -> bool:
-    """Whether y is one integer or string for each record; reads nothing."""
-    if hasattr(y, "_iter_fields"):
-        y = y._store()
-        if not y.is_array:  # rows that may differ in length
-            return False
-    kinds = {*"iuUST", *("O" if isinstance(y, np.ndarray) else "")}  # objects that are strings
-    return len(y.shape) == 1 and y.dtype.kind in kinds
+    """Whether y is one integer or string for each record; only objects are read for it."""
+    about = y._store() if hasattr(y, "_iter_fields") else y
+    if not getattr(about, "is_array", True):  # rows that may differ in length
+        return False
+    kind = getattr(getattr(about, "dtype", None), "kind", "")
+    if len(about.shape) != 1 or kind != "O":
+        return len(about.shape) == 1 and kind in [*"iuUST"]
+    return _are_strings(_read(y))
+
+
+def _count(array: Any) -> int:
+    """The size of the first axis; what is like an array need not have a len()."""
+    return len(array) if hasattr(array, "_iter_fields") else int(array.shape[0])
+
+
+def _read(array: Any) -> Array:
+    """All of it, as NumPy's."""
+    return np.asarray(array() if hasattr(array, "_iter_fields") else array[:])
 
 
 def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
@@ -100,8 +111,8 @@ def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
     if y is None:
         return x, None
     y = _array(y, "y")
-    if len(x) != len(y):
-        raise DataError(f"x has {len(x)} records and y {len(y)}; they must be as many")
+    if _count(x) != _count(y):
+        raise DataError(f"x has {_count(x)} records and y {_count(y)}; they must be as many")
     return x, y
 
 
