@@ -10,9 +10,9 @@ import numpy as np
 from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda.launch import prepare
-from layoutkit.kernels.cuda.tiles import prepare_sum
-from layoutkit.kernels.finish import Coefficients, Finish, Operand
-from layoutkit.plans import kernel_name
+from layoutkit.kernels.cuda.tiles import MAX_AXES, prepare_sum
+from layoutkit.kernels.finish import Coefficients, Finish
+from layoutkit.sumplans import lay_out, operand
 
 EDGE = 256  # what addresses are a multiple of, before they are shifted
 
@@ -56,7 +56,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """The plan, and for each launch: it, the output, and the shifts of both sides."""
     converter = Converter(pattern, copy=True, **keywords)
-    plan = converter._plan(x.shape, x.strides, x.dtype, out)
+    plan = converter.task.plan(x.shape, x.strides, x.dtype, "cuda:0", out)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
     finish = None
     if plan.names is not None:
@@ -82,23 +82,15 @@ def summed(parts, layout, *, how=None, out=None, **keywords):
 def planned_sum(parts, layout, out=None, **keywords):
     """The launch of a sum, its output, its sources and the shifts of all."""
     accumulator = Accumulator(tuple(of for _, of in parts), layout, **keywords)
-    ready = accumulator._plan([array for array, _ in parts], out)
-    request, lay = ready._request, ready._layout
+    request = accumulator.plan([array for array, _ in parts], out)
+    lay = lay_out(request, lambda: True, MAX_AXES - 1)
     assert lay.in_place
-    arrays = [
-        array if stage is None else stage(array)
-        for (array, _), stage in zip(parts, lay.stages, strict=True)
-    ]
+    assert not any(lay.stages)
+    arrays = [array for array, _ in parts]
     out = placed(request.shape, lay.written) if out is None else out
     operands = [operand(dtype) for dtype in (*lay.dtypes, request.computed, lay.written)]
     launch = prepare_sum(lay.nest.loops, operands[:-2], *operands[-2:])
     return launch, out, arrays, (lay.nest.dst_offset, *lay.nest.src_offsets)
-
-
-def operand(dtype):
-    """What kernels see of a dtype; complex numbers are added as pairs."""
-    name = f"f{dtype.itemsize // 2}" if dtype.kind == "c" else kernel_name(dtype)
-    return Operand(dtype.itemsize, name)
 
 
 def address(array):

@@ -3,6 +3,7 @@
 import itertools
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 from layoutkit import DataError
@@ -194,3 +195,9 @@ def test_no_folder(tmp_path, what):
         open_index(f"file://{tmp_path}/{what}")
     with pytest.raises(DataError, match="cannot be read"):
         open_index(tmp_path / what, kind="parts")
+
+
+def test_numpy_integers_open_no_more_than_others(tmp_path, openings):
+    index = filled(tmp_path / "parts", b"a\n", b"b\nc\n", b"d\n")
+    assert read(index[np.int64(1)]) == b"b"
+    assert openings == ["part-00000", "part-00001"]

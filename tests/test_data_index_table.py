@@ -274,3 +274,31 @@ def test_a_hundred_thousand_rows_open_fast_and_stay_small(tmp_path):
     assert (len(index), index.item_count("L7")) == (100_000, 1000)
     assert index[99_999].url.endswith("folder/file099999.jpg")
     assert index.item_at(999, "L7").offset == 99_907
+
+
+def test_offsets_that_fit_and_that_do_not(tmp_path):
+    largest = 2**63 - 1
+    assert open_index(written(tmp_path, f"filename,offset\na,{largest}\n"))[0].offset == largest
+    for column in ("offset", "length"):
+        path = written(tmp_path, f"filename,{column}\na,0\nb,{largest + 1}\n")
+        with pytest.raises(DataError, match=f"index.csv, line 3: {column} '9223372036854775808'"):
+            open_index(path)
+
+
+@pytest.mark.parametrize("line", [1, 2, 4001])
+def test_the_line_that_is_no_utf8(tmp_path, line):
+    lines = [b"filename,label", *[b"abc.png,\xc3\xa4"] * 6000]
+    lines[line - 1] += b"\xff"
+    path = tmp_path / "index.csv"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(DataError, match=f"index.csv, line {line}: it is no utf-8 text"):
+        open_index(path)
+
+
+def test_slices_that_are_none(tmp_path):
+    index = open_index(written(tmp_path, "filename\na\nb\nc\n"))
+    assert [record.position for record in index[::-2]] == [2, 0]
+    assert index[5:] == []
+    for wrong in (slice(0, 2, 0), slice(0, 1.5)):
+        with pytest.raises(DataError, match="is no slice"):
+            index[wrong]

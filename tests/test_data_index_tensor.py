@@ -1,10 +1,13 @@
 """Arrays, and files that hold them, as indexes."""
 
+import mmap
+
 import numpy as np
 import pytest
+from array_likes import Like
 
 from layoutkit import DataError, ShapeError
-from layoutkit.data import open_index
+from layoutkit.data import Dataset, open_index
 
 X = np.arange(12, dtype="f4").reshape(4, 3)
 
@@ -48,7 +51,10 @@ def test_files(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = open_index(tmp_path / "x.npy")
     assert np.array_equal(mapped[2].array, X[2])
-    assert isinstance(mapped[2].array, np.memmap)
+    memory = mapped[2].array
+    while isinstance(memory, np.ndarray):
+        memory = memory.base
+    assert isinstance(memory, mmap.mmap)
     np.savez(tmp_path / "xy.npz", x=X, y=[1, 0, 1, 0])
     assert [r.label for r in open_index(str(tmp_path / "xy.npz"))] == [1, 0, 1, 0]
 
@@ -115,3 +121,45 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
 def test_what_is_no_source(source, error, says):
     with pytest.raises(error, match=says):
         open_index(source)
+
+
+def test_labels_as_objects_as_pandas_keeps_strings():
+    index = open_index({"x": X, "y": np.array(["b", "a", "c", "b"], object)})
+    assert (index.labels, index[0].label) == (["a", "b", "c"], "b")
+    assert type(index.labels[0]) is str
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.ma.array(X, mask=X > 3), np.array([1, "a"], object), np.array([None, None])]
+)
+def test_arrays_that_lose_something_or_hold_anything(wrong):
+    with pytest.raises(DataError, match=r"masked array|numbers or strings"):
+        open_index(wrong)
+    with pytest.raises(DataError, match=r"masked array|numbers or strings"):
+        open_index({"x": np.zeros(len(wrong)), "y": wrong})
+
+
+def test_datasets_as_labels_and_as_targets():
+    labelled = open_index({"x": X, "y": Dataset(np.array([5, 3, 3, 5]))})
+    assert (labelled.labels, labelled[1].label) == ([3, 5], 3)
+    aimed = open_index({"x": X, "y": Dataset(np.array([0.5, 0.25, 0.5, 0.75]))})
+    assert (aimed.labels, aimed[1].label, float(aimed._target(1))) == ([], None, 0.25)
+
+
+def test_targets_of_different_lengths():
+    index = open_index(Dataset({"input": X, "target": [np.arange(n) for n in (2, 0, 3, 1)]}))
+    assert index.labels == []
+    assert [len(index._target(at)) for at in range(4)] == [2, 0, 3, 1]
+
+
+@pytest.mark.parametrize(("y", "label"), [([2, 1, 1, 2], 2), ([0.5, 1, 1, 2], None)])
+def test_array_likes_need_no_len(y, label):
+    index = open_index({"x": Like(X), "y": Like(np.array(y))}, partition=0, partitions=2)
+    assert (len(index), index[0].label) == (2, label)
+    assert np.array_equal(index[1].array, X[2])
+    assert index.labels == ([] if label is None else [1, 2])
+
+
+def test_labels_as_objects_in_a_dataset():
+    target = np.array(["b", "a", "c", "b"], object)
+    assert open_index(Dataset({"input": X, "target": target})).labels == ["a", "b", "c"]

@@ -332,3 +332,12 @@ def test_an_error_is_no_end_of_the_epoch():
     with pytest.raises(DataError, match="is over"):
         next(loop)
     assert (reading.epoch, reading.state_dict()["position"]) == (0, 1)
+
+
+def test_positions_that_no_endless_order_has():
+    endless = sampler("uniform", 10)
+    state = endless.state_dict()
+    endless.load_state_dict({**state, "position": 2**63 - 1})
+    assert next(iter(endless)) in range(10)
+    with pytest.raises(DataError, match="behind the epoch's end"):
+        endless.load_state_dict({**state, "position": 2**63})

@@ -563,3 +563,31 @@ def test_an_order_gives_any_place(kind):
     for batch in made.batches():
         assert all(order.cut(place + i) == place + len(batch) for i in range(len(batch)))
         place += len(batch)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8", "f2", "f4", "f8", "g"])
+def test_weights_of_any_dtype_are_as_python_numbers(dtype):
+    index = labelled(["a", "b", "c"])
+    given = {"batch_size": 60, "seed": 3}
+    weights = dict(zip("abc", np.array([200, 100, 1], dtype), strict=True))
+    plain = {label: int(weight) for label, weight in weights.items()}
+    expected = list(sampler("label-distribution", index, weights=plain, **given))
+    assert list(sampler("label-distribution", index, weights=weights, **given)) == expected
+
+
+@pytest.mark.parametrize("huge", [10**400, np.int64(2**62)])
+def test_huge_weights(huge):
+    weights = {"a": huge, "b": huge, "c": 0}
+    order = sampler("label-distribution", labelled(["a", "b", "c"]), weights=weights, batch_size=64)
+    assert {record.label for record in order} == {"a", "b"}
+
+
+def test_a_bool_is_no_seed():
+    with pytest.raises(DataError, match="seed=True; it is a whole number"):
+        sampler("permutation", 5, seed=True)
+
+
+@pytest.mark.parametrize("unordered", [{1, 2}, {"a": [1]}])
+def test_even_sequences_of_what_has_no_order(unordered):
+    with pytest.raises(DataError, match="give a list"):
+        sampler("even_sequences", unordered, batch_size=2)

@@ -535,3 +535,11 @@ def test_overlapping_windows_overlap_after_pickling_and_copying():
         other.a = 1
         assert other.b().tolist() == [1, 1]
         assert d.b().tolist() == [0, 0]
+
+
+def test_names_that_python_reads_as_others_are_refused():
+    # Python takes the micro sign in `sample.µ` for the Greek letter, which is no such name.
+    with pytest.raises(DataError, match="\N{GREEK SMALL LETTER MU}"):
+        Sample({"\N{MICRO SIGN}": np.ones(2)})
+    sample = Sample({"\N{GREEK SMALL LETTER MU}": np.ones(2)})
+    assert sample.μ() is not None

@@ -1,5 +1,8 @@
 """Whatever is selected, one key after the other, is what NumPy selects; and it can be written."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from array_likes import Like, StrictLike, WritableLike
@@ -424,3 +427,38 @@ def test_any_dtype_is_selected_and_written(dtype):
 def test_a_masked_array_is_refused():
     with pytest.raises(DataError, match="filled"):
         Sample(np.ma.masked_array([1, 2]))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_of_read_only_data_are_read_only(copied):
+    array = np.arange(3)
+    array.flags.writeable = False
+    twin = copied(Sample(array))
+    assert not twin().flags.writeable
+    with pytest.raises(DataError, match="read-only"):
+        twin._write(1)
+    assert copied(Sample(np.arange(3)))().flags.writeable
+
+
+def test_an_empty_key_is_all_of_the_data():
+    array = np.arange(12.0).reshape(4, 3)
+    dataset = Dataset(array)
+    assert np.array_equal(dataset[()](), array)
+    dataset[()] = 1
+    assert (array == 1).all()
+    assert np.array_equal(dataset._minibatches(2)[()](), array.reshape(2, 2, 3))
+    with pytest.raises(DataError, match="does not take the key"):
+        Sample([np.arange(2), np.arange(3)])[()]
+
+
+def test_lists_of_different_lengths_are_no_operands():
+    sample = Sample(np.zeros((2, 3)))
+    with pytest.raises(ShapeError, match="add of data of shape"):
+        sample += [[1], [2, 3]]
+    assert not sample().any()
+
+
+def test_rows_of_different_lengths_are_no_array():
+    with pytest.raises(DataError, match="has no shape"):
+        np.asarray(Sample([np.arange(2), np.arange(3)]))
+    assert np.asarray(Sample([np.arange(2), np.arange(2)])).shape == (2, 2)

@@ -28,6 +28,7 @@ from ..errors import DataError
 __all__ = ["Loop", "Loops", "whole_number"]
 
 T = TypeVar("T")
+_LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
 Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 
 
@@ -128,8 +129,9 @@ class Loops(ABC, Generic[T]):
         for mark in self._marks(0):
             whole_number(mark, state[mark])
         end = self._end(numbers["epoch"])
-        if end is not None and numbers["position"] > end:
-            raise DataError(f"position {numbers['position']} is behind the epoch's end, {end}")
+        last = _LAST if end is None else end
+        if numbers["position"] > last:
+            raise DataError(f"position {numbers['position']} is behind the epoch's end, {last}")
         return numbers["epoch"], numbers["position"]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -101,9 +101,13 @@ class Index(Sequence[Record]):
     def __getitem__(self, i: slice) -> list[Record]: ...
 
     def __getitem__(self, i: int | slice) -> Record | list[Record]:
-        if isinstance(i, slice):
-            return [self._record(number) for number in range(*i.indices(len(self)))]
-        return self.item_at(i)
+        if not isinstance(i, slice):
+            return self.item_at(i)
+        try:
+            numbers = range(len(self))[i]
+        except (TypeError, ValueError) as error:
+            raise OutOfRange(f"{i!r} is no slice: {error}") from None
+        return [self._record(number) for number in numbers]
 
     def __repr__(self) -> str:
         return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels>"

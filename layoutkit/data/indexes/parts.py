@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -61,8 +62,8 @@ class PartsIndex(Index):
         DataError
             There is no such record (an IndexError, too), or a label is asked for.
         """
-        if label is None and isinstance(i, int) and i >= 0:
-            left = i
+        if label is None and isinstance(i, Integral) and i >= 0:
+            left = int(i)
             for part in range(len(self.parts)):
                 if left < self.line_count(part):
                     return self.line(part, left)

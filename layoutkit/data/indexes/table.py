@@ -7,6 +7,7 @@ import io
 import os
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -160,11 +161,23 @@ def _read(path: str, delimiter: str) -> Rows:
             columns = _columns(next(_filled(reader), None))
             for cells in _filled(reader):
                 rows.add(_fitted(cells, columns), columns)
+        except UnicodeDecodeError as error:  # of a block of many lines
+            raise DataError(f"{path}, line {_undecodable(path)}: it is no utf-8 text") from error
         except (ValueError, csv.Error) as error:
             line = max(reader.line_num, 1)
             raise DataError(f"{path}, line {line}: {error}") from error
         text.detach()
     return rows
+
+
+def _undecodable(path: str) -> int:
+    """The first line that is no UTF-8."""
+    number = 0
+    with opened(path) as file, suppress(UnicodeDecodeError):
+        for line in file:
+            number += 1
+            line.decode()
+    return number
 
 
 def _filled(reader: Any) -> Iterator[list[str]]:
@@ -186,6 +199,7 @@ def _columns(header: list[str] | None) -> Columns:
     return Columns(len(names), names.index("filename"), offset, length, labels)
 
 
+_MAX = (1 << 63) - 1
 _ONCE = ("filename", "offset", "length")
 
 
@@ -201,7 +215,7 @@ def _number(cells: list[str], at: int | None, name: str) -> int | None:
     if at is None or not cells[at]:
         return None
     digits = cells[at].strip()
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX:
         raise ValueError(f"{name} {cells[at]!r} is no number of bytes")
     return int(digits)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Array
-from ...errors import DataError, ShapeError
+from ...errors import DataError, LayoutkitError, ShapeError
 from ...interop import as_array, bridge_of
 from ..records import Record, records_of
 from .base import Index
@@ -34,7 +34,7 @@ class TensorIndex(Index):
     def __init__(self, x: Any, y: Any, kind: str, partition: Partition) -> None:
         self._partition = partition
         self._x = x
-        self._count = partition.count(len(x))
+        self._count = partition.count(_count(x))
         labels, codes, self._y = _labelled(y)
         here = None if codes is None else codes[partition.rows]
         super().__init__(kind, None, labels, here)
@@ -87,11 +87,31 @@ def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
     """The labels, the rank of each record's, and the targets where y is no labels."""
     if y is None:
         return [], None, None
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if len(np.shape(y)) != 1 or kind not in "iuUST":
+    if not _are_labels(y):
         return [], None, y
-    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    labels, codes = np.unique(_read(y), return_inverse=True)
     return labels.tolist(), codes, None
+
+
+def _are_labels(y: Any) -> bool:
+    """Whether y is one integer or string for each record; only objects are read for it."""
+    about = y._store() if hasattr(y, "_iter_fields") else y
+    if not getattr(about, "is_array", True):  # rows that may differ in length
+        return False
+    kind = getattr(getattr(about, "dtype", None), "kind", "")
+    if len(about.shape) != 1 or kind != "O":
+        return len(about.shape) == 1 and kind in [*"iuUST"]
+    return _are_strings(_read(y))
+
+
+def _count(array: Any) -> int:
+    """The size of the first axis; what is like an array need not have a len()."""
+    return len(array) if hasattr(array, "_iter_fields") else int(array.shape[0])
+
+
+def _read(array: Any) -> Array:
+    """All of it, as NumPy's."""
+    return np.asarray(array() if hasattr(array, "_iter_fields") else array[:])
 
 
 def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
@@ -109,8 +129,8 @@ def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
     if y is None:
         return x, None
     y = _array(y, "y")
-    if len(x) != len(y):
-        raise DataError(f"x has {len(x)} records and y {len(y)}; they must be as many")
+    if _count(x) != _count(y):
+        raise DataError(f"x has {_count(x)} records and y {_count(y)}; they must be as many")
     return x, y
 
 
@@ -118,7 +138,7 @@ def _fields(dataset: Any) -> Any:
     names = {name for name, _ in dataset._iter_fields()}
     if "input" not in names:
         return {"x": dataset}
-    return {"x": dataset.input, **({"y": dataset.target()} if "target" in names else {})}
+    return {"x": dataset.input, **({"y": dataset.target} if "target" in names else {})}
 
 
 def _array(value: Any, name: str) -> Any:
@@ -130,13 +150,20 @@ def _array(value: Any, name: str) -> Any:
             value = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{name} is no array: {error}") from error
-        if value.dtype == object:
+    if isinstance(value, np.ndarray) or bridge_of(value):
+        try:
+            value = as_array(value, name)
+        except LayoutkitError as error:  # a masked array, or one on another device
+            raise DataError(str(error)) from error
+        if value.dtype == object and not _are_strings(value):
             raise DataError(f"{name} is no array of numbers or strings; give one with a dtype")
-    if not isinstance(value, np.ndarray) and bridge_of(value):
-        value = as_array(value, name)
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
+
+
+def _are_strings(array: Array) -> bool:
+    return array.ndim == 1 and all(isinstance(element, str) for element in array)
 
 
 def _loaded(path: str) -> Any:

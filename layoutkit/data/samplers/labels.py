@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from ..permutation import drawn, hashed, key_of, shuffled
 from .order import Order, Plan
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from ...arrays import Array
     from ..indexes import Groups
 
@@ -34,7 +35,7 @@ class Labelled:
     limits: Array | None = None
 
     @classmethod
-    def of(cls, groups: Groups, weights: Sequence[Any] | None = None) -> Labelled:
+    def of(cls, groups: Groups, weights: Sequence[Fraction] | None = None) -> Labelled:
         """The labels with records and, if there are weights, a positive one."""
         kept = [
             rank
@@ -58,8 +59,8 @@ class Labelled:
         return chosen
 
 
-def _limits(weights: Sequence[Any]) -> Array:
-    sums = list(accumulate(map(Fraction, weights)))
+def _limits(weights: Sequence[Fraction]) -> Array:
+    sums = list(accumulate(weights))
     inner = [int(part * _ALL / sums[-1]) for part in sums[:-1]]
     return np.array(inner, dtype=np.uint64)
 

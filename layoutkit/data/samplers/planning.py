@@ -8,6 +8,7 @@ import numbers
 import operator
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,9 +88,12 @@ def _bounded(name: str, value: Any, least: int) -> int:
 
 def _seed(seed: Any) -> int:
     try:
-        return operator.index(seed)
+        number = operator.index(seed)
     except TypeError:
-        raise DataError(f"seed={seed!r}; it is a whole number") from None
+        number = None
+    if number is None or isinstance(seed, bool):
+        raise DataError(f"seed={seed!r}; it is a whole number")
+    return number
 
 
 def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
@@ -145,7 +149,7 @@ def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
     return Chosen(len(index), index._record, material=labelled)
 
 
-def _ranked(weights: Any, index: Index) -> list[Any]:
+def _ranked(weights: Any, index: Index) -> list[Fraction]:
     """The weight of each label of the index."""
     if not isinstance(weights, Mapping):
         raise DataError(f"weights is a {type(weights).__name__}; give {{label: number}}")
@@ -159,14 +163,25 @@ def _ranked(weights: Any, index: Index) -> list[Any]:
     return ranked
 
 
-def _weight(weights: Mapping[Any, Any], label: Any) -> Any:
+def _weight(weights: Mapping[Any, Any], label: Any) -> Fraction:
     try:
         weight = weights[label]
     except KeyError:
         raise DataError(f"weights has nothing for label {label!r}; give it 0 or more") from None
-    if not isinstance(weight, numbers.Real) or not math.isfinite(weight) or weight < 0:
+    exact = _exact(weight)
+    if exact is None or exact < 0:
         raise DataError(f"the weight of {label!r} is {weight!r}; it is a finite number, 0 or more")
-    return weight
+    return exact
+
+
+def _exact(number: Any) -> Fraction | None:
+    """A number without rounding; None for what is no finite number."""
+    if isinstance(number, numbers.Integral):
+        return Fraction(int(number))  # fractions of NumPy's integers overflow
+    if isinstance(number, Fraction):
+        return number
+    finite = isinstance(number, numbers.Real) and math.isfinite(number)
+    return Fraction(float(number)) if finite else None
 
 
 def _sequences(index: Any, item: Any) -> Chosen:
@@ -181,7 +196,13 @@ def _sequences(index: Any, item: Any) -> Chosen:
 
 
 def _sequence_length(index: Any, number: int) -> int:
-    sequence = index[number]
+    try:
+        sequence = index[number]
+    except (TypeError, KeyError):
+        raise DataError(
+            f"even_sequences takes sequences one by one, and a {type(index).__name__} has no "
+            f"[{number}]; give a list"
+        ) from None
     if isinstance(index, Index) and sequence.array is None:
         if sequence.length is None:
             raise DataError(

@@ -102,7 +102,7 @@ class Blocks(_AnyBlocks):
 
     def select(self, key: Any) -> Store:
         """A mini-batch, or some of them; with further keys what NumPy selects of `read()`."""
-        parts = key if isinstance(key, tuple) and key else (key,)
+        parts = key if isinstance(key, tuple) else (key,)
         first, *others = kinds_of(parts)
         if first == "int":
             block = self._block(parts[0])

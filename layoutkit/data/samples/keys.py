@@ -28,6 +28,8 @@ def kinds_of(key: Any) -> tuple[str, ...]:
     >>> kinds_of(np.s_[0, 1:3, [4, 5]]), kinds_of(...)
     (('int', 'slice', 'list'), ('other',))
     """
+    if isinstance(key, tuple) and not key:
+        return ("other",)  # all of the data, of whatever rank
     return tuple(map(_kind, key if isinstance(key, tuple) else (key,)))
 
 

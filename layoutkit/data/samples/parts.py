@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,6 +90,9 @@ def check_name(name: Any) -> None:
             f"{name!r} is no name of a field; use an identifier that does not begin with '_' and "
             "is not 'iterator'"
         )
+    readable = unicodedata.normalize("NFKC", name)
+    if name != readable:
+        raise DataError(f"Python reads the name {name!r} as {readable!r}; name the field that")
 
 
 def check_mapping(what: str, value: Any) -> None:

@@ -86,7 +86,10 @@ class Sample(HasFields):
         return self._store().read(self._is_locked())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self(), dtype, copy=copy)
+        found = self()
+        if isinstance(found, list) and len({array.shape for array in found}) > 1:
+            self._shape()  # which a list has none of
+        return np.array(found, dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
         store, lay = self._store().select(key), self._lead()._lay

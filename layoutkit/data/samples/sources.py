@@ -47,8 +47,13 @@ class ArraySource:
     def __init__(self, array: Array) -> None:
         self.array = array
         self.shape, self.dtype = array.shape, array.dtype
-        # Kept, since an array that was pickled is writable.
         self.writable = array.flags.writeable
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self.writable:  # which an array forgets when it is pickled
+            self.array = self.array.view()
+            self.array.flags.writeable = False
 
     def read(self, selection: Selection) -> Array:
         """A window, or a copy where there is an array of indices."""

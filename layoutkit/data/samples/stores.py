@@ -213,7 +213,7 @@ class Rows(Store):
 
     def select(self, key: Any) -> Store:
         """A row, or a list of some; `rows[i, j]` is `rows[i][j]`."""
-        parts = key if isinstance(key, tuple) and key else (key,)
+        parts = key if isinstance(key, tuple) else (key,)
         first = kinds_of(parts)[0]
         if len(parts) > 1 and first == "int":
             return self.select(parts[0]).select(parts[1:])

@@ -53,7 +53,7 @@ class Infinite(Store):
 
     def select(self, key: Any) -> Store:
         """An element or a run of elements."""
-        parts = key if isinstance(key, tuple) and key else (key,)
+        parts = key if isinstance(key, tuple) else (key,)
         kind = kinds_of(parts)[0]
         if kind == "int":
             element = self.element(self.counted(parts[0]))
@@ -184,7 +184,7 @@ class Run(Store):
 
     def select(self, key: Any) -> Store:
         """An element, or some of them; nothing else is read."""
-        parts = key if isinstance(key, tuple) and key else (key,)
+        parts = key if isinstance(key, tuple) else (key,)
         kind = kinds_of(parts)[0]
         if kind == "int":
             (at,) = expand(parts[0], (len(self._places),))

@@ -64,9 +64,7 @@ def as_user_error(name: str, data: Any, value: Any) -> Iterator[None]:
     except (TypeError, OverflowError) as error:
         raise DtypeError(f"{name} of {data} and {value!r}: {error}") from None
     except ValueError as error:
-        raise ShapeError(
-            f"{name} of {data} and a value of shape {np.shape(value)}: {error}"
-        ) from None
+        raise ShapeError(f"{name} of {data} and a {type(value).__name__}: {error}") from None
 
 
 def _number(value: Any, dtype: DType) -> Array:
