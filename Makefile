@@ -22,8 +22,9 @@ CUDA   ?= 13
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
 
+# In several processes, a file in one of them; its tests share what they set up.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
 	$(BIN)/python -m pytest -p no:sybil -s -ra tests/gpu
