@@ -6,40 +6,21 @@ never mix an old base with new results.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ..arrays import Array, as_numpy
+from ..arrays import Array
 from ..buffers import empty
 from ..devices import CPU
 from ..errors import BackwardError, DtypeError
 from ..spec import DType, as_dtype, kind_of
+from .bases import Seen, copies, seen, window
 from .gettings import Getting, Gettings
-from .rows import take
 
 __all__ = ["Batch", "Gradient"]
 
 Gradient = tuple[Getting, Any]
-
-
-class _Facts(NamedTuple):
-    """What a gradient looks like, wherever it is."""
-
-    shape: tuple[int, ...]
-    dtype: DType
-    device: str
-
-    @classmethod
-    def of(cls, grad: Any) -> _Facts:
-        """Those of an array of NumPy, or of any library on a GPU."""
-        from ..interop import device_bridge_of
-
-        bridge = None if isinstance(grad, np.ndarray) else device_bridge_of(grad)
-        if bridge is not None:
-            return cls(*bridge.facts(grad, "grad"), bridge.device(grad, "grad"))
-        array = as_numpy(grad, "grad")
-        return cls(array.shape, array.dtype, CPU)
 
 
 class Batch:
@@ -47,8 +28,10 @@ class Batch:
 
     Attributes
     ----------
-    input, array : array
-        The base as it was put, and as a plain NumPy array.
+    input : array
+        The base as it was put.
+    array : Seen
+        The same as a plain NumPy array; of a base on a GPU, where it lies.
     plans : Gettings
         Kept from batch to batch.
     results : dict
@@ -63,7 +46,7 @@ class Batch:
 
     __slots__ = ("_totals", "array", "by_space", "got", "gradients", "input", "plans", "results")
 
-    def __init__(self, given: Any, array: Array, plans: Gettings) -> None:
+    def __init__(self, given: Any, array: Any, plans: Gettings) -> None:
         self.input, self.array, self.plans = given, array, plans
         self.results: dict[Any, Any] = {}
         self.got: dict[Getting, Any] = {}
@@ -76,10 +59,15 @@ class Batch:
         getting = self.plans.find(layout, dtype, device)
         found = self.got.get(getting)
         if found is None:
-            made = self.input if getting is self.plans.base else getting.mover(self.array)
+            made = self.input if getting is self.plans.base else getting.mover(self.source)
             found = self.got.setdefault(getting, made)
         self.remember(layout, dtype, device, found)
         return found
+
+    @property
+    def source(self) -> Any:
+        """What is converted: the base, a plain array if it is NumPy's."""
+        return self.array if isinstance(self.input, np.ndarray) else self.input
 
     def remember(self, layout: Any, dtype: Any, device: Any, found: Any) -> None:
         """Answer the same words with the same result from now on."""
@@ -90,34 +78,37 @@ class Batch:
 
     # -- samples ---------------------------------------------------------------------------
 
-    def picked(self, positions: Array) -> Array:
+    def picked(self, positions: Array) -> Any:
         """Copies of the samples at positions that exist."""
-        return take(self.array, self.plans.batch_axis, positions)
+        return copies(self.source, self.array, self.plans.batch_axis, positions)
 
-    def part(self, window: slice, copy: bool) -> Array:
+    def part(self, places: slice, copy: bool) -> Any:
         """The samples of a window: copies of them, or the base's own memory."""
-        samples: Array = self.array[(slice(None),) * self.plans.batch_axis + (window,)]
-        return self.plans.copied(samples, empty(samples.shape, samples.dtype)) if copy else samples
+        samples = window(self.source, self.array, self.plans.batch_axis, places)
+        if not copy:
+            return samples
+        plain = isinstance(samples, np.ndarray)  # its byte order stays
+        return self.plans.copied(samples, empty(samples.shape, samples.dtype) if plain else None)
 
     # -- gradients -------------------------------------------------------------------------
 
     def check_gradient(self, layout: Any, grad: Any) -> Gradient:
         """The getting that a gradient belongs to; BackwardError where there is none."""
-        name, array = self.plans.name_of(layout), _Facts.of(grad)
-        kind = kind_of(array.dtype)
+        name, (array, device) = self.plans.name_of(layout), seen(grad, "grad")
+        kind, looks = kind_of(array.dtype), (array, device)
         if kind not in "fc":
-            self._refuse(name, array, "a gradient is floating")
+            self._refuse(name, looks, "a gradient is floating")
         if kind == "c" and kind_of(self.plans.native) == "f":
-            self._refuse(name, array, f"complex gradients do not add up to {self.plans.native}")
+            self._refuse(name, looks, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
         for getting in (self.plans.base, *self.got):
-            same = getting.layout == name and getting.device == array.device
+            same = getting.layout == name and getting.device == device
             if same and getting.takes(dtype):
                 shape = self._shape(getting)
                 if array.shape != shape:
-                    self._refuse(name, array, f"its shape is to be {shape}")
+                    self._refuse(name, looks, f"its shape is to be {shape}")
                 return getting, grad
-        return self._refuse(name, array, "it belongs to no getting of this batch")
+        return self._refuse(name, looks, "it belongs to no getting of this batch")
 
     def add(self, gradient: Gradient) -> None:
         """Add a gradient that was checked."""
@@ -146,17 +137,16 @@ class Batch:
         totals = self._totals
         found = totals.get(dtype)
         if found is None:
-            made = self.plans.total(self.gradients, self.array, dtype)
+            made = self.plans.total(self.gradients, self.source, dtype)
             found = totals[dtype] = totals.setdefault(made.dtype, made)
         return found
 
     def _shape(self, getting: Getting) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.got.get(getting, self.array).shape
-        return shape
+        return tuple(self.got.get(getting, self.array).shape)
 
-    def _refuse(self, name: str, grad: _Facts, why: str) -> NoReturn:
-        base = self.plans.base
-        where = "" if grad.device == CPU else f" on {grad.device}"
+    def _refuse(self, name: str, looks: tuple[Seen, str], why: str) -> NoReturn:
+        base, (grad, device) = self.plans.base, looks
+        where = "" if device == CPU else f" on {device}"
         others = [
             f"{getting} {self._shape(getting)}" for getting in self.got if getting is not base
         ]

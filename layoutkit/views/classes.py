@@ -12,6 +12,7 @@ from ..arrays import Array
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
 from ..onehot import one_hot
 from ..spec import DType, as_dtype, kind_of
+from .bases import like_base, on_cpu
 from .column import FirstColumn
 from .dataview import DataView
 from .gettings import Gettings, Mover
@@ -81,8 +82,8 @@ class ClassView(DataView):
         """The Converter to `bt`: all labels of a sample side by side."""
         return self.converter("bt", dtype)
 
-    def one_hot(self, dtype: Any = "float32") -> Array:
-        """An array (b, classes) with 1 at each sample's primary class, 0 elsewhere.
+    def one_hot(self, dtype: Any = "float32") -> Any:
+        """An array (b, classes), of the base's kind, with 1 at each primary class, 0 elsewhere.
 
         Raises
         ------
@@ -92,20 +93,21 @@ class ClassView(DataView):
         """
         return self._hot("b", dtype)
 
-    def many_hot(self, dtype: Any = "float32") -> Array:
-        """An array (b, classes) with 1 at each of a sample's classes, 0 elsewhere.
+    def many_hot(self, dtype: Any = "float32") -> Any:
+        """An array (b, classes), of the base's kind, with 1 at each class, 0 elsewhere.
 
         A class that a sample has twice is 1. Raises what `one_hot` does.
         """
         return self._hot("bt", dtype)
 
-    def _hot(self, layout: str, dtype: Any) -> Array:
+    def _hot(self, layout: str, dtype: Any) -> Any:
         batch, wanted = self._held(), as_dtype(dtype)
         if kind_of(wanted) not in "buifc":
             raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
-        labels = batch.plans.find(layout, None, None).mover(batch.array)
+        # Counted on the CPU: labels are few.
+        labels = on_cpu(batch.plans.find(layout, None, None).mover(batch.source))
         count = self._check_labels(labels)
-        return one_hot(labels, count, wanted)
+        return like_base(one_hot(labels, count, wanted), batch.source)
 
     def _check_labels(self, labels: Array) -> int:
         """The number of classes; raises unless every label is one of them."""

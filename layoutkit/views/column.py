@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..arrays import Array, as_numpy
 from ..axes import check_rank, parse_layout
 from ..buffers import empty
@@ -13,6 +15,7 @@ from ..devices import CPU
 from ..errors import DtypeError, ShapeError
 from ..outputs import check_out, check_writable
 from ..spec import ArraySpec, DType, as_dtype, check_cast, kind_of
+from .bases import like_base, on_cpu, seen
 
 if TYPE_CHECKING:
     from ..plans import Plan
@@ -46,10 +49,9 @@ class FirstColumn:
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """The first column of `x`; where nothing has to move, a view of it."""
-        array = as_numpy(x)
-        column = self._column(array)
-        if out is not None:
-            check_writable(array, as_numpy(out, "out"))
+        column = self._column(x)
+        if isinstance(x, np.ndarray) and out is not None:
+            check_writable(x, as_numpy(out, "out"))
         return self._move(column, out)
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
@@ -60,7 +62,7 @@ class FirstColumn:
 
         Raises ShapeError, DtypeError or ArgumentError before anything is written.
         """
-        array = as_numpy(grad, "grad")
+        array = on_cpu(grad, "grad")
         if kind_of(array.dtype) not in "fc":
             raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
         check_rank(parse_layout("b"), array.shape)
@@ -74,7 +76,7 @@ class FirstColumn:
         check_cast(array.dtype, target.dtype, "same_kind")
         target[...] = 0
         cast_into(self._first_of(target), array)
-        return target if out is None else out
+        return like_base(target, grad) if out is None else out
 
     def inverse(self) -> Converter:
         """The Converter from `b` back; ShapeError where other columns would be lost."""
@@ -87,17 +89,17 @@ class FirstColumn:
 
     def plan(self, x: Any) -> Plan:
         """How the column of an array would be moved."""
-        return self._move.plan(self._column(as_numpy(x)))
+        return self._move.plan(self._column(x))
 
-    def _column(self, array: Array) -> Array:
+    def _column(self, x: Any) -> Any:
+        array, _ = seen(x, "x")
         check_rank(self._layout, array.shape)
-        return self._first_of(array)
+        return self._first_of(array if isinstance(x, np.ndarray) else x)
 
-    def _first_of(self, array: Array) -> Array:
+    def _first_of(self, array: Any) -> Any:
         """The first column of an array in the layout; it shares the array's memory."""
-        self._check_columns(array.shape)
-        first: Array = array[(slice(None),) * self._axis + (0,)]
-        return first
+        self._check_columns(tuple(array.shape))
+        return array[(slice(None),) * self._axis + (0,)]
 
     def _check_columns(self, shape: tuple[int, ...]) -> None:
         if shape[self._axis] == 0:
@@ -113,7 +115,7 @@ class FirstColumn:
         """The shape and dtype of the gradient of x."""
         if like is None:
             return self._shape(len(grad)), as_dtype(grad.dtype)
-        source = like if isinstance(like, ArraySpec) else as_numpy(like, "like")
+        source = like if isinstance(like, ArraySpec) else seen(like, "like")[0]
         check_rank(self._layout, source.shape)
         if source.shape[1 - self._axis] != len(grad):
             raise ShapeError(

@@ -6,11 +6,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays import Array, as_numpy
+from ..devices import CPU
 from ..errors import ArgumentError, ViewError
 from ..spec import DType
 from . import display, spaces
 from .base import View
+from .bases import seen
 from .batch import Batch, Gradient
 from .gettings import Gettings
 from .rows import as_positions, as_window
@@ -36,7 +37,7 @@ class DataView(View):
     ----------
     layout : str, optional
     array : array, optional
-        Put at once. Both or neither; without them the view is empty until the first put.
+        Of any library. Put at once. Both or neither; without them the view is empty until the first put.
 
     The array is held, not copied, and never written to. Results are made once a batch and shared
     by all who ask; those that nothing has to move for share memory with the array.
@@ -166,13 +167,13 @@ class DataView(View):
                 "the same layout, or an empty one"
             )
 
-    def _fill(self, out: Self | None, samples: Array) -> Self:
+    def _fill(self, out: Self | None, samples: Any) -> Self:
         """A part of this view's samples in `out`, or in a new view."""
-        plans = self._held().plans
+        plans, (array, device) = self._held().plans, seen(samples, "samples")
         view = self._sibling() if out is None else out
-        if view._batch is not None and view._batch.plans.fits(plans.layout, samples):
+        if view._batch is not None and view._batch.plans.fits(plans.layout, array, device):
             plans = view._batch.plans
-        view._begin(Batch(samples, samples, plans))
+        view._begin(Batch(samples, array, plans))
         view._inherit(self)
         return view
 
@@ -201,7 +202,7 @@ class DataView(View):
     def flush(self) -> None:
         """Forget plans, results and gradients; the base stays and can be got at once."""
         batch = self._held()
-        plans = self._planner(self._own, batch.plans.layout, batch.array)
+        plans = self._planner(self._own, batch.plans.layout, batch.array, batch.plans.device)
         self._begin(Batch(batch.input, batch.array, plans))
 
     @property
@@ -225,9 +226,8 @@ class DataView(View):
 
     @property
     def device(self) -> str:
-        """Where the base is: "cpu"."""
-        self._held()
-        return "cpu"
+        """Where the base is: "cpu", or a GPU such as "cuda:0"."""
+        return self._held().plans.device
 
     def __len__(self) -> int:
         batch = self._held()
@@ -276,16 +276,17 @@ class DataView(View):
         return self._held().check_gradient(layout, grad)
 
     def _checked(self, layout: Any, array: Any) -> Batch:
-        found = array if type(array) is np.ndarray else as_numpy(array, "array")
+        found, device = (array, CPU) if type(array) is np.ndarray else seen(array, "array")
         plans = None if self._batch is None else self._batch.plans
-        if plans is None or not plans.fits(layout, found):
-            plans = self._planner(self._own, layout, found)
+        if plans is None or not plans.fits(layout, found, device):
+            plans = self._planner(self._own, layout, found, device)
         return Batch(array, found, plans)
 
     def _replacement(self, layout: Any, array: Any) -> Batch:
-        plans, found = self._held().plans, as_numpy(array, "array")
+        plans, (found, _) = self._held().plans, seen(array, "array")
         back = plans.back(layout)
-        return self._checked(plans.layout, array if back is None else back(found))
+        plain = found if isinstance(array, np.ndarray) else array
+        return self._checked(plans.layout, array if back is None else back(plain))
 
     def __getstate__(self) -> dict[str, Any]:
         # Results and gradients are one view's: copies, also in other processes, begin anew.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..converter import Converter
+from ..devices import CPU
 from .batch import Batch
 from .gettings import Getting
 
@@ -19,13 +20,18 @@ def line(batch: Batch | None, note: str) -> str:
     if batch is None:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
-    parts = [f"{base.layout} {batch.array.shape} {base.dtype}", note]
+    parts = [f"{base.layout} {batch.array.shape} {base.dtype}{_where(batch)}", note]
     gettings = [str(getting) for getting in batch.got if getting is not base]
     got = ", ".join(gettings + [repr(space) for space in batch.by_space])
     parts.append(got and f"got {got}")
     count = len(batch.gradients)
     parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")
     return "; ".join(filter(None, parts))
+
+
+def _where(batch: Batch) -> str:
+    """The device, where it is a GPU."""
+    return "" if batch.plans.device == CPU else f" on {batch.plans.device}"
 
 
 def table(name: str, batch: Batch | None, note: str) -> str:
@@ -60,7 +66,7 @@ def _described(getting: Getting, array: Any) -> tuple[Any, ...]:
 
 
 def _forward(getting: Getting, batch: Batch) -> tuple[str, str]:
-    plan = getting.mover.plan(batch.array)
+    plan = getting.mover.plan(batch.source)
     return plan.kernel, f"{plan.bytes_moved:,}"
 
 

@@ -26,10 +26,12 @@ from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_o
 
 if TYPE_CHECKING:
     from ..plans import Plan
+    from .bases import Seen
 
 __all__ = ["Getting", "Gettings", "Mover"]
 
 _BATCH = "b"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Mover(Protocol):
@@ -76,7 +78,7 @@ class Gettings:
     size 1. Methods may be called from several threads at once.
     """
 
-    def __init__(self, own: tuple[str, ...], layout: str, array: Array) -> None:
+    def __init__(self, own: tuple[str, ...], layout: str, array: Seen, device: str = CPU) -> None:
         parsed = parse_layout(layout)
         if _BATCH not in parsed.groups:
             raise PatternError(
@@ -86,6 +88,7 @@ class Gettings:
         check_rank(parsed, array.shape)
         check_movable(array.dtype)
         self.layout, self.dtype, self.native = str(parsed), array.dtype, as_dtype(array.dtype)
+        self.device = device
         self.batch_axis = parsed.groups.index(_BATCH)
         self._own, self._shape, self._parsed = own, array.shape, parsed
         self._sizes = _sizes(parsed, array.shape)
@@ -94,10 +97,11 @@ class Gettings:
         self._gettings: dict[tuple[str, DType, str], Getting] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
-        self.base = Getting(self.layout, self.dtype, self._converter(self.layout, self.native))
+        own_way = self._converter(self.layout, self.native)
+        self.base = Getting(self.layout, self.dtype, own_way, device)
         self._copier = self._converter(self.layout, None, copy=True)
 
-    def fits(self, layout: str, array: Array) -> bool:
+    def fits(self, layout: str, array: Seen, device: str = CPU) -> bool:
         """Whether a base in this layout is of the kind that this was made for."""
         # The type first: an array in place of the layout would compare by elements.
         same = type(layout) is str and layout == self.layout
@@ -109,6 +113,7 @@ class Gettings:
             and shape[at + 1 :] == kept[at + 1 :]
             and shape[:at] == kept[:at]
             and array.dtype == self.dtype
+            and device == self.device
         )
 
     # -- what is asked ---------------------------------------------------------------------
@@ -155,15 +160,14 @@ class Gettings:
         found = self._backs.get(getting.layout)
         return found or remember(self._backs, getting.layout, getting.mover.inverse())
 
-    def copied(self, samples: Array, out: Array) -> Array:
-        """Write samples of the base's kind to `out`, which has their shape and dtype."""
-        self._copier(samples, out)
-        return out
+    def copied(self, samples: Any, out: Array | None) -> Any:
+        """A copy of samples of the base's kind, in `out` if it is given."""
+        return self._copier(samples, out)
 
     def _resolve(self, layout: Any, dtype: Any, device: Any) -> Getting:
-        place, name = device or CPU, self.name_of(layout)
+        place, name = device or self.device, self.name_of(layout)
         wanted = self.native if dtype is None else as_dtype(dtype)
-        if place == CPU and name == self.layout and self._is_own(dtype, wanted):
+        if place == self.device and name == self.layout and self._is_own(dtype, wanted):
             return self.base
         found = self._gettings.get((name, wanted, place))
         if found is None:
@@ -193,10 +197,10 @@ class Gettings:
         return converter
 
     def _converter(
-        self, name: str, dtype: DType | None, copy: bool | None = None, device: str = CPU
+        self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None
     ) -> Converter:
         sizes: dict[str, Any] = self._folded(name)
-        place = None if device == CPU else device
+        place = None if device == self.device else device
         return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **sizes)
 
     def _folded(self, *names: str) -> dict[str, Any]:
@@ -231,22 +235,31 @@ class Gettings:
         """The dtype of a sum of gradients: the base's if floating, else None, that of the sum."""
         return self.native if kind_of(self.native) in "fc" else None
 
-    def total(self, parts: list[tuple[Getting, Any]], base: Array, dtype: DType | None) -> Any:
+    def total(self, parts: list[tuple[Getting, Any]], base: Any, dtype: DType | None) -> Any:
         """The sum, in the base's layout, of (getting, gradient) pairs, from left to right."""
-        parts = [(getting, _on_cpu(getting, grad)) for getting, grad in parts]
+        parts = [(getting, self._at_base(getting, grad)) for getting, grad in parts]
+        shape = tuple(base.shape)
         if len(parts) == 1:
             getting, grad = parts[0]
-            like = base if dtype is None else ArraySpec(self.layout, base.shape, dtype)
+            wanted = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
+            like = ArraySpec(self.layout, shape, as_dtype(wanted), self.device)
             return getting.mover.backward(grad, like=like)
-        moved = [self._movable(getting, grad, base.shape) for getting, grad in parts]
+        moved = [self._movable(getting, grad, shape) for getting, grad in parts]
         names = tuple(name for name, _ in moved)
         return self._accumulator(names, dtype)([grad for _, grad in moved])
+
+    def _at_base(self, getting: Getting, grad: Any) -> Any:
+        """A gradient where the base is, in the layout and dtype in which it was put."""
+        if getting.device == self.device:
+            return grad
+        names = _LETTERS[: len(grad.shape)]
+        return Converter(f"{names}->{names}", device=self.device)(grad)
 
     def _movable(self, getting: Getting, grad: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
         """A gradient and its layout, as a sum can take it: one that is only moved."""
         if isinstance(getting.mover, Converter):
             return getting.layout, grad
-        spec = ArraySpec(self.layout, shape, grad.dtype)
+        spec = ArraySpec(self.layout, shape, as_dtype(grad.dtype), self.device)
         return self.layout, getting.mover.backward(grad, like=spec)
 
     def _accumulator(self, names: tuple[str, ...], dtype: DType | None) -> Accumulator:
@@ -256,15 +269,6 @@ class Gettings:
             made = Accumulator(names, self.layout, dtype=dtype, **sizes)
             found = remember(self._sums, (names, dtype), made)
         return found
-
-
-def _on_cpu(getting: Getting, grad: Any) -> Any:
-    """A gradient where the base is, in the layout and dtype in which it was put."""
-    if getting.device == CPU:
-        return grad
-    from ..devices.transfers import brought
-
-    return brought(grad)
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..devices import CPU, check_device
 from ..errors import BackwardError, DeviceError, LayoutkitError, SpaceError
+from ..libraries import Symbolic, library_of
 from ..spec import as_dtype, kind_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,15 @@ def source_of(view: Any) -> Space:
 
 def as_batch(view: Any) -> Any:
     """The base as its space has it: one sequence, or labels as a matrix (b, dim)."""
-    x, layout = view._held().array, view._held().plans.layout
+    batch = view._held()
+    if batch.plans.device != CPU:
+        raise DeviceError(
+            f"this {type(view).__name__} is on {batch.plans.device}, where no space is got that is "
+            'more than a layout and a dtype; get it with device="cpu" first'
+        )
+    # Frameworks' own arrays are converted in their words; of others only the memory is known.
+    symbolic = isinstance(library_of(batch.input), Symbolic)
+    x, layout = batch.input if symbolic else batch.array, batch.plans.layout
     if layout == "bwc":
         return x[0]
     return {"b": lambda: x[:, None], "tb": lambda: x.T}.get(layout, lambda: x)()

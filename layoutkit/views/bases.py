@@ -1,0 +1,91 @@
+"""Bases of any library: what a view sees of an array, and parts of it in that library's words.
+
+NumPy arrays and, through a bridge, arrays that the CPU reaches are seen as NumPy arrays that share
+their memory; those on a GPU by their shape, strides and dtype alone. What a view hands out is of
+the kind that was put.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays import Array, as_numpy
+from ..devices import CPU
+from ..libraries import Torch, library_of
+from ..spec import DType
+from .rows import take
+
+__all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
+
+
+class Seen(Protocol):
+    """What a view needs to know of an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype in NumPy's words."""
+
+
+def seen(x: Any, what: str) -> tuple[Any, str]:
+    """How an array of any library is seen, and its device.
+
+    Raises ArgumentError for what is no array, or holds no data.
+    """
+    if isinstance(x, np.ndarray):
+        return as_numpy(x, what), CPU
+    from ..interop import as_array, device_bridge_of  # here, as most bases are NumPy's
+
+    bridge = device_bridge_of(x)
+    if bridge is None:
+        return as_array(x, what), CPU
+    return bridge.reach(x, what), bridge.device(x, what)
+
+
+def copies(base: Any, array: Any, axis: int, positions: Array) -> Any:
+    """Copies of the samples at positions that exist; `array` is how the base is seen."""
+    if isinstance(base, np.ndarray):
+        return take(array, axis, positions)
+    library = library_of(base)
+    if isinstance(library, Torch):
+        return base.index_select(axis, library.xp.as_tensor(positions, device=base.device))
+    if library is None and isinstance(array, np.ndarray):  # of which only its memory is known
+        return like_base(take(array, axis, positions), base)
+    return base[(slice(None),) * axis + (positions,)]
+
+
+def window(base: Any, array: Any, axis: int, part: slice) -> Any:
+    """The samples of a window, in the base's own memory."""
+    known = isinstance(base, np.ndarray) or (hasattr(base, "__getitem__"))
+    return (base if known else array)[(slice(None),) * axis + (part,)]
+
+
+def on_cpu(x: Any, what: str = "x") -> Array:
+    """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
+    array, device = seen(x, what)
+    if device == CPU:
+        return array  # type: ignore[no-any-return]
+    from ..devices.transfers import brought
+
+    return brought(x)
+
+
+def like_base(array: Array, base: Any) -> Any:
+    """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
+    if isinstance(base, np.ndarray):
+        return array
+    from ..converter import Converter
+    from ..interop import bridge_of, device_bridge_of
+
+    bridge = device_bridge_of(base)
+    if bridge is None:
+        found = bridge_of(base)
+        return array if found is None else found.leave(array, base)
+    names = "abcdefghijklmnopqrstuvwxyz"[: array.ndim]
+    up = Converter(f"{names}->{names}", device=bridge.device(base, "the base"))
+    return up(bridge.on_cpu().leave(array, base))

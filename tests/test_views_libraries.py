@@ -1,0 +1,239 @@
+"""Views whose base is an array of another library, or on a GPU: results and parts are its kind."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from cuda_shim import needs_compiler
+from fake_cuda import FakeArray, install, values_of
+
+import layoutkit
+from layoutkit import (
+    BackwardError,
+    ClassView,
+    Conv2DSpace,
+    DataView,
+    DeviceError,
+    ImageView,
+    IndexSpace,
+    ListView,
+    VectorSpace,
+)
+from reference import reference_convert
+
+IMAGES = np.random.default_rng(0).random((5, 4, 6, 3), np.float32)
+GRADIENT = np.random.default_rng(1).random((5, 3, 4, 6), np.float32)
+OTHER = np.random.default_rng(2).random((5, 72), np.float32)
+LABELS = np.array([[3, 1], [2, 0], [1, 2]])
+
+
+class Torch:
+    """Tensors of PyTorch on the CPU."""
+
+    device = "cpu"
+
+    def __init__(self, _):
+        self.torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+    def make(self, values):
+        return self.torch.from_numpy(values.copy())
+
+    def values(self, x):
+        assert isinstance(x, self.torch.Tensor)
+        return x.detach().numpy()
+
+
+class Jax:
+    """Arrays of JAX on the CPU."""
+
+    device = "cpu"
+
+    def __init__(self, _):
+        self.jax = pytest.importorskip("jax", reason="needs JAX")
+
+    def make(self, values):
+        return self.jax.numpy.asarray(values)
+
+    def values(self, x):
+        assert isinstance(x, self.jax.Array)
+        return np.asarray(x)
+
+
+class Cuda:
+    """CuPy's arrays on a fake GPU."""
+
+    device = "cuda:0"
+
+    def __init__(self, monkeypatch):
+        self.runtime = install(monkeypatch)
+        self.runtime.eager = True
+
+    def make(self, values):
+        return self.runtime.array(values)
+
+    def values(self, x):
+        assert isinstance(x, FakeArray)
+        return values_of(x)
+
+
+@pytest.fixture(params=[Torch, Jax, pytest.param(Cuda, marks=needs_compiler)])
+def library(request, monkeypatch):
+    return request.param(monkeypatch)
+
+
+def same(library, got, wanted):
+    values = library.values(got)
+    assert values.shape == wanted.shape
+    np.testing.assert_allclose(values, wanted, rtol=1e-6)
+
+
+def test_results_are_of_the_kind_that_was_put(library):
+    x = library.make(IMAGES)
+    view = ImageView("bhwc", x)
+    assert (view.input is x, view.forward_get() is x, len(view)) == (True, True, 5)
+    assert (view.device, view.dtype) == (library.device, np.float32)
+    same(library, view.forward_get("bchw"), reference_convert(IMAGES, "bhwc->bchw"))
+    same(
+        library,
+        view.forward_get("bf", "float16"),
+        reference_convert(IMAGES, "bhwc->bf").astype("f2"),
+    )
+    assert view.forward_get("b c h w") is view.forward_get("bchw")
+    assert "(5, 4, 6, 3)" in repr(view)
+    assert "bchw" in view._repr_html_()
+
+
+def test_gradients_come_back_in_that_kind(library):
+    view = ImageView("bhwc", library.make(IMAGES))
+    view.forward_get("bchw"), view.forward_get("bf")
+    view.backward_put("bchw", library.make(GRADIENT))
+    alone = GRADIENT.transpose(0, 2, 3, 1)
+    same(library, view.backward_get(), alone)
+    view.backward_put("bf", library.make(OTHER))
+    same(library, view.backward_get(), alone + OTHER.reshape(5, 4, 6, 3))
+    assert view.backward_get().dtype == view.input.dtype
+    same(library, view.backward_get(dtype="float64"), alone + OTHER.reshape(5, 4, 6, 3))
+
+
+def test_gradients_that_belong_to_nothing(library):
+    view = ImageView("bhwc", library.make(IMAGES))
+    with pytest.raises(BackwardError, match="it belongs to no getting of this batch"):
+        view.backward_put("bchw", library.make(GRADIENT))
+    view.forward_get("bchw")
+    with pytest.raises(BackwardError, match=r"its shape is to be \(5, 3, 4, 6\)"):
+        view.backward_put("bchw", library.make(GRADIENT[1:]))
+
+
+def test_samples_are_of_that_kind(library):
+    view = ImageView("bhwc", library.make(IMAGES))
+    same(library, view.index([4, 0, -1]).input, IMAGES[[4, 0, 4]])
+    same(library, view.sub(1, 3).input, IMAGES[1:3])
+    same(library, view.sub(3, 9, copy=False).input, IMAGES[3:])
+    parts = [part.forward_get("bchw") for part in view.batches(2)]
+    for part, wanted in zip(parts, np.array_split(IMAGES, [2, 4]), strict=True):
+        same(library, part, reference_convert(wanted, "bhwc->bchw"))
+    out = ImageView("bhwc", library.make(IMAGES))
+    assert view.index([2], out=out) is out
+    same(library, out.forward_get("chwb"), reference_convert(IMAGES[2:3], "bhwc->chwb"))
+
+
+def test_a_copy_shares_no_memory(library):
+    if isinstance(library, Jax):
+        pytest.skip("arrays of JAX are immutable")
+    view = ImageView("bhwc", library.make(IMAGES))
+    part = view.sub(0, 2)
+    library.values(view.input)[...] = 0
+    same(library, part.input, IMAGES[:2])
+
+
+def test_a_batch_is_replaced(library):
+    view = ImageView("bhwc", library.make(IMAGES))
+    view.replace("bchw", library.make(GRADIENT))
+    same(library, view.input, GRADIENT.transpose(0, 2, 3, 1))
+    view.flush()
+    same(library, view.forward_get("bchw"), GRADIENT)
+
+
+def test_labels(library):
+    view = ClassView("bt", library.make(LABELS), 4)
+    same(library, view.forward_get("b"), LABELS[:, 0])
+    same(library, view.one_hot(), np.eye(4, dtype="f4")[LABELS[:, 0]])
+    same(library, view.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
+    view.backward_put("b", library.make(np.array([0.5, 0.25, 2], "f4")))
+    same(library, view.backward_get(), np.array([[0.5, 0], [0.25, 0], [2, 0]], "f4"))
+
+
+def test_several_components(library):
+    view = ListView([ImageView("bhwc", library.make(IMAGES)), DataView("bf", library.make(OTHER))])
+    planes, flat = view.forward_get(["bchw", "bf"])
+    same(library, planes, reference_convert(IMAGES, "bhwc->bchw"))
+    same(library, flat, OTHER)
+    view.backward_put(["bchw", "bf"], (library.make(GRADIENT), library.make(OTHER)))
+    same(library, view.backward_get()[0], GRADIENT.transpose(0, 2, 3, 1))
+
+
+def test_spaces_that_are_a_layout_and_a_dtype(library):
+    view = ImageView("bhwc", library.make(IMAGES))
+    planes = Conv2DSpace((4, 6), 3, "bchw", "float32")
+    same(library, view.forward_get(planes), reference_convert(IMAGES, "bhwc->bchw"))
+    view.backward_put(planes, library.make(GRADIENT))
+    same(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
+    flat = view.forward_get(VectorSpace(72))
+    same(library, flat, reference_convert(IMAGES, "bhwc->b(hwc)"))
+
+
+def test_spaces_that_are_more(library):
+    view = ClassView("bt", library.make(LABELS), 4)
+    hot = VectorSpace(4)
+    if library.device == "cpu":
+        same(library, view.forward_get(hot), np.eye(4, dtype="f4")[LABELS].max(1))
+        assert isinstance(view.forward_get(IndexSpace(4, 2)), type(view.input))
+    else:
+        with pytest.raises(DeviceError, match=r'is on cuda:0.*get it with device="cpu" first'):
+            view.forward_get(hot)
+
+
+@needs_compiler
+def test_a_base_on_a_gpu_is_got_on_the_cpu_and_takes_gradients_from_there(monkeypatch):
+    library = Cuda(monkeypatch)
+    view = ImageView("bhwc", library.make(IMAGES))
+    planes = view.forward_get("bchw", device="cpu")
+    assert isinstance(planes, np.ndarray)
+    np.testing.assert_array_equal(planes, reference_convert(IMAGES, "bhwc->bchw"))
+    view.forward_get("bf")
+    view.backward_put("bchw", GRADIENT)
+    same(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
+    view.backward_put("bf", library.make(OTHER))
+    wanted = GRADIENT.transpose(0, 2, 3, 1) + OTHER.reshape(5, 4, 6, 3)
+    same(library, view.backward_get(), wanted)
+
+
+@needs_compiler
+def test_another_device_or_library_begins_anew(monkeypatch):
+    library = Cuda(monkeypatch)
+    view = ImageView("bhwc", IMAGES)
+    on_cpu = view.forward_get("bchw")
+    view.forward_put("bhwc", library.make(IMAGES))
+    assert view.device == "cuda:0"
+    same(library, view.forward_get("bchw"), on_cpu)
+    view.forward_put("bhwc", IMAGES)
+    assert (view.device, type(view.forward_get("bchw"))) == ("cpu", np.ndarray)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+def test_autograd_goes_through_a_view():
+    import torch
+
+    x = torch.rand(5, 4, 6, 3, requires_grad=True)
+    view = ImageView("bhwc", x)
+    (view.forward_get("bchw") * torch.from_numpy(GRADIENT)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), GRADIENT.transpose(0, 2, 3, 1), rtol=1e-6)
+    taken = view.index([1, 1]).forward_get("bf").sum()
+    assert torch.autograd.grad(taken, x)[0][1].min() == 2
+
+
+def test_what_is_no_array_is_refused_as_before():
+    view = ImageView()
+    for value in ([1, 2], None, "bhwc"):
+        with pytest.raises(layoutkit.ArgumentError, match="array is a"):
+            view.forward_put("bhwc", value)
