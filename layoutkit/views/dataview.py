@@ -37,7 +37,8 @@ class DataView(View):
     ----------
     layout : str, optional
     array : array, optional
-        Of any library. Put at once. Both or neither; without them the view is empty until the first put.
+        Of any library. Put at once. Both or neither; without them the view is empty until the
+        first put.
 
     The array is held, not copied, and never written to. Results are made once a batch and shared
     by all who ask; those that nothing has to move for share memory with the array.
