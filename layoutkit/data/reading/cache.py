@@ -111,6 +111,11 @@ class DiskCache:
             self._sizes[path.name] = written
         return path
 
+    def renew(self) -> None:
+        """Make new locks after a fork, as threads that are not here may have the old ones."""
+        self._lock = threading.Lock()
+        self._turns = WeakValueDictionary()
+
     def forget(self, url: str) -> None:
         """Drop a file that somebody else has removed."""
         name = _name(url)
@@ -133,9 +138,13 @@ class DiskCache:
     def _look(self) -> None:
         """Count what is there; drop what is too much."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        found = [entry for entry in os.scandir(self._folder) if _OURS.fullmatch(entry.name)]
-        states = sorted((e.stat().st_mtime_ns, e.name, e.stat().st_size) for e in found)
-        self._sizes.update((name, size) for _, name, size in states)
+        states = []
+        for entry in os.scandir(self._folder):
+            if _OURS.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process has just dropped it
+                    state = entry.stat()
+                    states.append((state.st_mtime_ns, entry.name, state.st_size))
+        self._sizes.update((name, size) for _, name, size in sorted(states))
         self._total = sum(self._sizes.values())
 
     def _shrink(self, limit: int) -> None:

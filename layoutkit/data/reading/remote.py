@@ -71,7 +71,7 @@ class Remote:
                 headers=headers,
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=seconds, read=seconds),
-                retries=urllib3.Retry(0, redirect=5),
+                retries=urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=5),
             )
         return _answer(url, response, start, length)
 
@@ -164,6 +164,8 @@ def _translating(url: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "urllib3":
             raise
+        if _words(error) == "too many redirects":  # each of them was an answer
+            raise DataError(f"{url} cannot be read: {_words(error)}") from error
         raise Unanswered(f"{url} cannot be read: {_words(error)}") from error
 
 
