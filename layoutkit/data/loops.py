@@ -18,6 +18,7 @@ begin again quickly gives further integers in `_marks(position)` and takes them 
 from __future__ import annotations
 
 import operator
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -145,11 +146,25 @@ class Loop(Iterator[T]):
         self._owner = owner
         self._steps = steps
         self._done = False
+        self._turn = threading.Lock()  # who has it is in the steps
 
     def __next__(self) -> T:
         if self._done:
             raise StopIteration
         self._check_latest()
+        if not self._turn.acquire(blocking=False):
+            raise DataError(
+                f"another thread waits for the next item of this loop over a "
+                f"{type(self._owner).__name__}; let one thread take items and share them out"
+            )
+        try:
+            return self._next()
+        finally:
+            self._turn.release()
+            if not self._is_latest():
+                self.close()
+
+    def _next(self) -> T:
         owner = self._owner
         try:
             item, position = next(self._steps)
@@ -169,10 +184,13 @@ class Loop(Iterator[T]):
         return item
 
     def close(self) -> None:
-        """End the steps at once, with what they hold."""
+        """End the steps, with what they hold; those that a thread is in when it comes back."""
         close = getattr(self._steps, "close", None)
-        if close:
-            close()
+        if close and self._turn.acquire(blocking=False):
+            try:
+                close()
+            finally:
+                self._turn.release()
 
     def _is_latest(self) -> bool:
         latest = self._owner._latest
