@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...axes import as_shape, check_rank, parse_layout
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
@@ -182,7 +184,7 @@ def _check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
             continue
         raise DataError(
             f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            "they must give as many, or source {number} needs a sampler that draws"
+            f"they must give as many, or source {number} needs a sampler that draws"
         )
 
 
@@ -198,7 +200,7 @@ def _dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
 
 
 def _shape(dims: Any) -> Shape:
-    return as_shape((dims,) if isinstance(dims, int) else dims)
+    return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
 
 
 def _layouts(layout: Any) -> tuple[str | None, str | None]:
@@ -237,6 +239,8 @@ def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
 def _reader(given: dict[str, Any]) -> Reader:
     size = whole_number("cache_size", given["cache_size"])
     folder = given["cache_dir"]
+    if not isinstance(folder, str | os.PathLike | None):
+        raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
     return Reader(whole_number("retries", given["retries"]), cache)
 
