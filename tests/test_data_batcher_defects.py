@@ -456,6 +456,19 @@ def test_a_redirect_in_circles_is_no_failure_that_passes(caplog):
 # ---- a cache that others use -----------------------------------------------------------------
 
 
+def test_an_answer_that_may_have_been_cut_is_not_kept(tmp_path):
+    site = Site()
+    site.files["/a"] = bytes(range(200))
+    site.script["/a"] = ["open", "open"]  # half of it, and nothing says so
+    with (
+        serving(site) as home,
+        sampled_batcher(X, batch_size=1, cache_dir=tmp_path) as batches,
+    ):
+        read = batches._settings.reader.read
+        assert read(f"{home}/a", 0, 200) == read(f"{home}/a") == bytes(range(200))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_another_process_drops_while_it_is_counted(tmp_path, monkeypatch, caplog):
     from layoutkit.data.reading.cache import DiskCache
 

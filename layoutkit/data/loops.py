@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import DataError
 
-__all__ = ["Loop", "Loops", "whole_number"]
+__all__ = ["Loop", "Loops", "flag", "whole_number"]
 
 T = TypeVar("T")
 _LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
@@ -204,12 +204,20 @@ class Loop(Iterator[T]):
             )
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """`value` as an int; DataError unless it is a whole number of at least `least`."""
+def whole_number(name: str, value: Any, least: int | None = 0) -> int:
+    """`value` as an int; DataError unless it is a whole number of at least `least` (None: any)."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise DataError(f"{name}={value!r}; it is a whole number of at least {least}")
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise DataError(f"{name}={value!r}; it is a whole number{bound}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`; DataError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise DataError(f"{name}={value!r}; it is True or False")
+    return value

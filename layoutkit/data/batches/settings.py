@@ -13,7 +13,7 @@ from ...axes import as_shape, check_rank, parse_layout
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
-from ..loops import whole_number
+from ..loops import flag, whole_number
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from ..samplers import Sampler
@@ -93,7 +93,7 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     samplers = _samplers(indexes, given["sampler"], size, given["num_batches"], given["seed"])
     workers, timeout = _workers(given["num_workers"], given["timeout"])
     strict = _one_of("on_error", given["on_error"], ("drop", "raise")) == "raise"
-    refill = _flag("refill", given["refill"])
+    refill = flag("refill", given["refill"])
     limit = samplers[0]._plan.num_batches if samplers[0]._plan.draws else None
     if refill and samplers[0]._plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
@@ -105,7 +105,7 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     _check_lengths(feeds, limit, size)
     work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
     prefetch = whole_number("prefetch", given["prefetch"])
-    progress = _flag("progress", given["progress"])
+    progress = flag("progress", given["progress"])
     viewers = Viewers(
         Viewer(layouts[0], "the input of a batch"),
         Viewer(layouts[1], "the target of a batch"),
@@ -262,9 +262,3 @@ def _one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
     if value not in words:
         raise DataError(f"{name}={value!r}; it is one of {', '.join(map(repr, words))}")
     return str(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise DataError(f"{name}={value!r}; it is True or False")
-    return value

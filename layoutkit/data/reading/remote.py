@@ -25,11 +25,15 @@ class Unanswered(Exception):  # noqa: N818  # never reaches a user
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes that come, their number where it is known before, and how to do without them."""
+    """The bytes that come, their number where it is known before, and how to do without them.
+
+    `checked` is False where an answer that was cut short looks like one that was not.
+    """
 
     size: int | None
     chunks: Iterator[bytes]
     close: Callable[[], None] = lambda: None
+    checked: bool = True
 
 
 class Remote:
@@ -97,6 +101,7 @@ def _answer(url: str, response: Any, start: int, length: int | None) -> Answer:
         None if size is None else max(0, size - skip),
         _body(url, response, skip, length),
         response.close,
+        checked=size is not None or bool(response.chunked),
     )
 
 
