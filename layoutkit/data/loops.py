@@ -18,7 +18,6 @@ begin again quickly gives further integers in `_marks(position)` and takes them 
 from __future__ import annotations
 
 import operator
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -146,25 +145,11 @@ class Loop(Iterator[T]):
         self._owner = owner
         self._steps = steps
         self._done = False
-        self._turn = threading.Lock()  # who has it is in the steps
 
     def __next__(self) -> T:
         if self._done:
             raise StopIteration
         self._check_latest()
-        if not self._turn.acquire(blocking=False):
-            raise DataError(
-                f"another thread waits for the next item of this loop over a "
-                f"{type(self._owner).__name__}; let one thread take items and share them out"
-            )
-        try:
-            return self._next()
-        finally:
-            self._turn.release()
-            if not self._is_latest():
-                self.close()
-
-    def _next(self) -> T:
         owner = self._owner
         try:
             item, position = next(self._steps)
@@ -173,24 +158,32 @@ class Loop(Iterator[T]):
             self._done = True
             owner._go(owner._epoch + 1, 0)
             raise
-        except BaseException:
+        except BaseException as error:
+            if _is_busy(error):
+                raise DataError(
+                    f"another thread waits for the next item of this loop over a "
+                    f"{type(owner).__name__}; let one thread take items and share them out"
+                ) from None
             # What failed is over, and must not look like an epoch that came to its end. The
             # position stays, so a state taken now begins with what failed.
             if self._is_latest():
                 owner._latest = None
             raise
-        self._check_latest()
+        if not self._is_latest():
+            self.close()  # whoever ended it could not, as this thread was in the steps
+            self._check_latest()
         owner._position = position
         return item
 
     def close(self) -> None:
         """End the steps, with what they hold; those that a thread is in when it comes back."""
         close = getattr(self._steps, "close", None)
-        if close and self._turn.acquire(blocking=False):
+        if close:
             try:
                 close()
-            finally:
-                self._turn.release()
+            except ValueError as error:
+                if not _is_busy(error):
+                    raise
 
     def _is_latest(self) -> bool:
         latest = self._owner._latest
@@ -202,6 +195,16 @@ class Loop(Iterator[T]):
                 f"this loop over a {type(self._owner).__name__} is over: an error, or a newer "
                 "loop, set_epoch, load_state_dict, reset or close ended it; begin a new one"
             )
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether a generator refused to be entered by two, seen from where it was called.
+
+    Looking at the error costs nothing until there is one; a lock would cost every item of a
+    sampler as much as the item itself. An error from inside has a frame more.
+    """
+    trace = error.__traceback__
+    return isinstance(error, ValueError) and trace is not None and trace.tb_next is None
 
 
 def whole_number(name: str, value: Any, least: int | None = 0) -> int:
