@@ -9,12 +9,14 @@ class Site:
     """Files by path, a script of answers for some paths, and a list of what was asked.
 
     An answer is a status (500), "cut" (half of what was announced), "reset" (no answer at all),
-    "open" (half, with no length announced), "unannounced" (all, without length) or "ok".
+    "open" (half, with no length announced), "unannounced" (all, without length), the path of
+    another place ("/there", a redirect) or "ok".
     After the last one everything is "ok".
     """
 
     def __init__(self, ranges=True):
         self.files, self.script, self.asked, self.ranges = {}, {}, [], ranges
+        self.peers = []  # the connection of each request
         self.released = threading.Event()
 
     def next_answer(self, path):
@@ -28,12 +30,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         site, path = self.server.site, self.path
+        site.peers.append(self.client_address)
         answer = site.next_answer(path)
         if answer == "stall":
             site.released.wait(20)
             answer = "reset"
         if answer == "reset":
             self.close_connection = True
+            return
+        if isinstance(answer, str) and answer.startswith("/"):
+            self.send_response(302)
+            self.send_header("Location", answer)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         if path not in site.files:
             answer = 404

@@ -321,6 +321,14 @@ def test_wrong_targets_are_refused_before_anything_is_written(targets, error, wo
 # ---- arguments ---------------------------------------------------------------------------
 
 
+def test_any_whole_number_is_a_seed():
+    orders = [
+        [batch.target.input.tolist() for batch in ArrayProvider(X, Y, shuffle=True, seed=seed)]
+        for seed in (-1, np.int64(-1), 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
@@ -330,6 +338,7 @@ def test_wrong_targets_are_refused_before_anything_is_written(targets, error, wo
         ((X,), {"batch_size": True}, "batch_size"),
         ((X,), {"tail": "roll"}, "tail is 'roll'"),
         ((X,), {"seed": "x"}, "seed"),
+        ((X,), {"shuffle": "no"}, "shuffle='no'; it is True or False"),
         (({},), {}, "at least one"),
         (({1: X},), {}, "str"),
         (({"a": X}, {"a": Y}), {}, "both data and label"),

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import DataError
 
-__all__ = ["Loop", "Loops", "whole_number"]
+__all__ = ["Loop", "Loops", "flag", "whole_number"]
 
 T = TypeVar("T")
 _LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
@@ -158,21 +158,32 @@ class Loop(Iterator[T]):
             self._done = True
             owner._go(owner._epoch + 1, 0)
             raise
-        except BaseException:
+        except BaseException as error:
+            if _is_busy(error):
+                raise DataError(
+                    f"another thread waits for the next item of this loop over a "
+                    f"{type(owner).__name__}; let one thread take items and share them out"
+                ) from None
             # What failed is over, and must not look like an epoch that came to its end. The
             # position stays, so a state taken now begins with what failed.
             if self._is_latest():
                 owner._latest = None
             raise
-        self._check_latest()
+        if not self._is_latest():
+            self.close()  # whoever ended it could not, as this thread was in the steps
+            self._check_latest()
         owner._position = position
         return item
 
     def close(self) -> None:
-        """End the steps at once, with what they hold."""
+        """End the steps, with what they hold; those that a thread is in when it comes back."""
         close = getattr(self._steps, "close", None)
         if close:
-            close()
+            try:
+                close()
+            except ValueError as error:
+                if not _is_busy(error):
+                    raise
 
     def _is_latest(self) -> bool:
         latest = self._owner._latest
@@ -186,12 +197,30 @@ class Loop(Iterator[T]):
             )
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """`value` as an int; DataError unless it is a whole number of at least `least`."""
+def _is_busy(error: BaseException) -> bool:
+    """Whether a generator refused to be entered by two, seen from where it was called.
+
+    Looking at the error costs nothing until there is one; a lock would cost every item of a
+    sampler as much as the item itself. An error from inside has a frame more.
+    """
+    trace = error.__traceback__
+    return isinstance(error, ValueError) and trace is not None and trace.tb_next is None
+
+
+def whole_number(name: str, value: Any, least: int | None = 0) -> int:
+    """`value` as an int; DataError unless it is a whole number of at least `least` (None: any)."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise DataError(f"{name}={value!r}; it is a whole number of at least {least}")
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise DataError(f"{name}={value!r}; it is a whole number{bound}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`; DataError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise DataError(f"{name}={value!r}; it is True or False")
+    return value

@@ -6,14 +6,14 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 from ...errors import DataError
 from ..loops import Loop, Loops
 from ..reading.reader import Reader
 from .batch import Batch
-from .chunks import name_of
+from .chunks import name_of, words_of
 from .passes import Pass
 from .settings import Settings, settings_of
 from .workers import Crew
@@ -151,8 +151,7 @@ class Batcher(Loops[Batch]):
         self._settings.reader.close()
         if self._crew is not None:
             self._crew.end()
-        with suppress(ValueError):  # the loop may be in another thread, which is waiting
-            self._go(self._epoch, self._position)
+        self._go(self._epoch, self._position)
         if self._crew is not None:
             self._crew.close()
 
@@ -224,7 +223,7 @@ class Batcher(Loops[Batch]):
         """What lets a place in part files be found without opening those before it."""
         if not self._settings.feeds[0].in_parts:
             return {}
-        if position and not self._loaded and self._pass is not None:
+        if position and self._pass is not None:
             return self._pass.orders[0].marks(position)
         start = self._start if position else {}
         return {name: start.get(name, 0) for name in ("part", "part_start")}
@@ -232,13 +231,13 @@ class Batcher(Loops[Batch]):
     def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
         if self._settings.feeds[0].in_parts:
             self._settings.feeds[0].order(epoch, state)  # wrong marks are found now
-        self._start = dict(state)
+        self._start, self._pass = dict(state), None
         self._counted = state["batch"], state["dropped"]
 
 
 def _warn(dropped: Sequence[Any]) -> None:
     for record, _, error in dropped:
-        why = "refused" if error is None else f"{type(error).__name__}: {error}"
+        why = "refused" if error is None else words_of(error)
         _log.warning("left out %s: %s", name_of(record), why)
 
 

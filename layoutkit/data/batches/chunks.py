@@ -21,7 +21,7 @@ from ...interop import as_array, bridge_of
 from ...spec import DType, can_cast, check_cast, check_movable
 from .feeds import Feed, Numbers, rows_of
 
-__all__ = ["Chunk", "Work", "name_of"]
+__all__ = ["Chunk", "Work", "name_of", "words_of"]
 
 _log = logging.getLogger("layoutkit.data")
 
@@ -60,7 +60,8 @@ class Work:
         first = _got(self.feeds[0], things[0])
         if first is None:
             return None
-        return [first, *map(self._got_or_none, self.feeds[1:], things[1:])]
+        rest = zip(self.feeds[1:], things[1:], strict=True)
+        return [first, *[self._got_or_none(feed, thing) for feed, thing in rest]]
 
     def _got_or_none(self, feed: Feed, thing: Any) -> Any:
         try:
@@ -68,7 +69,7 @@ class Work:
         except Exception as error:
             if self.strict:
                 raise
-            _log.warning("%s: %r; the processor gets None for it", name_of(thing), error)
+            _log.warning("%s: %s; the processor gets None for it", name_of(thing), words_of(error))
             return None
 
 
@@ -145,16 +146,18 @@ class Chunk:
         self.under_way = None
         self.get_seconds, self.process_seconds = getting, processing
 
-    def salvaged(self, row: int) -> Chunk:
-        """What came before `row`, which is late, where the late thread cannot reach it."""
-        part = Chunk(self.work, self.first, [each[: row + 1] for each in self.numbers], None)
+    def salvaged(self, row: int, is_late: bool) -> Chunk:
+        """What came before `row`, and that this is late, where our thread cannot reach it."""
+        count = row + is_late
+        part = Chunk(self.work, self.first, [each[:count] for each in self.numbers], None)
         part.failed.update((k, v) for k, v in list(self.failed.items()) if k < row)
         part.odd.update((k, v) for k, v in list(self.odd.items()) if k < row)
         part.targets.update((k, v) for k, v in list(self.targets.items()) if k < row)
-        part.failed[row] = late(self.work.timeout or 0)
+        if is_late:
+            part.failed[row] = late(self.work.timeout or 0)
         part.known = self.known
         if self.block is not None:
-            part._hold(self.block[: row + 1].copy())
+            part._hold(self.block[:count].copy())
         return part
 
     def _run_at_once(self) -> bool:
@@ -183,6 +186,10 @@ class Chunk:
             raise DataError(f"the result is a tuple of {len(pair)}; give array or (array, target)")
         value, target = pair
         if value is not None:
+            # A copy, as the processor may fill the same memory for its next record.
+            if not isinstance(target, int | float | np.number):
+                target = np.array(target)
+                check_movable(target.dtype)
             self.targets[row] = target
         return value
 
@@ -222,6 +229,14 @@ class Chunk:
 def name_of(record: Any) -> str:
     """What messages call a record."""
     return record.url if record.url is not None else f"record {record.position}"
+
+
+def words_of(error: BaseException) -> str:
+    """What messages say of an error, even of one that cannot be put in words."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def late(timeout: float) -> TimeoutError:

@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays import Array
 from ...buffers import empty
 from ...errors import DataError
-from .chunks import Chunk, Work, name_of
+from .chunks import Chunk, Work, name_of, words_of
 from .feeds import Numbers
 from .judging import Judge, kept_rows
 
@@ -67,6 +67,7 @@ class Draft:
         self._refill = refill
         self._pieces: list[Chunk] = []
         self._judged = 0
+        self._dry = 0  # records since the last one that was kept
         self._judge = Judge(dims, work.dtype)
         self._whole = True  # all results are in the rows of the first round's block
         self._block: Array | None = None  # the rows of a round whose shape is known
@@ -95,19 +96,19 @@ class Draft:
         self._left -= chunk.count
         return not self._left
 
-    def salvage(self, chunk: Chunk) -> bool:
-        """Give up on a chunk whose thread is late, and let others draw the rest of it.
+    def salvage(self, chunk: Chunk, row: int, is_late: bool) -> bool:
+        """Give up on a chunk that was stopped at `row`, and let others draw the rest of it.
 
         Whether nothing is left to do.
         """
-        chunk.stopped = True
-        row = chunk.under_way[0] if chunk.under_way else 0
         end = chunk.first - self._first + chunk.count
-        begin = chunk.first - self._first + row + 1
+        begin = chunk.first - self._first + row + is_late
         if begin < end:
             self._open.append((begin, end))
-        self._whole = False  # that thread may still write into the block
-        return self.commit(chunk.salvaged(row))
+        self._whole = False
+        if self._block is not None:  # that thread may still write into the old one
+            self._block = self._new_block(len(self._block))
+        return self.commit(chunk.salvaged(row, is_late))
 
     def settle(self) -> bool:
         """Judge the results of a round; True when the batch is complete, else draw again."""
@@ -115,9 +116,9 @@ class Draft:
             return True
         try:
             self._take_in()
+            self._check_strict()
             if self._refill is not None and self._begin_again(self._refill):
                 return False
-            self._check_strict()
             self._gather()
         except BaseException as error:
             self.error = error
@@ -128,12 +129,17 @@ class Draft:
         """Open a round of records to draw."""
         self._first, self._numbers = first, numbers
         self._left = count = len(numbers[0])
-        self._block = None
-        if self.dims is not None and self._judge.dtype is not None:
-            self._block = empty((count, *self.dims), self._judge.dtype)
-            if self.work.processor is not None:
-                self._block[...] = np.zeros((), self._judge.dtype)  # never rows of an older batch
+        self._block = self._new_block(count)
         self._open = [(0, count)]
+
+    def _new_block(self, count: int) -> Array | None:
+        """Memory for so many rows; None where their shape is not known."""
+        if self.dims is None or self._judge.dtype is None:
+            return None
+        block = empty((count, *self.dims), self._judge.dtype)
+        if self.work.processor is not None:
+            block[...] = np.zeros((), self._judge.dtype)  # never rows of an older batch
+        return block
 
     def _begin_again(self, refill: Refill) -> bool:
         """Open a round of as many records as are missing; False where the batch is complete."""
@@ -141,9 +147,9 @@ class Draft:
         missing = self.wanted - (taken - len(self.failed))
         if not missing:
             return False
-        kept = self.kept()
-        dry = taken - (int(kept[-1]) + 1 if len(kept) else 0)
-        numbers = refill(self.start + taken, missing, dry)
+        kept = [row for row in range(self._first, taken) if row not in self.failed]
+        self._dry = taken - 1 - kept[-1] if kept else self._dry + taken - self._first
+        numbers = refill(self.start + taken, missing, self._dry)
         if not len(numbers[0]):
             return False
         self.numbers.append(numbers[0])
@@ -171,16 +177,20 @@ class Draft:
             self.stats["process"] += piece.process_seconds
             self._judge.judge(piece)
             self.failed.update((piece.first + row, error) for row, error in piece.failed.items())
+        # Those without any result go: a refill may need many rounds until it finds one.
+        self._pieces = [piece for piece in self._pieces if len(piece.failed) < piece.count]
         self._judged = len(self._pieces)
 
     def _check_strict(self) -> None:
         """Raise the first failure, where records may not fail."""
+        if not self.work.strict:
+            return
         failures = [row for row, error in self.failed.items() if error is not None]
-        if not self.work.strict or not failures:
+        if not failures:
             return
         row = min(failures)
         error = self.failed[row]
-        raise DataError(f"{name_of(self.record(row))}: {error!r}") from error
+        raise DataError(f"{name_of(self.record(row))}: {words_of(error)}") from error  # type: ignore[arg-type]
 
     def record(self, row: int) -> Any:
         """The record of a row, among all that were taken."""

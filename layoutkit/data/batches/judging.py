@@ -81,7 +81,6 @@ class Judge:
     def _takes(self, target: Array) -> bool:
         """Whether a target is like that of the batch's first; the first one is."""
         if self.targeted is None:
-            check_movable(target.dtype)
             self.targeted = target.shape, target.dtype
         if self.targeted is False:
             return False
@@ -122,4 +121,5 @@ def _alike(values: list[Any]) -> Array | None:
     if one is np.ndarray and len({(value.shape, value.dtype) for value in values}) > 1:
         return None
     found = np.array(values)
-    return found if found.dtype == np.asarray(values[0]).dtype else None
+    same = found.dtype == np.asarray(values[0]).dtype
+    return found if same and not found.dtype.hasobject else None  # objects: ints beyond 64 bits

@@ -71,6 +71,8 @@ class Pass:
     def next(self) -> tuple[Batch, int] | None:
         """The next batch and the place behind it; None at the epoch's end."""
         began = perf_counter()
+        if self._crew is not None:
+            self._crew.check_process()
         self._begin_batches(asked=1)
         if not self._drafts:
             if self._failure is not None:

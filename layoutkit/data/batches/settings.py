@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...axes import as_shape, check_rank, parse_layout
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
-from ..loops import whole_number
+from ..loops import flag, whole_number
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from ..samplers import Sampler
@@ -91,7 +93,7 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     samplers = _samplers(indexes, given["sampler"], size, given["num_batches"], given["seed"])
     workers, timeout = _workers(given["num_workers"], given["timeout"])
     strict = _one_of("on_error", given["on_error"], ("drop", "raise")) == "raise"
-    refill = _flag("refill", given["refill"])
+    refill = flag("refill", given["refill"])
     limit = samplers[0]._plan.num_batches if samplers[0]._plan.draws else None
     if refill and samplers[0]._plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
@@ -103,7 +105,7 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     _check_lengths(feeds, limit, size)
     work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
     prefetch = whole_number("prefetch", given["prefetch"])
-    progress = _flag("progress", given["progress"])
+    progress = flag("progress", given["progress"])
     viewers = Viewers(
         Viewer(layouts[0], "the input of a batch"),
         Viewer(layouts[1], "the target of a batch"),
@@ -182,7 +184,7 @@ def _check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
             continue
         raise DataError(
             f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            "they must give as many, or source {number} needs a sampler that draws"
+            f"they must give as many, or source {number} needs a sampler that draws"
         )
 
 
@@ -198,7 +200,7 @@ def _dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
 
 
 def _shape(dims: Any) -> Shape:
-    return as_shape((dims,) if isinstance(dims, int) else dims)
+    return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
 
 
 def _layouts(layout: Any) -> tuple[str | None, str | None]:
@@ -237,6 +239,8 @@ def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
 def _reader(given: dict[str, Any]) -> Reader:
     size = whole_number("cache_size", given["cache_size"])
     folder = given["cache_dir"]
+    if not isinstance(folder, str | os.PathLike | None):
+        raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
     return Reader(whole_number("retries", given["retries"]), cache)
 
@@ -258,9 +262,3 @@ def _one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
     if value not in words:
         raise DataError(f"{name}={value!r}; it is one of {', '.join(map(repr, words))}")
     return str(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise DataError(f"{name}={value!r}; it is True or False")
-    return value

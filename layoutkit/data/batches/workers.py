@@ -24,8 +24,10 @@ from .drafts import Draft
 __all__ = ["Crew", "run_here"]
 
 _CHUNK_SECONDS = 2e-3
-# How long `close` waits for calls under way: what takes longer may never end.
-_PATIENCE = 5.0
+# How long `close` waits for calls under way: what takes longer may never end. One that has a limit
+# is waited for until then, but may be a little late.
+_PATIENCE, _SLACK = 5.0, 1.0
+_LONGEST_WAIT = 3600.0  # seconds until a clock is looked at again; no system takes any number
 
 
 class Worker:
@@ -90,8 +92,18 @@ class Crew:
             for each in late:
                 self._settle(each)
 
+    def check_process(self) -> None:
+        """DataError in a process that was forked from the one with the threads."""
+        if os.getpid() != self.process:
+            raise DataError(
+                "this loop began in another process, whose threads are not in this one; begin a "
+                "new loop after a fork"
+            )
+
     def end(self) -> None:
         """Let all threads end after the record that they are at."""
+        if os.getpid() != self.process:  # no thread is here, and one of them may have the lock
+            return
         with self._lock:
             self._closed = True
             for worker in self._workers:
@@ -103,7 +115,9 @@ class Crew:
     def close(self) -> None:
         """End the threads and wait for them, though not for calls that do not return."""
         self.end()
-        deadline = monotonic() + min(_PATIENCE, self._timeout or _PATIENCE)
+        if os.getpid() != self.process:
+            return
+        deadline = monotonic() + min(_PATIENCE, (self._timeout or _PATIENCE) + _SLACK)
         for worker in self._workers:
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, deadline - monotonic()))
@@ -169,7 +183,8 @@ class Crew:
         if self._timeout is None:
             return None
         began = [moment for worker in self._workers if (moment := _began(worker)) is not None]
-        return max(0.001, min(began, default=perf_counter()) + self._timeout - perf_counter())
+        left = min(began, default=perf_counter()) + self._timeout - perf_counter()
+        return min(max(0.001, left), _LONGEST_WAIT)
 
     def _give_up_late(self) -> list[Draft]:
         """Replace the workers that are late; return the drafts for which nothing is left to do."""
@@ -182,10 +197,14 @@ class Crew:
             if began is None or worker.drawn is None or now - began <= self._timeout:
                 continue
             draft, chunk = worker.drawn
+            chunk.stopped = True  # it begins no other record from now on
+            if chunk.under_way is None:  # it came to its end just now, and is about to say so
+                continue
+            row, began = chunk.under_way  # which may be a later record that is not late
             worker.replaced = True
             self._workers[place] = Worker(worker.number)
             self._start(self._workers[place])
-            if draft.salvage(chunk):
+            if draft.salvage(chunk, row, now - began > self._timeout):
                 complete.append(draft)
             elif not draft.drawn and draft not in self._drafts:
                 self._drafts.appendleft(draft)

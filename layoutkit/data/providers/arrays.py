@@ -17,7 +17,7 @@ from ...spec import can_cast
 from ...views import DataView
 from ...views.rows import take
 from ..batches.viewing import default_layout
-from ..loops import Loops, whole_number
+from ..loops import Loops, flag, whole_number
 from ..permutation import key_of, shuffled
 from ..samples.layouts import as_view
 from . import protocol
@@ -136,7 +136,8 @@ class ArrayProvider(Loops[ProviderBatch]):
         self._size = (
             self._samples if batch_size is None else whole_number("batch_size", batch_size, 1)
         )
-        self._shuffle, self._seed, self._tail = bool(shuffle), whole_number("seed", seed), tail
+        self._shuffle, self._tail = flag("shuffle", shuffle), tail
+        self._seed = whole_number("seed", seed, None)
 
     @property
     def batch_size(self) -> int:

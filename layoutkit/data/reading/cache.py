@@ -51,7 +51,7 @@ class DiskCache:
         self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # by file name, longest unused first
         self._total = 0  # bytes of these files and of those that are being written
-        self._too_large: set[str] = set()
+        self._not_ours: set[str] = set()  # URLs whose files are not kept
         self._writable = True
         try:
             self._look()
@@ -82,15 +82,15 @@ class DiskCache:
 
     def takes(self, url: str) -> bool:
         """Whether a download of the URL might be kept."""
-        return self._writable and url not in self._too_large
+        return self._writable and url not in self._not_ours
 
     def store(self, url: str, answer: Answer) -> Path | None:
-        """Keep what comes; None where it does not fit or cannot be written.
+        """Keep what comes; None where it does not fit, cannot be written or may have been cut.
 
         Errors of the download pass, and leave nothing behind. The caller has the URL's turn.
         """
-        if answer.size is not None and answer.size > self._limit:
-            self._too_large.add(url)
+        if not answer.checked or (answer.size is not None and answer.size > self._limit):
+            self._not_ours.add(url)
             answer.close()
             return None
         path = self._folder / _name(url)
@@ -110,6 +110,11 @@ class DiskCache:
             self._total -= self._sizes.pop(path.name, 0)
             self._sizes[path.name] = written
         return path
+
+    def renew(self) -> None:
+        """Make new locks after a fork, as threads that are not here may have the old ones."""
+        self._lock = threading.Lock()
+        self._turns = WeakValueDictionary()
 
     def forget(self, url: str) -> None:
         """Drop a file that somebody else has removed."""
@@ -133,9 +138,13 @@ class DiskCache:
     def _look(self) -> None:
         """Count what is there; drop what is too much."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        found = [entry for entry in os.scandir(self._folder) if _OURS.fullmatch(entry.name)]
-        states = sorted((e.stat().st_mtime_ns, e.name, e.stat().st_size) for e in found)
-        self._sizes.update((name, size) for _, name, size in states)
+        states = []
+        for entry in os.scandir(self._folder):
+            if _OURS.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process has just dropped it
+                    state = entry.stat()
+                    states.append((state.st_mtime_ns, entry.name, state.st_size))
+        self._sizes.update((name, size) for _, name, size in sorted(states))
         self._total = sum(self._sizes.values())
 
     def _shrink(self, limit: int) -> None:
@@ -162,7 +171,7 @@ class DiskCache:
     def _refuse(self, url: str, error: BaseException) -> None:
         """Note why a file could not be kept, or raise what is no fault of the cache."""
         if isinstance(error, _NoRoomError):
-            self._too_large.add(url)
+            self._not_ours.add(url)
         elif isinstance(error, OSError):
             self._give_up(error)
         else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ...errors import DataError
 from .cache import DiskCache
@@ -37,6 +39,7 @@ class Reader:
         self._cache = cache
         self._remote = Remote()
         self._stopped = threading.Event()
+        _readers.add(self)
 
     def get(self, record: Any) -> Any:
         """What a record holds: its array, or its bytes."""
@@ -65,6 +68,15 @@ class Reader:
         """Let pauses between tries end at once, and close idle connections."""
         self._stopped.set()
         self._remote.close()
+
+    def _renew(self) -> None:
+        """Begin anew after a fork: connections are the parent's, and its threads had the locks."""
+        stopped, self._stopped = self._stopped, threading.Event()
+        if stopped.is_set():
+            self._stopped.set()
+        self._remote = Remote()
+        if self._cache is not None:
+            self._cache.renew()
 
     def _read_remote(self, url: str, start: int, length: int | None) -> bytes:
         if length == 0:
@@ -109,6 +121,18 @@ class Reader:
                 late = time.monotonic() + pause > end
                 if tries > self._retries or late or self._stopped.wait(pause):
                     raise DataError(f"{error} (tried {tries} times)") from error
+
+
+_readers: WeakSet[Reader] = WeakSet()
+
+
+def _renew_all() -> None:
+    for reader in tuple(_readers):
+        reader._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 def _read_file(path: str, start: int, length: int | None) -> bytes:

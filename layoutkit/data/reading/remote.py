@@ -25,11 +25,15 @@ class Unanswered(Exception):  # noqa: N818  # never reaches a user
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes that come, their number where it is known before, and how to do without them."""
+    """The bytes that come, their number where it is known before, and how to do without them.
+
+    `checked` is False where an answer that was cut short looks like one that was not.
+    """
 
     size: int | None
     chunks: Iterator[bytes]
     close: Callable[[], None] = lambda: None
+    checked: bool = True
 
 
 class Remote:
@@ -71,7 +75,7 @@ class Remote:
                 headers=headers,
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=seconds, read=seconds),
-                retries=urllib3.Retry(0, redirect=5),
+                retries=urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=5),
             )
         return _answer(url, response, start, length)
 
@@ -97,6 +101,7 @@ def _answer(url: str, response: Any, start: int, length: int | None) -> Answer:
         None if size is None else max(0, size - skip),
         _body(url, response, skip, length),
         response.close,
+        checked=size is not None or bool(response.chunked),
     )
 
 
@@ -164,6 +169,8 @@ def _translating(url: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "urllib3":
             raise
+        if _words(error) == "too many redirects":  # each of them was an answer
+            raise DataError(f"{url} cannot be read: {_words(error)}") from error
         raise Unanswered(f"{url} cannot be read: {_words(error)}") from error
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -53,7 +52,7 @@ def plan_of(
     plan = Plan(
         kind.name,
         kind.base,
-        _seed(seed),
+        whole_number("seed", seed, None),
         chosen.number,
         batch,
         _turns(kind, chosen, batch, batches),
@@ -83,16 +82,6 @@ def _bounded(name: str, value: Any, least: int) -> int:
     number = whole_number(name, value, least)
     if number > _MAX:
         raise DataError(f"{name} is {number}; it is at most {_MAX}")
-    return number
-
-
-def _seed(seed: Any) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        number = None
-    if number is None or isinstance(seed, bool):
-        raise DataError(f"seed={seed!r}; it is a whole number")
     return number
 
 
