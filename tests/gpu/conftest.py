@@ -3,12 +3,15 @@
 They skip nothing: where CuPy or the driver is missing, they fail and say so.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests share
+# The libraries share the GPU, of which JAX would take three quarters.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 @pytest.fixture(scope="session", autouse=True)
