@@ -37,7 +37,7 @@ GPU_PYTHON := $(BIN)/python -P
 GPU_NEEDS  := $(VENV)/.test $(VENV)/.cuda$(CUDA)
 BENCH_NEEDS := $(VENV)/.bench $(VENV)/.cuda$(CUDA)
 else
-GPU_PYTHON := PYTHONPATH=$(CURDIR)/build/installed $(SYSTEM) -P
+GPU_PYTHON := PYTHONPATH=$(CURDIR)/build/installed$${PYTHONPATH:+:$$PYTHONPATH} $(SYSTEM) -P
 GPU_NEEDS  := build/installed
 BENCH_NEEDS := build/installed
 endif
