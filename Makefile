@@ -6,7 +6,8 @@
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
-#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch
+#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch; BENCH=--quick for
+#                       a quarter of them
 #   make sanitize-gpu   the tests of all patterns under NVIDIA's compute-sanitizer
 #
 # With SYSTEM=python3 these three use the packages that this Python has, and install nothing, which
@@ -20,6 +21,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   ?= 13
 SYSTEM ?=
+BENCH  ?=
 
 .PHONY: demo test lint clean test-gpu bench-gpu sanitize-gpu
 
@@ -53,7 +55,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/mypy
 
 bench-gpu: $(BENCH_NEEDS)
-	$(GPU_PYTHON) -c 'import sys; from layoutkit.cli import main; sys.exit(main())' bench --device cuda --json bench-gpu.json --plot bench-gpu.png
+	$(GPU_PYTHON) -c 'import sys; from layoutkit.cli import main; sys.exit(main())' bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
 # Only the patterns: under these tools a kernel takes a hundred times as long.
 PATTERNS := $(GPU_TESTS) tests/gpu/test_gpu_patterns.py

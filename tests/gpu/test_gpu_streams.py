@@ -12,17 +12,25 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (64, 224, 224, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
 SPIN = cupy.RawKernel(
-    'extern "C" __global__ void spin(long long cycles) {'
-    " long long begin = clock64(); while (clock64() - begin < cycles) {} }",
+    r"""
+    __device__ long long now() {
+        long long nanoseconds;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+        return nanoseconds;
+    }
+    extern "C" __global__ void spin(long long nanoseconds) {
+        long long begin = now();
+        while (now() - begin < nanoseconds) {}
+    }
+    """,
     "spin",
 )
 
 
-def spin(stream, milliseconds=50):
-    """Keep a stream busy."""
-    cycles = milliseconds * cupy.cuda.Device().attributes["ClockRate"]
+def spin(stream, milliseconds):
+    """Keep a stream busy, whatever the clock rate."""
     with stream:
-        SPIN((1,), (1,), (np.int64(cycles),))
+        SPIN((1,), (1,), (np.int64(milliseconds * 1_000_000),))
 
 
 def test_work_goes_on_the_current_stream_and_nothing_is_waited_for():
