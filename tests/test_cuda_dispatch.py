@@ -3,6 +3,7 @@
 import gc
 import itertools
 import weakref
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -338,6 +339,19 @@ def test_arrays_of_others_are_held_until_they_were_read(gpu):
     convert(Interface(gpu.array(IMAGES)), "bhwc->bchw")
     gc.collect()
     assert [array() for array in alive] == [None, None]
+
+
+def test_results_are_handed_over_on_their_own_device(gpu):
+    """CuPy orders whoever takes an array after the current stream of the current device."""
+    current = []
+
+    class Standard(Interface):
+        def __array_namespace__(self):
+            take = lambda array: current.append(gpu.current()) or array  # noqa: E731
+            return SimpleNamespace(from_dlpack=take)
+
+    convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")
+    assert current == [1]
 
 
 def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):

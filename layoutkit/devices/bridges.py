@@ -78,10 +78,6 @@ class CudaBridge(Bridge):
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one array to another as NumPy's unsafe cast does, in the library's words."""
-        if values.dtype.name == "bfloat16":  # of which CuPy casts little, and that since lately
-            from .programs import cast
-
-            values = cast(values, np.dtype(np.float32), self)
         runtime().cast_into(out.owner, values.owner, self.stream(out.number))
 
     def finished(self, owner: Any, like: Any) -> Any:

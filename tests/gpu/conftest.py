@@ -16,7 +16,11 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 @pytest.fixture(scope="session", autouse=True)
 def _machine():
+    from layoutkit import DeviceError
     from layoutkit.devices import check_device, runtime
 
-    check_device("cuda:0")
+    try:
+        check_device("cuda:0")
+    except DeviceError as error:
+        pytest.exit(str(error), returncode=1)
     print(f"\n{runtime().describe()}")
