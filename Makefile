@@ -6,16 +6,22 @@
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
-#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch
+#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch; BENCH=--quick for
+#                       a quarter of them
 #   make sanitize-gpu   the tests of all patterns under NVIDIA's compute-sanitizer
 #
-# Each builds .venv from nothing when it is not there. A stamp file for each group of
+# With SYSTEM=python3 these three use the packages that this Python has, and install nothing, which
+# needs no network: NumPy, Numba, ml_dtypes, tqdm, CuPy and pytest; PyTorch and JAX if they are there.
+#
+# Each of the others builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   ?= 13
+SYSTEM ?=
+BENCH  ?=
 
 .PHONY: demo test lint clean test-gpu bench-gpu sanitize-gpu
 
@@ -26,8 +32,21 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-test-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
-	$(BIN)/python -m pytest -p no:sybil -s -ra tests/gpu
+# `-P`, and no conftest.py but that of these tests: beside layoutkit/ here, kernels/ and bench/ are
+# not yet inside it, and the blocks of the documentation want packages that a GPU's tests do not.
+ifeq ($(SYSTEM),)
+GPU_PYTHON := $(BIN)/python -P
+GPU_NEEDS  := $(VENV)/.test $(VENV)/.cuda$(CUDA)
+BENCH_NEEDS := $(VENV)/.bench $(VENV)/.cuda$(CUDA)
+else
+GPU_PYTHON := PYTHONPATH=$(CURDIR)/build/installed$${PYTHONPATH:+:$$PYTHONPATH} $(SYSTEM) -P
+GPU_NEEDS  := build/installed
+BENCH_NEEDS := build/installed
+endif
+GPU_TESTS := $(GPU_PYTHON) -m pytest -p no:sybil --confcutdir=tests/gpu
+
+test-gpu: $(GPU_NEEDS)
+	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
 
 # mypy needs what the code imports, the test packages included.
 lint: $(VENV)/.test $(VENV)/.lint
@@ -35,19 +54,27 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-gpu: $(VENV)/.bench $(VENV)/.cuda$(CUDA)
-	$(BIN)/layoutkit bench --device cuda --json bench-gpu.json --plot bench-gpu.png
+bench-gpu: $(BENCH_NEEDS)
+	$(GPU_PYTHON) -c 'import sys; from layoutkit.cli import main; sys.exit(main())' bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
 # Only the patterns: under these tools a kernel takes a hundred times as long.
-PATTERNS := $(BIN)/python -m pytest -p no:sybil tests/gpu/test_gpu_patterns.py
+PATTERNS := $(GPU_TESTS) tests/gpu/test_gpu_patterns.py
+SANITIZE := compute-sanitizer --target-processes all --error-exitcode 1
 
-sanitize-gpu: $(VENV)/.test $(VENV)/.cuda$(CUDA)
-	compute-sanitizer --tool memcheck --error-exitcode 1 $(PATTERNS)
-	compute-sanitizer --tool racecheck --error-exitcode 1 $(PATTERNS)
+sanitize-gpu: $(GPU_NEEDS)
+	$(SANITIZE) --tool memcheck env $(PATTERNS)
+	$(SANITIZE) --tool racecheck env $(PATTERNS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What an installation would make, of links: the packages under the names that they have then.
+.PHONY: build/installed
+build/installed:
+	rm -rf $@ && mkdir -p $@/layoutkit
+	ln -s $(CURDIR)/layoutkit/* $@/layoutkit
+	ln -s $(CURDIR)/kernels $(CURDIR)/bench $@/layoutkit
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,6 +1,9 @@
 """Conversions and sums on a GPU: the real kernels and dispatch on a fake device."""
 
+import gc
 import itertools
+import weakref
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -77,6 +80,8 @@ CASTS = [
     ("c8", "c16", {}),
     ("c16", "i4", {"casting": "saturate"}),
     ("f4", BF16, {"mean": 0.5}),
+    (BF16, "c8", {}),
+    (BF16, "i4", {"casting": "unsafe"}),
 ]
 
 
@@ -319,6 +324,44 @@ def test_any_array_with_the_cuda_array_interface(gpu):
     out = Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     assert convert(x, "bhwc->bchw", out=out) is out
     same(out.array, reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_arrays_of_others_are_held_until_they_were_read(gpu):
+    """Their library may hand the memory on at once, whatever waits in our stream."""
+    x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
+    alive = [weakref.ref(x), weakref.ref(out)]
+    convert(x, "bhwc->bchw", out=out)
+    accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    del x, out
+    gc.collect()
+    assert all(array() is not None for array in alive)
+    gpu.stream(0).synchronize()
+    convert(Interface(gpu.array(IMAGES)), "bhwc->bchw")
+    gc.collect()
+    assert [array() for array in alive] == [None, None]
+
+
+def test_results_are_handed_over_on_their_own_device(gpu):
+    """CuPy orders whoever takes an array after the current stream of the current device."""
+    current = []
+
+    class Standard(Interface):
+        def __array_namespace__(self):
+            take = lambda array: current.append(gpu.current()) or array  # noqa: E731
+            return SimpleNamespace(from_dlpack=take)
+
+    convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")
+    assert current == [1]
+
+
+def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
+    x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
+    converter = Converter("bhwc->bchw")
+    converter(x, out)
+    gpu.stream(0).capturing = True
+    before = gpu.launches("record")
+    converter(x, out)
+    assert gpu.launches("record") == before
 
 
 def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu):

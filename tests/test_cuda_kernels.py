@@ -13,8 +13,8 @@ from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layoutkit import accumulate
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS
+from layoutkit import ArraySpec, Converter, accumulate
+from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler
@@ -135,6 +135,21 @@ def test_many_axes_that_do_not_fuse(rank):
     assert_same(
         converted(x, f"{letters}->{target}"), x.transpose([letters.index(a) for a in target]).copy()
     )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape"),
+    [
+        ("abc->acb", (2**31, 3, 3)), ("abc->acb", (2**31 - 1, 3, 3)),
+        ("abcde->cabed", (2**30, 2, 3, 2, 5)), ("abc->cba", (2, 2**31, 3)),
+        ("ab->ba", (2**31 + 1, 3)), ("ab->ba", (3, 2**32 + 1)), ("ab->ba", (50021, 43037)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["u1", "f4", "c16"])
+def test_more_turns_than_a_launch_counts(pattern, shape, dtype):
+    """However long the loops are, a launch is found; memory so large is not there to try it on."""
+    plan = Converter(pattern, copy=True).plan(ArraySpec(pattern.split("->")[0], shape, dtype))
+    assert 0 < prepare(plan.choice, None, 0, 0).grid < 2**31
 
 
 @pytest.mark.parametrize(("pattern", "shape"), [("bc->cb", (65, 70)), ("bpc->bcp", (3, 40, 3))])

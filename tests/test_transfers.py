@@ -232,6 +232,27 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
     assert _loop()
 
 
+def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
+    """A slot that was to grow and could not has no block, rather than one that is too small."""
+    converter = Converter("bhwc->bchw", device="cuda")
+    for _ in range(transfers.SLOTS):
+        converter(IMAGES[:1])
+    empty = type(gpu).empty
+
+    def full(self, shape, dtype, number, stream=None):
+        if stream is not None:
+            raise MemoryError("the device is full")
+        return empty(self, shape, dtype, number)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(gpu), "empty", full)
+        for _ in range(2 * transfers.SLOTS):
+            with pytest.raises(MemoryError):
+                converter(IMAGES)
+    for _ in range(2 * transfers.SLOTS):
+        same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+
+
 def test_a_transfer_is_no_part_of_a_graph(gpu):
     converter, x = Converter("bhwc->bchw", device="cuda"), gpu.array(IMAGES)
     converter(IMAGES)

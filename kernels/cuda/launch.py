@@ -76,7 +76,8 @@ def prepare(choice: Choice, finish: Finish | None, src: int, dst: int) -> Launch
             return _gather(_in_pieces(choice, item), _Side(item, src), _Side(item, dst), None)
     make = {"transpose": _transpose, "split": _split, "merge": _merge}.get(choice.kernel)
     source, target = _Side(choice.source_item, src), _Side(choice.target_item, dst)
-    if make is None:
+    # More turns than blocks can be counted leave so little for each that there is nothing to tile.
+    if make is None or _turns(choice) >= MAX_COUNT:
         nest = (*choice.outer, *choice.rows, *choice.run)
         return _gather(nest, source, target, finish)
     return make(choice, source, target, finish)
@@ -104,6 +105,13 @@ def _aligned(choice: Choice, src: int, dst: int) -> int:
     """The bytes, at most an item, that every item of a pure move is aligned on."""
     steps = _steps((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
+
+
+def _turns(choice: Choice) -> int:
+    """Turns of the loops around a tile, those that `_fitted` puts there among them."""
+    fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
+    long = [axis[0] for axis in fused if len(axis) > 1 and _count(axis) >= MAX_COUNT]
+    return _count((*choice.outer, *long))
 
 
 def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:

@@ -6,6 +6,8 @@ which its users expect work. Everything between is the same for all of them.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from ..converter import Converter
 
 __all__ = ["CudaBridge", "ForeignBridge", "JaxCudaBridge"]
+
+# Arrays of other libraries that kernels may not have done with, each behind an event.
+_held: list[tuple[Any, Sequence[DeviceArray]]] = []
+_held_lock = threading.Lock()
 
 
 class CudaBridge(Bridge):
@@ -78,6 +84,16 @@ class CudaBridge(Bridge):
         """A result of `empty` or `view`, as the library of the caller's array has it."""
         return owner
 
+    def unmoved(self, x: Any, array: Any) -> Any:
+        """The result where `array`, the owner that `reach` gave for `x`, is it."""
+        return self.finished(array, x)
+
+    def keep(self, arrays: Sequence[DeviceArray]) -> None:
+        """Hold arrays until the work on them is done, where their library would not wait for it.
+
+        CuPy and torch hand memory on in the order of the stream that kernels are put on.
+        """
+
     # -- conversions and sums --------------------------------------------------------------
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
@@ -106,6 +122,9 @@ class CudaBridge(Bridge):
 
         target = None if out is None else self.target_on(out, array, "x")
         found = run(converter, array, target, self)
+        self.keep([array] if target is None else [array, target])
+        if found is array.owner and target is None:
+            return self.unmoved(x, found)
         return self.finished(found, x) if target is None else self.written(out)
 
     def add(self, accumulator: Accumulator, arrays: list[Any], like: Any, out: Any) -> Any:
@@ -114,6 +133,7 @@ class CudaBridge(Bridge):
 
         target = None if out is None else self.target_on(out, arrays[0], "part 0")
         found = run(accumulator, arrays, target, self)
+        self.keep(arrays if target is None else [*arrays, target])
         return self.finished(found, like) if target is None else self.written(out)
 
     def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
@@ -171,6 +191,19 @@ class ForeignBridge(CudaBridge):
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise out_of_reach(what, x, "pass a CuPy array of its data") from error
 
+    def keep(self, arrays: Sequence[DeviceArray]) -> None:
+        """Hold arrays until our stream is done with them, which their library knows nothing of."""
+        found, number = runtime(), arrays[0].number
+        stream = self.stream(number)
+        if found.is_capturing(stream):  # whoever replays a graph keeps what it reads
+            return
+        event = found.new_event(number)
+        with found.on(number):
+            event.record(stream)
+        with _held_lock:
+            _held[:] = [pair for pair in _held if not pair[0].done]
+            _held.append((event, arrays))
+
     def _wait_for(self, pointer: int | None, number: int) -> None:
         """Let our stream wait for another library's, without waiting for it here."""
         found, mine = runtime(), self.stream(number)
@@ -186,7 +219,12 @@ class ForeignBridge(CudaBridge):
         namespace = getattr(like, "__array_namespace__", None)
         if namespace is None or not hasattr(namespace(), "from_dlpack"):
             return owner
-        return namespace().from_dlpack(owner)
+        return self._handed(owner, namespace().from_dlpack)
+
+    def _handed(self, owner: Any, take: Any) -> Any:
+        """What `take` makes of a CuPy array, which then waits for our stream of its device."""
+        with runtime().on(int(owner.data.device_id)):
+            return take(owner)
 
 
 class JaxCudaBridge(ForeignBridge):
@@ -218,7 +256,11 @@ class JaxCudaBridge(ForeignBridge):
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as an array of JAX."""
-        return self.library.jax.dlpack.from_dlpack(owner)
+        return self._handed(owner, self.library.jax.dlpack.from_dlpack)
+
+    def unmoved(self, x: Any, array: Any) -> Any:
+        """`x` itself."""
+        return x
 
 
 def _contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:

@@ -147,11 +147,13 @@ class _Slot:
         """Have room for so many bytes. The caller has waited for `copied`."""
         if nbytes <= self.host.nbytes:
             return
-        self.block = None  # first, so that its memory can be had again
-        self.host = runtime().pinned(nbytes)
+        # Given up first, so that their memory can be had again; and where there is no more, the
+        # slot has none, instead of the address of memory that others have by then.
+        self.host, self.block, self.address = np.empty(0, _BYTES), None, 0
+        host = runtime().pinned(nbytes)
         # Memory of the stream that writes it: others never get it while a copy is under way.
         self.block = runtime().empty((nbytes,), _BYTES, self._number, copies)
-        self.address = self.block.data.ptr
+        self.host, self.address = host, self.block.data.ptr
 
 
 class _Ring:
