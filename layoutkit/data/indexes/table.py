@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -115,12 +114,9 @@ class TableIndex(Index):
         found = np.frombuffer(self._row_of, np.int64)[places]
         rows = found.tolist()
         codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
-        names, filenames = [*self.labels, None], self._filenames
-        prefix = joined(self.url_prefix, "") if self._relative else None
+        names = [*self.labels, None]
         return records_of(
-            [prefix + filenames[row] for row in rows]
-            if prefix is not None
-            else [joined(self.url_prefix, filenames[row]) for row in rows],
+            self._urls(rows),
             _cells(self._offsets, found),
             _cells(self._lengths, found),
             repeat(None),
@@ -129,18 +125,17 @@ class TableIndex(Index):
             numbers.tolist(),
         )
 
+    def _urls(self, rows: list[int]) -> list[str]:
+        """Where the files of rows lie; each is joined once, as many rows may be of one."""
+        filenames = [self._filenames[row] for row in rows]
+        urls = {name: joined(self.url_prefix, name) for name in set(filenames)}
+        return [urls[name] for name in filenames]
+
     def _labels_of_rows(self, rows: list[int], codes: list[int]) -> list[tuple[Any, ...]]:
         if len(self._all_codes) > len(self._filenames):  # some rows have several
             return [self._labels_of(row) for row in rows]
         alone = [*((label,) for label in self.labels), ()]
         return [alone[code] for code in codes]
-
-    @cached_property
-    def _relative(self) -> bool:
-        """Whether every file name is to be joined with the prefix."""
-        return self.url_prefix is not None and all(
-            joined(".", name) != name for name in self._filenames
-        )
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
         """All labels of a row, whose records stand side by side."""
