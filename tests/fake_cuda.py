@@ -19,6 +19,7 @@ import numpy as np
 from cuda_shim import launch as execute
 
 import layoutkit.devices
+from layoutkit import accumulation, conversion
 
 POISON = 0xA5
 
@@ -261,9 +262,16 @@ class FakeRuntime:
 def install(monkeypatch, count=2):
     """Let layoutkit find a fake runtime, and a module "cupy" with its arrays."""
     runtime = FakeRuntime(count)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=FakeArray))
-    monkeypatch.setattr(layoutkit.devices, "_runtime", runtime)
+    replace(monkeypatch, SimpleNamespace(ndarray=FakeArray), runtime)
     return runtime
+
+
+def replace(monkeypatch, cupy, runtime):
+    """Let layoutkit use this module and runtime, and nothing that was loaded on another one."""
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(layoutkit.devices, "_runtime", runtime)
+    conversion._kept.cache_clear()
+    accumulation._kept.cache_clear()
 
 
 def values_of(array):

@@ -8,8 +8,8 @@ import pytest
 import strict_cupy
 from arrays_of import BF16
 from cuda_shim import needs_compiler
+from fake_cuda import replace
 
-import layoutkit.devices
 from layoutkit import Converter, DeviceError, accumulate, convert
 from layoutkit.kernels.cuda.runtime import Runtime
 from reference import reference_convert
@@ -23,8 +23,8 @@ FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2
 @pytest.fixture
 def cupy(monkeypatch):
     module = strict_cupy.module()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    monkeypatch.setattr(layoutkit.devices, "_runtime", Runtime())
+    monkeypatch.setitem(sys.modules, "cupy", module)  # already for the runtime to find
+    replace(monkeypatch, module, Runtime())
     return module
 
 
