@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,7 +202,7 @@ class Converter:
         found = self._stays.get((dtype, copy))
         if found is None:
             found = Converter.__new__(Converter)
-            found._start(replace(self._task, dtype=dtype, device=None, copy=copy))
+            found._start(self._task._replace(dtype=dtype, device=None, copy=copy))
             found = remember(self._stays, (dtype, copy), found)
         return found
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "make_task"]
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """The checked arguments of a conversion. `device` None: where x is."""
 
     pattern: Pattern
