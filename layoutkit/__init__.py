@@ -7,8 +7,8 @@
                                                                     any layout and dtype
     VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       what a model asks for
 
-Importing this package imports NumPy and nothing else; views and spaces are loaded when the first
-of them is named.
+Importing this package imports NumPy and nothing else; views, spaces and what describes this machine
+are loaded when the first of them is named.
 """
 
 from importlib import import_module
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import buffers
 from .accumulation import accumulate
-from .configuration import show_config, warmup
 from .conversion import convert, plan
 from .converter import Converter
 from .errors import (
@@ -35,6 +34,7 @@ from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
+    from .configuration import show_config, warmup
     from .spaces import (
         CompositeSpace,
         Conv2DSpace,
@@ -96,6 +96,7 @@ __all__ = [
 # Loaded when the first of them is named: to define so many classes would take a third of the
 # time that `import layoutkit` may.
 _LAZY = {
+    "configuration": ("show_config", "warmup"),
     "spaces": (
         "CompositeSpace",
         "Conv2DSpace",
