@@ -7,10 +7,11 @@ pattern then does to a shape is `axes.py`.
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from string import ascii_lowercase
 
 from .errors import PatternError
 
-__all__ = ["ARROW", "Layout", "parse_layout", "read_sides", "require_text"]
+__all__ = ["ARROW", "Layout", "parse_layout", "read_sides", "require_text", "unmoved"]
 
 ARROW = "->"
 
@@ -141,3 +142,13 @@ def _misread(text: str, at: int, fact: str, fix: str) -> PatternError:
     # Tabs and line ends would move the caret away from its place.
     line = "".join(char if char.isprintable() else " " for char in text)
     return PatternError(f'cannot read "{line}": {fact}\n    {line}\n    {" " * at}^\n{fix}')
+
+
+def unmoved(ndim: int) -> str:
+    """The pattern of an array of `ndim` axes that stay where they are.
+
+    >>> unmoved(3)
+    'abc->abc'
+    """
+    names = ascii_lowercase[:ndim]
+    return f"{names}->{names}"

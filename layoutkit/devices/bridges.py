@@ -16,6 +16,7 @@ from ..axes import Move
 from ..bridges import Bridge, NumpyBridge, kind_text, on_device, out_of_reach
 from ..errors import ArgumentError, DtypeError
 from ..libraries import Jax
+from ..plans import contiguous
 from ..spec import DType, kind_of
 from . import CPU, runtime
 from .memory import DeviceArray, check_same_device
@@ -180,7 +181,7 @@ class ForeignBridge(CudaBridge):
         number = found.device_of(address) if address else found.current()
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
             return self.located(self._imported(x, what, number), not readonly)
-        strides = interface.get("strides") or _contiguous(shape, dtype)
+        strides = interface.get("strides") or contiguous(shape, dtype)
         self._wait_for(interface.get("stream"), number)
         owner = found.wrap(address, shape, tuple(strides), dtype, number, x)
         return DeviceArray(address, shape, tuple(strides), dtype, number, owner, not readonly)
@@ -261,12 +262,6 @@ class JaxCudaBridge(ForeignBridge):
     def unmoved(self, x: Any, array: Any) -> Any:
         """`x` itself."""
         return x
-
-
-def _contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    from ..plans import contiguous
-
-    return contiguous(shape, dtype)
 
 
 def _in_cupy(dtype: DType) -> bool:

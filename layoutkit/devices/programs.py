@@ -15,6 +15,7 @@ import numpy as np
 from ..converter import Converter
 from ..errors import DeviceError
 from ..kernels.finish import Coefficients, Finish
+from ..notation import unmoved
 from ..plans import Plan, is_known
 from ..spec import DType, kind_of
 from . import name_of, runtime
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from .bridges import CudaBridge
 
 __all__ = ["DeviceProgram", "aligned", "cast", "cast_into", "check_warm", "has_half", "run"]
-
-_LETTERS = "abcdeghijklmnopqrstuvwxyz"
 
 
 def has_half() -> bool:
@@ -158,8 +157,8 @@ def cast_into(
     if saturate and not is_known(values.dtype, has_half):
         values = cast(values, np.dtype(np.float32), bridge)
     if _is_for_kernels(values.dtype, out.dtype, saturate):
-        names, casting = _LETTERS[: len(out.shape)], "saturate" if saturate else "unsafe"
-        converter = Converter(f"{names}->{names}", dtype=out.dtype, casting=casting)
+        casting = "saturate" if saturate else "unsafe"
+        converter = Converter(unmoved(len(out.shape)), dtype=out.dtype, casting=casting)
         converter.device_program(values, out)(values, out, bridge)
     else:
         bridge.cast_into(out, values)
@@ -181,9 +180,8 @@ def aligned(array: DeviceArray, bridge: CudaBridge) -> DeviceArray:
 
 def _copy_bytes(out: DeviceArray, values: DeviceArray, bridge: CudaBridge) -> None:
     """Copy elements that begin anywhere: as bytes, of which the planner makes words again."""
-    names = _LETTERS[: len(out.shape) + 1]
     sides = _as_bytes(values), _as_bytes(out)
-    Converter(f"{names}->{names}").device_program(*sides)(*sides, bridge)
+    Converter(unmoved(len(sides[0].shape))).device_program(*sides)(*sides, bridge)
 
 
 def _as_bytes(array: DeviceArray) -> DeviceArray:

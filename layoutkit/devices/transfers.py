@@ -30,6 +30,7 @@ from ..converter import Converter
 from ..errors import ArgumentError, DeviceError
 from ..formulas import computed_dtype
 from ..keeping import remember
+from ..notation import unmoved
 from ..plans import Plan, contiguous, is_known
 from ..spec import DType, as_dtype
 from . import CPU, number_of, runtime
@@ -43,7 +44,6 @@ __all__ = ["brought", "download", "upload"]
 
 PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
 SLOTS = 2
-_LETTERS = "abcdeghijklmnopqrstuvwxyz"
 _BYTES = np.dtype(np.uint8)
 
 
@@ -81,8 +81,7 @@ class Shipment:
         self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
         moved = self.plan.formula is None and self.wire == target.dtype
         casting = converter.casting if moved else "unsafe"
-        names = _LETTERS[: max(1, x.ndim)]
-        self._pack = Converter(f"{names}->{names}", dtype=self.wire, casting=casting)
+        self._pack = Converter(unmoved(max(1, x.ndim)), dtype=self.wire, casting=casting)
         self._copy = Converter("b->b", copy=True)
         staged = self.at(0, x.shape, number_of(target.device))
         stays = converter.staying(target.dtype, copy=True)
@@ -229,9 +228,8 @@ def download(
     host = _brought(bridge.located(made), bridge)
     if target is None:
         return home.leave(host, like)
-    names = _LETTERS[: max(1, host.ndim)]
     flat = host.reshape(host.shape or 1), target.reshape(host.shape or 1)
-    Converter(f"{names}->{names}", copy=True)(*flat)
+    Converter(unmoved(max(1, host.ndim)), copy=True)(*flat)
     return home.written(out)
 
 
@@ -243,8 +241,7 @@ def brought(x: Any) -> Array:
     if bridge is None:
         raise RuntimeError(f"a {type(x).__name__} is not on a GPU")
     array = bridge.reach(x, "x")
-    names = _LETTERS[: len(array.shape)]
-    made = run(Converter(f"{names}->{names}"), array, None, bridge)
+    made = run(Converter(unmoved(len(array.shape))), array, None, bridge)
     return _brought(bridge.located(made), bridge)
 
 

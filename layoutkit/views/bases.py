@@ -14,6 +14,7 @@ import numpy as np
 from ..arrays import Array, as_numpy
 from ..devices import CPU
 from ..libraries import Torch, library_of
+from ..notation import unmoved
 from ..spec import DType
 from .rows import take
 
@@ -61,8 +62,8 @@ def copies(base: Any, array: Any, axis: int, positions: Array) -> Any:
 
 def window(base: Any, array: Any, axis: int, part: slice) -> Any:
     """The samples of a window, in the base's own memory."""
-    known = isinstance(base, np.ndarray) or (hasattr(base, "__getitem__"))
-    return (base if known else array)[(slice(None),) * axis + (part,)]
+    source = base if hasattr(base, "__getitem__") else array
+    return source[(slice(None),) * axis + (part,)]
 
 
 def on_cpu(x: Any, what: str = "x") -> Array:
@@ -86,6 +87,5 @@ def like_base(array: Array, base: Any) -> Any:
     if bridge is None:
         found = bridge_of(base)
         return array if found is None else found.leave(array, base)
-    names = "abcdefghijklmnopqrstuvwxyz"[: array.ndim]
-    up = Converter(f"{names}->{names}", device=bridge.device(base, "the base"))
+    up = Converter(unmoved(array.ndim), device=bridge.device(base, "the base"))
     return up(bridge.on_cpu().leave(array, base))
