@@ -58,7 +58,7 @@ bench-gpu: $(BENCH_NEEDS)
 	$(GPU_PYTHON) -c 'import sys; from layoutkit.cli import main; sys.exit(main())' bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
 # Only the patterns: under these tools a kernel takes a hundred times as long.
-PATTERNS := $(GPU_TESTS) tests/gpu/test_gpu_patterns.py
+PATTERNS := $(GPU_TESTS) tests/gpu/test_patterns.py
 SANITIZE := compute-sanitizer --target-processes all --error-exitcode 1
 
 sanitize-gpu: $(GPU_NEEDS)

@@ -20,7 +20,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 _HOME = Path(__file__).parent
 
 # Its class derives from one of PyTorch's, so that without PyTorch there is nothing to import.
-collect_ignore = [] if find_spec("torch") else ["layoutkit/autograd.py"]
+collect_ignore = [] if find_spec("torch") else ["layoutkit/arrays/torch_autograd.py"]
 
 
 def _run_shell(example: Example) -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array, as_numpy
 from .axes import Move, Pattern, parse_layout, parse_pattern
+from .caching import MAX_KEPT, remember
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
-from .keeping import MAX_KEPT, remember
+from .memory import Array, as_numpy
 from .outputs import check_out, check_writable
 from .spec import DType, as_dtype, can_cast, kind_of
 
 if TYPE_CHECKING:
-    from .sumplans import Request
+    from .planning.sums import Request
 
 __all__ = ["Accumulator", "accumulate", "computed_dtype"]
 
@@ -99,12 +99,12 @@ class Accumulator:
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
         self._sums: dict[Any, Any] = {}
-        self.device_sums: dict[Any, Any] = {}  # those of GPUs, which `layoutkit.devices` makes
+        self.device_sums: dict[Any, Any] = {}  # those of GPUs, which `layoutkit.cuda` makes
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
-            from .interop import sum_of  # here, so that `import layoutkit` stays light
+            from .arrays.adapters import sum_of  # here, so that `import layoutkit` stays light
 
             return sum_of(self, arrays, out)
         parts = [
@@ -125,7 +125,7 @@ class Accumulator:
     def _plan(self, parts: Sequence[Array], out: Array | None) -> Any:
         """How arrays like these are summed; raises where they are not."""
         # Imported with the first sum, so that `import layoutkit` stays light.
-        from .sums import Sum
+        from .cpu.sums import Sum
 
         planned = self.plan(parts, out)
         if isinstance(planned, Converter):
@@ -134,7 +134,7 @@ class Accumulator:
 
     def plan(self, parts: Sequence[Any], out: Any) -> Request | Converter:
         """How parts that lie so are summed, on any device; of a single one, what moves it."""
-        from .sumplans import Request
+        from .planning.sums import Request
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)

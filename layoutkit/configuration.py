@@ -18,7 +18,7 @@ from .errors import ArgumentError, DeviceError
 from .threads import get_num_threads
 
 if TYPE_CHECKING:
-    from .plans import Plan
+    from .planning.plan import Plan
 
 __all__ = ["show_config", "warmup"]
 
@@ -120,12 +120,12 @@ def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
 def _load(plans: Iterable[Plan]) -> list[str]:
     plans = [found for found in plans if found.choice is not None]
     if any(found.target.device != CPU for found in plans):
-        from .devices.programs import DeviceProgram
+        from .cuda.program import DeviceProgram
 
         kept = [DeviceProgram(found, number_of(found.target.device)) for found in plans]
         return sorted({program.warm() for program in kept})
+    from .cpu.program import Program
     from .kernels.cpu.words import LINE
-    from .programs import Program
 
     if get_num_threads() > 1:
         threads.pool.load()

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .axes import as_shape
+from .caching import MAX_KEPT
 from .converter import Converter
 from .devices import check_device
 from .errors import LayoutkitError
-from .keeping import MAX_KEPT
+from .planning.task import make_task
 from .spec import ArraySpec, as_dtype
-from .tasks import make_task
 
 if TYPE_CHECKING:
-    from .plans import Plan
+    from .planning.plan import Plan
 
 __all__ = ["convert", "plan"]
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array, as_numpy
+from .caching import remember
 from .devices import CPU, check_device
 from .errors import DtypeError, PatternError, ShapeError
-from .keeping import remember
+from .memory import Array, as_numpy
 from .outputs import check_writable
+from .planning.task import Task, make_task
 from .spec import ArraySpec, DType, as_dtype, kind_of
-from .tasks import Task, make_task
 
 if TYPE_CHECKING:
-    from .devices.memory import DeviceArray
-    from .devices.programs import DeviceProgram
-    from .plans import Plan
-    from .programs import Program
+    from .cpu.program import Program
+    from .cuda.memory import DeviceArray
+    from .cuda.program import DeviceProgram
+    from .planning.plan import Plan
 
 __all__ = ["Converter"]
 
@@ -64,7 +64,7 @@ class Converter:
         self._task = task
         self.is_away = task.device not in (None, CPU)
         self._programs: dict[Any, Program] = {}
-        # Those of GPUs and of ways between devices, which `layoutkit.devices` makes.
+        # Those of GPUs and of ways between devices, which `layoutkit.cuda` makes.
         self.device_programs: dict[Any, Any] = {}
         self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
         self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
@@ -100,7 +100,10 @@ class Converter:
         if type(x) is np.ndarray and not self.is_away:
             array = x
         else:
-            from .interop import bridge_of, numpy_bridge  # here: `import layoutkit` stays light
+            from .arrays.adapters import (  # here: `import layoutkit` stays light
+                bridge_of,
+                numpy_bridge,
+            )
 
             bridge = bridge_of(x)
             if bridge is None and self.is_away:
@@ -178,7 +181,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return self._task.plan_of_spec(x)
-        from .interop import lying
+        from .arrays.adapters import lying
 
         return self._task.plan(*lying(x))
 
@@ -190,7 +193,7 @@ class Converter:
         """The shape of the result for an x of `shape`."""
         return self._task.pattern.resolve(shape, self._task.sizes).target_shape
 
-    # -- for `layoutkit.devices` -----------------------------------------------------------
+    # -- for `layoutkit.cuda` --------------------------------------------------------------
 
     @property
     def task(self) -> Task:
@@ -213,7 +216,7 @@ class Converter:
             key += (out.shape, out.strides, out.dtype)
         found: DeviceProgram | None = self.device_programs.get(key)
         if found is None:
-            from .devices.programs import DeviceProgram
+            from .cuda.program import DeviceProgram
 
             plan = self._task.plan(array.shape, array.strides, array.dtype, array.device, out)
             found = remember(self.device_programs, key, DeviceProgram(plan, array.number))
@@ -230,7 +233,7 @@ class Converter:
 
     def _keep(self, array: Array, out: Array | None) -> Program:
         """Plan for arrays like these and keep the program."""
-        from .programs import Program
+        from .cpu.program import Program
 
         program = Program(self._task.plan(array.shape, array.strides, array.dtype, CPU, out))
         key: tuple[Any, ...] = (array.shape, array.strides, array.dtype)
@@ -298,7 +301,7 @@ class Converter:
 
 
 def _host_target(out: Any) -> Array:
-    from .interop import numpy_bridge
+    from .arrays.adapters import numpy_bridge
 
     numpy_bridge.check_out_device(out, "x")
     return numpy_bridge.target(out)
@@ -308,6 +311,6 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
     """Shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    from .interop import facts
+    from .arrays.adapters import facts
 
     return facts(x, what)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Array
 from .buffers import empty
+from .memory import Array
 from .spec import DType
 
 __all__ = ["one_hot"]

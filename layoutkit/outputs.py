@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Array
 from .errors import ArgumentError, ShapeError
+from .memory import Array
 
 __all__ = ["check_out", "check_writable", "meet"]
 

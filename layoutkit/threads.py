@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import address
 from .errors import ArgumentError
+from .memory import address
 
 __all__ = ["get_num_threads", "set_num_threads"]
 

@@ -17,8 +17,8 @@ from operator import mul
 
 import numpy as np
 
-from layoutkit.kernels.finish import Finish
-from layoutkit.planning import MAX_TABLE, Choice, Loop
+from layoutkit.planning.epilogue import Finish
+from layoutkit.planning.kernels import MAX_TABLE, Choice, Loop
 
 from .compiler import KernelSpec, cpu_features
 from .words import HEAD, LANE, LINE, MAX_LOOPS, SCRATCH, WORDS

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from layoutkit.arrays import address
-from layoutkit.kernels.finish import Finish, Operand
-from layoutkit.nests import Place
-from layoutkit.planning import Loop, canonical, choose
+from layoutkit.memory import address
+from layoutkit.planning.epilogue import Finish, Operand
+from layoutkit.planning.kernels import Loop, canonical, choose
+from layoutkit.planning.loops import Place
 
 from .compiler import KernelSpec, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare

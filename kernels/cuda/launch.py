@@ -20,8 +20,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from layoutkit.kernels.finish import Coefficients, Finish
-from layoutkit.planning import Choice, Loop
+from layoutkit.planning.epilogue import Coefficients, Finish
+from layoutkit.planning.kernels import Choice, Loop
 
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from layoutkit.planning import Loop
+from layoutkit.planning.kernels import Loop
 
 __all__ = ["MAX_OUTER", "NO_LOOP", "axis", "divisor", "loops", "offsets"]
 

@@ -1,7 +1,7 @@
 """What does things on GPUs: compiled kernels, memory, streams, all of CuPy's.
 
 The only module that imports CuPy. It decides nothing: which kernel runs where, in what order and
-on what memory, is for `layoutkit.devices` to say.
+on what memory, is for `layoutkit.cuda` to say.
 
 Nothing here waits for a GPU but `Event.synchronize`, which callers ask for, and the upload of the
 constants of a formula, once for a plan and on a stream of its own.

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from math import prod
 
-from layoutkit.kernels.finish import Operand
-from layoutkit.nests import Place
+from layoutkit.planning.epilogue import Operand
+from layoutkit.planning.loops import Place
 
 from .launch import MAX_PARTS, THREADS, TURNS, Launch
 from .packing import divisor

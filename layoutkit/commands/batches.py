@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..atomic import replacing
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
 from ..errors import ArgumentError, DataError
+from ..memory import Array
 from .images import suspecting_bombs
 from .npzfiles import JoinedBatches, write_npz
 from .photographs import Decoder

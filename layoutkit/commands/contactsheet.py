@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Array
+from ..memory import Array
 from .images import pillow
 
 if TYPE_CHECKING:

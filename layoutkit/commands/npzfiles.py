@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..arrays import Array
+from ..memory import Array
 from .npyfiles import npy_header
 
 __all__ = ["JoinedBatches", "write_npz"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array
 from ..errors import ArgumentError
+from ..memory import Array
 from .images import ORIENTATION, SIDEWAYS, pillow, to_rgb, upright
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.symbolic import NUMPY
 from ..errors import DtypeError
-from ..libraries import NUMPY
 from ..spec import DType, as_dtype, check_movable
 from .base import Space, dtype_text
 from .checks import Axis, Leaf, check_dtype, check_library, checked_size, wrong_shape

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.symbolic import NUMPY, framework_named
 from ..errors import SpaceError
-from ..libraries import NUMPY, framework_named
 from ..spec import check_casting
 from .checks import Leaf, checked_size, common_library, common_size
 from .routes import route

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError
-from ..libraries import NUMPY
 from ..spec import kind_of
 from .arrayspace import ArraySpace, views
 from .checks import Axis, Leaf

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.symbolic import library_of
 from ..errors import DataError, ShapeError, SpaceError
-from ..libraries import library_of
 from .base import Space
 from .checks import describe
 from .composite import CompositeSpace

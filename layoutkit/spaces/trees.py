@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import buffers
+from ..arrays.symbolic import NUMPY, Library, Symbolic
 from ..errors import DtypeError
-from ..libraries import NUMPY, Library, Symbolic
 from ..spec import DType
 from . import sparse
 from .moves import Nothing, Single

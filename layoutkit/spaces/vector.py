@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.symbolic import NUMPY
 from ..errors import ArgumentError, SpaceError
-from ..libraries import NUMPY
 from ..spec import DType
 from . import sparse
 from .arrayspace import ArraySpace, views

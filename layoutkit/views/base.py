@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .rows import as_batch_size
+from ..arrays.rows import as_batch_size
 
 __all__ = ["View"]
 

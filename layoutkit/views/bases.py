@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays import Array, as_numpy
+from ..arrays.rows import take
+from ..arrays.symbolic import Torch, library_of
 from ..devices import CPU
-from ..libraries import Torch, library_of
+from ..memory import Array, as_numpy
 from ..notation import unmoved
 from ..spec import DType
-from .rows import take
 
 __all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
 
@@ -40,7 +40,7 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     """
     if isinstance(x, np.ndarray):
         return as_numpy(x, what), CPU
-    from ..interop import as_array, device_bridge_of  # here, as most bases are NumPy's
+    from ..arrays.adapters import as_array, device_bridge_of  # here, as most bases are NumPy's
 
     bridge = device_bridge_of(x)
     if bridge is None:
@@ -71,7 +71,7 @@ def on_cpu(x: Any, what: str = "x") -> Array:
     array, device = seen(x, what)
     if device == CPU:
         return array  # type: ignore[no-any-return]
-    from ..devices.transfers import brought
+    from ..cuda.transfers import brought
 
     return brought(x)
 
@@ -80,8 +80,8 @@ def like_base(array: Array, base: Any) -> Any:
     """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array
+    from ..arrays.adapters import bridge_of, device_bridge_of
     from ..converter import Converter
-    from ..interop import bridge_of, device_bridge_of
 
     bridge = device_bridge_of(base)
     if bridge is None:

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..arrays import Array
 from ..buffers import empty
 from ..devices import CPU
 from ..errors import BackwardError, DtypeError
+from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
 from .bases import Seen, copies, seen, window
 from .gettings import Getting, Gettings

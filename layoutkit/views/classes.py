@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays import Array
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
+from ..memory import Array
 from ..onehot import one_hot
 from ..spec import DType, as_dtype, kind_of
 from .bases import like_base, on_cpu

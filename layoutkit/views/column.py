@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, as_numpy
 from ..axes import check_rank, parse_layout
 from ..buffers import empty
-from ..casts import cast_into
 from ..converter import Converter
+from ..cpu.casts import cast_into
 from ..devices import CPU
 from ..errors import DtypeError, ShapeError
+from ..memory import Array, as_numpy
 from ..outputs import check_out, check_writable
 from ..spec import ArraySpec, DType, as_dtype, check_cast, kind_of
 from .bases import like_base, on_cpu, seen
 
 if TYPE_CHECKING:
-    from ..plans import Plan
+    from ..planning.plan import Plan
 
 __all__ = ["FirstColumn"]
 

@@ -6,15 +6,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..arrays.rows import as_positions, as_window
 from ..devices import CPU
 from ..errors import ArgumentError, ViewError
+from ..spaces import viewing as spaces
 from ..spec import DType
-from . import display, spaces
+from . import display
 from .base import View
 from .bases import seen
 from .batch import Batch, Gradient
 from .gettings import Gettings
-from .rows import as_positions, as_window
 
 __all__ = ["DataView"]
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..accumulation import Accumulator
-from ..arrays import Array
 from ..axes import check_rank, parse_layout, parse_pattern
+from ..caching import remember
 from ..converter import Converter
 from ..devices import CPU, check_device
 from ..errors import PatternError
-from ..keeping import remember
+from ..memory import Array
 from ..notation import Layout, unmoved
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
 
 if TYPE_CHECKING:
-    from ..plans import Plan
+    from ..planning.plan import Plan
     from .bases import Seen
 
 __all__ = ["Getting", "Gettings", "Mover"]

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Self
 
+from ..arrays.rows import as_positions, as_window
 from ..errors import ArgumentError, LayoutkitError, ShapeError, ViewError
-from . import display, joined
+from ..spaces import joined
+from ..spaces.viewing import is_space
+from . import display
 from .base import View
 from .batch import Batch, Gradient
 from .dataview import DataView
-from .rows import as_positions, as_window
-from .spaces import is_space
 
 __all__ = ["ListView"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests share
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))  # what tests share
 # The libraries share the GPU, of which JAX would take three quarters.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

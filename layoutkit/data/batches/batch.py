@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from ...arrays import Array
+from ...memory import Array
 from ...views import DataView
 from ..records import Label, Record
 

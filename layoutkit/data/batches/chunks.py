@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.adapters import as_array, bridge_of
 from ...buffers import empty
 from ...errors import DataError, ShapeError
-from ...interop import as_array, bridge_of
+from ...memory import Array
 from ...spec import DType, can_cast, check_cast, check_movable
 from .feeds import Feed, Numbers, rows_of
 

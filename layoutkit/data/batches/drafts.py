@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
 from ...buffers import empty
 from ...errors import DataError
+from ...memory import Array
 from .chunks import Chunk, Work, name_of, words_of
 from .feeds import Numbers
 from .judging import Judge, kept_rows

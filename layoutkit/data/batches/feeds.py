@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
-from ...views.rows import take
+from ...arrays.rows import take
+from ...memory import Array
 from ..indexes import Index
 from ..indexes.tensor import TensorIndex
 from ..records import Record

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError, LayoutkitError, ShapeError
+from ...memory import Array
 from ...spec import DType, can_cast, check_movable
 from .chunks import Chunk
 

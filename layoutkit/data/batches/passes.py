@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ...views import DataView
 from ..records import Record
 from .batch import Batch, Dropped

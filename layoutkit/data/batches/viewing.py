@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays import Array
 from ...errors import PatternError
+from ...memory import Array
 from ...views import DataView
 from ..samples.layouts import as_view
 

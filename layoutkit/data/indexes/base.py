@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ..errors import OutOfRange
 from ..records import Label, Record
 

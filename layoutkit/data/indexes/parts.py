@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...arrays import Array
+from ...memory import Array
 from ..records import Label, Record
 from .base import Index
 from .files import joined, listed, opened

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ..records import Record, records_of
 from .base import Index
 from .files import exists, folder_of, joined, opened

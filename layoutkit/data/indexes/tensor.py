@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.adapters import as_array, bridge_of
 from ...errors import DataError, LayoutkitError, ShapeError
-from ...interop import as_array, bridge_of
+from ...memory import Array
 from ..records import Record, records_of
 from .base import Index
 from .files import is_url, opened, translated

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.adapters import as_array
+from ...arrays.rows import take
 from ...axes import parse_layout
 from ...errors import DataError, DtypeError
-from ...interop import as_array
+from ...memory import Array
 from ...spec import can_cast
 from ...views import DataView
-from ...views.rows import take
 from ..batches.viewing import default_layout
 from ..loops import Loops, flag, whole_number
 from ..permutation import key_of, shuffled

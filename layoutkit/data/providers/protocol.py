@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.adapters import as_array, bridge_of
+from ...arrays.base import kind_text
 from ...axes import parse_layout
-from ...bridges import kind_text
 from ...errors import DataError, ShapeError
-from ...interop import as_array, bridge_of
+from ...memory import Array
 from ...spec import check_cast
 
 __all__ = ["Named", "Provider", "get_named", "load"]

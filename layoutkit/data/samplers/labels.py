@@ -15,7 +15,7 @@ from .order import Order, Plan
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from ...arrays import Array
+    from ...memory import Array
     from ..indexes import Groups
 
 __all__ = ["LabelDistribution", "LabelPermutation", "LabelUniform", "Labelled"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
+from ...memory import Array
 from ..permutation import key_of
 
 __all__ = ["AHEAD", "Order", "Plan", "ceil_div", "ends"]

@@ -18,7 +18,7 @@ from ..permutation import hashed, key_of, shuffled
 from .order import AHEAD, Order, Plan, ceil_div
 
 if TYPE_CHECKING:
-    from ...arrays import Array
+    from ...memory import Array
     from ..indexes import PartsIndex
     from ..records import Record
 

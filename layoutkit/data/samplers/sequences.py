@@ -10,7 +10,7 @@ from ..permutation import hashed, key_of, shuffled
 from .order import Order, Plan, ends
 
 if TYPE_CHECKING:
-    from ...arrays import Array
+    from ...memory import Array
     from ..indexes import Groups
 
 __all__ = ["EvenSequences"]

@@ -10,7 +10,7 @@ from ..permutation import drawn, shuffled, unshuffled
 from .order import Order, Plan, ceil_div
 
 if TYPE_CHECKING:
-    from ...arrays import Array
+    from ...memory import Array
 
 __all__ = ["Batchwise", "RandomSlice"]
 

@@ -8,7 +8,7 @@ from ..permutation import drawn, shuffled
 from .order import Order
 
 if TYPE_CHECKING:
-    from ...arrays import Array
+    from ...memory import Array
 
 __all__ = ["Linear", "Permutation", "Uniform"]
 

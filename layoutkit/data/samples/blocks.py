@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ...spec import DType
 from .keys import expand, kinds_of, place_of
 from .selections import Selection

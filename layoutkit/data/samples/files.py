@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from .sources import ArraySource
 
 __all__ = ["FileSource", "open_file"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ...spaces import Conv2DSpace, DataSpecsMapping, IndexSpace, Space, VectorSpace
 from ...spec import kind_of
 from ..loops import Loops

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...arrays import Array
+from ...memory import Array
 from ..errors import OutOfRange
 
 __all__ = ["Part", "as_positions", "expand", "field_names", "kinds_of", "place_of", "same_part"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arrays import Array
 from ...errors import DataError, ShapeError
+from ...memory import Array
 from ...notation import Layout, parse_layout
 from ...spec import kind_of
 from .keys import kinds_of

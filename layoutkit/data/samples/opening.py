@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.adapters import as_array, bridge_of
 from ...errors import DataError, LayoutkitError
-from ...interop import as_array, bridge_of
 from .files import FileSource, open_file
 from .sources import ArraySource, LikeSource, Source
 from .stores import Rows, Store, Window

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError
+from ...memory import Array
 from ..errors import NoLength
 from . import layouts
 from .fields import HasFields

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...arrays import Array
+from ...memory import Array
 from ..errors import OutOfRange
 from .keys import Part, as_positions, expand, place_of, same_part
 

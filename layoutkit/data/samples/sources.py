@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...arrays import Array
 from ...axes import as_shape
 from ...errors import DataError
+from ...memory import Array
 from ...spec import DType, as_dtype
 from .selections import Selection, Selector
 

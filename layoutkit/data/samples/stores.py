@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.rows import take
 from ...errors import DataError
+from ...memory import Array
 from ...spec import DType
-from ...views.rows import take
 from ..errors import NoLength, OutOfRange
 from .keys import expand, field_names, kinds_of, place_of
 from .selections import Selection

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
 from ...errors import DataError, ShapeError
+from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
 from .elements import Element, Loaded

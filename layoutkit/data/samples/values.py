@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
+from ...arrays.adapters import as_array, bridge_of
 from ...errors import DtypeError, LayoutkitError, ShapeError
-from ...interop import as_array, bridge_of
+from ...memory import Array
 from ...spec import DType, can_cast, kind_of
 
 __all__ = ["as_elements", "as_user_error", "equal"]

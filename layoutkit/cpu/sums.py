@@ -1,0 +1,101 @@
+"""A sum made ready to run: machine code, tiles, and what has to be done before and after.
+
+What is done before and after is decided in `sumplans`, and done here by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from ..buffers import empty, empty_with_address
+from ..kernels.cpu.tiles import MAX_NEST, Summation, prepare_sum
+from ..kernels.cpu.words import LINE
+from ..memory import Array, address
+from ..planning.sums import Request, Stage, lay_out, operand
+from ..threads import Job, get_num_threads
+from .casts import cast_into
+from .program import has_half
+
+__all__ = ["Sum"]
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A sum for one alignment of the output."""
+
+    job: Job
+    area: int
+    summation: Summation = field(repr=False)  # owns what the job's parameters point to
+
+
+class Sum:
+    """What an `Accumulator` keeps for arrays of these shapes, strides and dtypes.
+
+    Safe to call from many threads: it is not changed, except that jobs are added.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._empty = 0 in request.shape
+        self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
+        if not self._empty:
+            self._layout = lay_out(request, has_half, MAX_NEST)
+            self._stages = [_ready(stage) for stage in self._layout.stages]
+
+    def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
+        """Sum the arrays into `out` or new memory."""
+        final = empty(self._request.shape, self._request.result) if out is None else out
+        if self._empty:
+            return final
+        layout = self._layout
+        total = final if layout.in_place else empty(self._request.shape, layout.written)
+        pairs = zip(arrays, self._stages, strict=True)
+        self._run([array if stage is None else stage(array) for array, stage in pairs], total)
+        if total is not final:
+            cast_into(final, total)
+        return final
+
+    def _run(self, parts: Sequence[Array], total: Array) -> None:
+        nest = self._layout.nest
+        dst = address(total) + nest.dst_offset
+        alignment = min(dst & -dst, LINE)
+        ready = self._jobs.get(alignment) or self._prepare(alignment)
+        count = 1 if ready.job.small else min(get_num_threads(), ready.job.units)
+        areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
+        sources = map(int.__add__, map(address, parts), nest.src_offsets)
+        call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
+        ready.job.run(address(call), dst)
+        del areas  # lent until here
+
+    def _prepare(self, alignment: int) -> _Ready:
+        """Make the job; of two threads that do so at once, one wins, and both are right."""
+        layout, computed = self._layout, self._request.computed
+        parts = [operand(dtype) for dtype in layout.dtypes]
+        sides = operand(computed), operand(layout.written)
+        summation = prepare_sum(layout.nest.loops, parts, *sides, alignment)
+        item = sum(dtype.itemsize for dtype in (*layout.dtypes, layout.written))
+        job = Job(
+            summation.kernel, summation.params, summation.units, summation.grain,
+            item * prod(self._request.shape),
+        )  # fmt: skip
+        return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
+
+
+def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
+    """A stage as what NumPy and CPU kernels do."""
+    if stage is None:
+        return None
+    if stage.move is not None:
+        return stage.converter()
+    computed = stage.dtype
+
+    def cast(array: Array) -> Array:
+        values = empty(array.shape, computed)
+        cast_into(values, array)
+        return values
+
+    return cast

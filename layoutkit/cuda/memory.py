@@ -1,0 +1,85 @@
+"""An array on a GPU as kernels see it: where it begins, and its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from ..devices import name_of
+from ..errors import ArgumentError, DeviceError
+from ..memory import Array
+from ..outputs import meet
+from ..spec import DType
+
+__all__ = ["DeviceArray", "check_same_device", "check_writable"]
+
+_ALIGNMENT = 16  # bytes; more does not matter to a kernel
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """Memory on a GPU. `strides` are in bytes; `owner` is the library's array, which holds it."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    number: int
+    owner: Any
+    writeable: bool = True
+
+    @property
+    def device(self) -> str:
+        """The name of the GPU."""
+        return name_of(self.number)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether every element begins at a multiple of its size, or of what complex ones have."""
+        item = gcd(self.dtype.itemsize, _ALIGNMENT)
+        pairs = zip(self.strides, self.shape, strict=True)
+        return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
+
+
+def check_same_device(first: DeviceArray, name: str, other: str, other_name: str) -> None:
+    """Raise DeviceError unless `other`, a device, is that of the first array."""
+    if other != first.device:
+        raise DeviceError(
+            f"{name} is on {first.device}, but {other_name} is on {other}; bring both to one "
+            f'device first, for example with convert(..., device="{first.device}")'
+        )
+
+
+def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> None:
+    """Raise unless `out` may be written without touching `array`, the one called `name`."""
+    if not out.writeable:
+        raise ArgumentError("out is read-only; give a writeable array")
+    if array.size and out.size and meet(_shadow(array), _shadow(out)):
+        raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
+
+
+class _Interface:
+    def __init__(self, array: DeviceArray) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": f"|V{array.dtype.itemsize}",
+            "data": (array.address, True),
+        }
+
+
+def _shadow(array: DeviceArray) -> Array:
+    """A NumPy array at the same addresses, whose elements nobody may look at.
+
+    Exists because NumPy decides exactly whether strided arrays meet, from addresses alone.
+    """
+    return np.asarray(_Interface(array))

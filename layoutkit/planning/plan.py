@@ -1,0 +1,324 @@
+"""The plan of one conversion: its stages, its kernel and why. Pure: no array is touched.
+
+A conversion is at most three stages, of which nearly all have only the second:
+
+    before    NumPy casts the source to what a formula is computed in, where kernels do not know
+              the source's dtype (float8, long double, other byte orders)
+    kernel    one pass over memory: layout, cast and formula
+    after     NumPy casts the kernel's result where C leaves the value undefined (float to
+              integer, unsafe), where a dtype is one that no kernel knows, or where the caller's
+              output cannot be written in runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from ..axes import Move
+from ..devices import CPU
+from ..formulas import Formula, computed_dtype
+from ..spec import ArraySpec, DType, kind_of
+from .kernels import Choice, Loop, Loops, canonical, choose
+
+__all__ = [
+    "Plan",
+    "Request",
+    "contiguous",
+    "is_known",
+    "kernel_name",
+    "make_plan",
+    "steps_of",
+]
+
+# What CPU kernels call a dtype (kernels/cpu/numeric.py).
+_NAMES = {
+    np.dtype(t): name
+    for t, name in [
+        (np.bool_, "b1"), (np.int8, "i1"), (np.int16, "i2"), (np.int32, "i4"), (np.int64, "i8"),
+        (np.uint8, "u1"), (np.uint16, "u2"), (np.uint32, "u4"), (np.uint64, "u8"),
+        (np.float16, "f2"), (np.float32, "f4"), (np.float64, "f8"),
+    ]
+}  # fmt: skip
+
+_WHY = {
+    "view": "nothing has to move: the result shares the memory of x",
+    "empty": "the array has no elements",
+    "copy": "both sides are contiguous along the same axes: runs are copied",
+    "cast": "both sides are contiguous along the same axes: runs are converted as they pass",
+    "split": "few channels, side by side in x and apart in the result: whole registers are sorted",
+    "merge": "few channels, apart in x and side by side in the result: whole registers are sorted",
+    "transpose": "the contiguous axis changes: register tiles, whole cache lines on both sides",
+    "gather": "no axis is long and contiguous on either side: item by item",
+}
+_WHY_ON_A_GPU = _WHY | {
+    "split": "few channels, side by side in x and apart in the result: pixels are taken apart",
+    "merge": "few channels, apart in x and side by side in the result: pixels are put together",
+    "transpose": "the contiguous axis changes: tiles in shared memory, whole rows on both sides",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides a plan: what is asked, and how both sides lie in memory."""
+
+    pattern: str
+    move: Move
+    source: DType
+    target: DType
+    source_strides: tuple[int, ...]
+    target_strides: tuple[int, ...] | None  # None: new contiguous memory
+    formula: Formula | None
+    casting: str
+    may_view: bool
+    devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a conversion will run; `print(plan)` says it in words.
+
+    Attributes
+    ----------
+    kernel : str
+        "view", "empty", "copy", "cast", "split", "merge", "transpose" or "gather".
+    bytes_moved : int
+        Bytes read and written, 0 for a view.
+    source, target : ArraySpec
+        What goes in and what comes out.
+    """
+
+    pattern: str
+    move: Move
+    source: ArraySpec
+    target: ArraySpec
+    kernel: str
+    bytes_moved: int
+    before: DType | None = None
+    after: DType | None = None
+    loops: Loops | None = None
+    choice: Choice | None = None
+    names: tuple[str, str] | None = None  # the kernel's dtypes; None for a pure move
+    saturate: bool = False
+    formula: Formula | None = None
+    coefficients: tuple[tuple[float, ...], ...] | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.pattern}: {self.source} -> {self.target}"]
+        why = _WHY if self.devices == (CPU, CPU) else _WHY_ON_A_GPU
+        lines.append(f"  kernel    {self.kernel}: {why[self.kernel]}")
+        lines += [f"  {name:<9} {text}" for name, text in self._details()]
+        return "\n".join(lines)
+
+    @property
+    def devices(self) -> tuple[str, str]:
+        """Where x is, and where the result is made."""
+        return self.source.device, self.target.device
+
+    def _details(self) -> list[tuple[str, str]]:
+        details = []
+        library = "NumPy" if self.devices == (CPU, CPU) else "the array's library"
+        if self.devices[0] == CPU != self.devices[1]:
+            details.append(("upload", f"{self.source.nbytes:,} bytes, converted on the device"))
+        if self.before is not None:
+            details.append(("before", f"{library} casts x to {self.before}"))
+        if self.choice is not None:
+            details += _describe(self.choice)
+        if self.formula is not None:
+            formula = f"(x * scale - mean) / std in {self._computed()}, as it passes"
+            details.append(("formula", formula))
+        elif self.names is not None and self.names[0] != self.names[1]:
+            details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
+        if self.after is not None:
+            details.append(("after", f"{library} writes the {self.after} result to the output"))
+        details.append(("memory", _megabytes(self)))
+        if self.devices[0] != CPU == self.devices[1]:
+            details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
+        return details
+
+    def _computed(self) -> DType:
+        return computed_dtype(self.before or self.source.dtype, self.after or self.target.dtype)
+
+
+def _describe(choice: Choice) -> list[tuple[str, str]]:
+    """The loops in words: how many times what is done."""
+    run = prod(loop.count for loop in choice.run)
+    rows = prod(loop.count for loop in choice.rows)
+    times = prod(loop.count for loop in choice.outer)
+    if choice.kernel == "transpose":
+        what = f"{times} x a 2-D transpose of {rows} by {run} items"
+    elif choice.kernel == "split":
+        what = f"{times} x {run} pixels of {rows} channels, taken apart"
+    elif choice.kernel == "merge":
+        pixels = run // choice.channels
+        what = f"{times} x {pixels} pixels of {choice.channels} channels, put together"
+    else:
+        what = f"{times} x a run of {run} items"
+    size = choice.source_item
+    return [("work", f"{what}, {size} byte{'s' if size > 1 else ''} each")]
+
+
+def _megabytes(plan: Plan) -> str:
+    if plan.bytes_moved == 0:
+        return "nothing is read or written"
+    read = plan.source.nbytes
+    return f"{read:,} bytes read, {plan.bytes_moved - read:,} written"
+
+
+# ---- making a plan -----------------------------------------------------------------------
+
+
+def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
+    """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
+    move = request.move
+    source = ArraySpec(str(move.source), move.source_shape, request.source, request.devices[0])
+    target = ArraySpec(str(move.target), move.target_shape, request.target, request.devices[1])
+    moved = source.nbytes + target.nbytes
+    plain = Plan(request.pattern, move, source, target, "view", 0, formula=request.formula)
+    if request.may_view and _is_contiguous(request):
+        return plain
+    # Before size 0 is looked at, so that constants of a wrong length are always refused.
+    formula = request.formula
+    coefficients = None if formula is None else formula.coefficients(_channels(move))
+    if source.nbytes == 0:
+        return replace(plain, kernel="empty")
+    before, kernel_source, kernel_target, after = _stages(request, has_half)
+    pure = kernel_source == kernel_target and request.formula is None
+    strides = request.source_strides if before is None else contiguous(move.source_shape, before)
+    out = None if after is not None else request.target_strides
+    loops = canonical(
+        _loops(request, strides, out, kernel_target), kernel_source.itemsize, pure=pure
+    )
+    choice = choose(loops, kernel_target.itemsize, pure=pure)
+    if coefficients is not None and loops.coefs_backward:
+        coefficients = coefficients[0][::-1], coefficients[1][::-1]
+    return replace(
+        plain,
+        kernel=choice.kernel,
+        bytes_moved=moved,
+        before=before,
+        after=after,
+        loops=loops,
+        choice=choice,
+        names=None if pure else (kernel_name(kernel_source), kernel_name(kernel_target)),
+        saturate=request.casting == "saturate",
+        coefficients=coefficients,
+    )
+
+
+def _channels(move: Move) -> int | None:
+    """The size of axis c on either side, or None where there is none."""
+    for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
+        if "c" in axes:
+            return sizes[axes.index("c")]
+    return None
+
+
+def _is_contiguous(request: Request) -> bool:
+    """Whether x, as it lies in memory, already is the result."""
+    move = request.move
+    if request.source != request.target or request.formula is not None:
+        return False
+    if 0 in move.sizes:
+        return True
+    steps = steps_of(move.source.groups, move.axes, move.sizes, request.source_strides)
+    expected = request.source.itemsize
+    for at in reversed(move.order):
+        if move.sizes[at] != 1:
+            if steps[at] != expected:
+                return False
+            expected *= move.sizes[at]
+    return True
+
+
+def _stages(
+    request: Request, has_half: Callable[[], bool]
+) -> tuple[DType | None, DType, DType, DType | None]:
+    """(before, the kernel's two dtypes, after); see the module's docstring."""
+    source, target, formula = request.source, request.target, request.formula
+    if source == target and formula is None:
+        return None, source, target, None
+    computed = source if formula is None else formula.computed_dtype(source, target)
+    # Constants that float32 cannot hold want float64, whatever the two sides are.
+    exact = formula is None or computed == computed_dtype(source, target)
+    start = source if exact and is_known(source, has_half) else computed
+    before = None if start == source else start
+    if not is_known(start, has_half) or not _castable(computed, target, request, has_half):
+        return before, start, computed, computed
+    strided = request.target_strides is not None and not _runs(request)
+    return before, start, target, target if strided else None
+
+
+def _runs(request: Request) -> bool:
+    """Whether the caller's output can be written in contiguous runs."""
+    move, strides = request.move, request.target_strides or ()
+    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
+    long = [abs(s) for s, n in zip(steps, move.target_sizes, strict=True) if n != 1]
+    return not long or min(long) == request.target.itemsize
+
+
+def kernel_name(dtype: DType) -> str:
+    """What CPU kernels call a dtype that they know."""
+    return "bf" if dtype.name == "bfloat16" else _NAMES[dtype]
+
+
+def is_known(dtype: DType, has_half: Callable[[], bool]) -> bool:
+    """Whether CPU kernels know a dtype; `has_half`: whether they know float16."""
+    if dtype == np.float16:
+        return dtype.isnative and has_half()
+    return dtype.name == "bfloat16" or (dtype in _NAMES and dtype.isnative)
+
+
+def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
+    """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
+    if not is_known(target, has_half) or kind_of(source) == "c":
+        return False
+    to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
+    return not to_integer or request.casting == "saturate"
+
+
+# ---- loops -------------------------------------------------------------------------------
+
+
+def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Strides of a C-contiguous array."""
+    strides, step = [], dtype.itemsize
+    for count in reversed(shape):
+        strides.append(step)
+        step *= max(count, 1)
+    return tuple(reversed(strides))
+
+
+def steps_of(
+    groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Byte step of every elementary axis of an array whose axes are `groups` of them."""
+    size = dict(zip(axes, sizes, strict=True))
+    steps: dict[str, int] = {}
+    for group, stride in zip(groups, strides, strict=True):
+        for letter in reversed(group):
+            steps[letter] = stride
+            stride *= size[letter]
+    return tuple(steps[letter] for letter in axes)
+
+
+def _loops(
+    request: Request,
+    strides: tuple[int, ...],
+    out: tuple[int, ...] | None,
+    target: DType,
+) -> list[Loop]:
+    """One loop for each elementary axis, in the source's order."""
+    move = request.move
+    out = contiguous(move.target_shape, target) if out is None else out
+    source_steps = steps_of(move.source.groups, move.axes, move.sizes, strides)
+    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, out)
+    target_steps = dict(zip(move.target_axes, steps, strict=True))
+    channel = "c" if request.formula is not None and request.formula.per_channel else ""
+    return [
+        Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
+        for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)
+    ]

@@ -1,0 +1,156 @@
+"""What a Converter is asked to do, and the plans that follow from it. No array is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..axes import Pattern, parse_pattern
+from ..devices import CPU, canonical
+from ..errors import ArgumentError, DtypeError, PatternError
+from ..formulas import Formula, computed_dtype, make_formula
+from ..keywords import checked_copy, checked_sizes
+from ..outputs import check_out
+from ..spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["Task", "make_task"]
+
+
+class Task(NamedTuple):
+    """The checked arguments of a conversion. `device` None: where x is."""
+
+    pattern: Pattern
+    dtype: DType | None
+    formula: Formula | None
+    casting: str
+    device: str | None
+    copy: bool | None
+    sizes: dict[str, int]
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that ask for this, without those that say the default."""
+        found: dict[str, Any] = {}
+        if self.dtype is not None:
+            # A structured dtype has no name that could be read back.
+            found["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
+        if self.formula is not None:
+            found |= self.formula.keywords()
+        if self.casting != "same_kind":
+            found["casting"] = self.casting
+        if self.device is not None:
+            found["device"] = self.device
+        if self.copy is not None:
+            found["copy"] = self.copy
+        return found | self.sizes
+
+    def check_spec(self, spec: ArraySpec) -> None:
+        """Raise unless the spec is of the layout that is converted."""
+        if spec.axes not in (str(self.pattern.left), str(self.pattern.source)):
+            raise PatternError(
+                f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
+                f"{self.pattern.left}; give a spec of that layout"
+            )
+
+    def plan(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        source: DType,
+        device: str = CPU,
+        out: Any = None,
+    ) -> Plan:
+        """How an array that lies so on `device` is converted; raises where it is not.
+
+        `out` is what has a shape, strides and a dtype.
+        """
+        # Imported with the first conversion, so that `import layoutkit` stays light.
+        from .plan import Request, make_plan
+
+        move = self.pattern.resolve(shape, self.sizes)
+        check_movable(source)
+        target = self._target(source, out)
+        computed = source if self.formula is None else computed_dtype(source, target)
+        check_cast(computed, target, self.casting)
+        if out is not None:
+            check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
+        devices = device, self.device or device
+        request = Request(
+            self.pattern.text, move, source, target, strides,
+            None if out is None else out.strides, self.formula, self.casting,
+            may_view=out is None and self.copy is not True and devices[0] == devices[1],
+            devices=devices,
+        )  # fmt: skip
+        found = make_plan(request, _has_half_on(devices))
+        if self.copy is False and found.kernel != "view":
+            self._refuse_copy(shape, strides, source, devices)
+        return found
+
+    def plan_of_spec(self, spec: ArraySpec) -> Plan:
+        """How a contiguous array of a spec is converted."""
+        from .plan import contiguous
+
+        strides = contiguous(spec.shape, spec.dtype)
+        return self.plan(spec.shape, strides, spec.dtype, spec.device)
+
+    def _refuse_copy(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
+    ) -> None:
+        way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
+        raise ArgumentError(
+            f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '
+            f"of shape {shape} and strides {strides}{way}; allow a copy (copy=None)"
+        )
+
+    def _target(self, source: DType, out: Any) -> DType:
+        """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
+        if out is not None:
+            if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
+                raise DtypeError(
+                    f"out has dtype {out.dtype}, but dtype={self.dtype} was asked; make them equal"
+                )
+            check_movable(out.dtype)
+            found: DType = out.dtype
+            return found
+        if self.dtype is not None:
+            return self.dtype
+        if self.formula is not None and kind_of(source) in "bui":
+            return np.dtype(np.float32)
+        return source if source.isnative else source.newbyteorder("=")
+
+
+def make_task(
+    pattern: str,
+    *,
+    dtype: Any = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    casting: str = "same_kind",
+    device: Any = None,
+    copy: Any = None,
+    **sizes: int,
+) -> Task:
+    """The task of arguments as users write them; whether the device is there is not asked."""
+    check_casting(casting)
+    parsed = parse_pattern(pattern)
+    wanted = None if dtype is None else as_dtype(dtype)
+    if wanted is not None:
+        check_movable(wanted)
+    formula = make_formula(scale, mean, std)
+    place = None if device is None else canonical(device)
+    return Task(parsed, wanted, formula, casting, place, checked_copy(copy), checked_sizes(sizes))
+
+
+def _has_half_on(devices: tuple[str, str]) -> Any:
+    """Whether kernels know float16 where the work is done: on the GPU, if one is part of it."""
+    if devices == (CPU, CPU):
+        from ..cpu.program import has_half
+
+        return has_half
+    from ..cuda.program import has_half
+
+    return has_half

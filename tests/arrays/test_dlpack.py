@@ -1,0 +1,163 @@
+"""Arrays of any library that speaks DLPack, in and out; nothing has to be installed."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from children import python
+
+from layoutkit import ArgumentError, Converter, DeviceError, DtypeError, accumulate, convert
+from reference import reference_convert
+
+IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
+
+
+class Exporter:
+    """An array of a library that nobody knows."""
+
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+class Standard(Exporter):
+    """One of a library that follows the array API standard."""
+
+    def __array_namespace__(self, api_version=None):
+        return Namespace
+
+
+class Namespace:
+    @staticmethod
+    def from_dlpack(x):
+        return Standard(np.from_dlpack(x))
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "float16"}, {"scale": 2, "mean": (1, 2, 3)}])
+def test_a_numpy_array_comes_out(keywords):
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **keywords)
+    for run in (
+        Converter("bhwc->bchw", **keywords),
+        lambda x: convert(x, "bhwc->bchw", **keywords),
+    ):
+        y = run(Exporter(IMAGES))
+        assert type(y) is np.ndarray
+        assert y.dtype == wanted.dtype
+        np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_an_array_of_a_standard_library_comes_out_in_the_same_memory(monkeypatch):
+    made = []
+    call = Converter.__call__
+    monkeypatch.setattr(
+        Converter, "__call__", lambda self, x, out=None: made.append(call(self, x, out)) or made[-1]
+    )
+    y = convert(Standard(IMAGES), "bhwc->bchw")
+    assert type(y) is Standard
+    assert address(y.array) == address(made[0])
+    np.testing.assert_array_equal(y.array, reference_convert(IMAGES, "bhwc->bchw"))
+    x = Standard(IMAGES)
+    assert convert(x, "bhwc->bhwc") is x
+
+
+def test_nothing_is_copied_and_read_only_memory_is_not_written():
+    array = IMAGES.copy()
+    array.setflags(write=False)
+    y = convert(Exporter(array), "bhwc->b(hwc)")
+    assert address(y) == address(array)
+    assert not y.flags.writeable
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        convert(Standard(IMAGES + 1), "bhwc->bhwc", out=Standard(array))
+    np.testing.assert_array_equal(array, IMAGES)
+
+
+def test_the_result_keeps_the_exporters_memory():
+    y = convert(Exporter(IMAGES.copy()), "bhwc->b(hwc)")
+    others = [np.zeros_like(IMAGES) for _ in range(8)]
+    np.testing.assert_array_equal(y, IMAGES.reshape(2, -1))
+    assert len(others) == 8
+
+
+@pytest.mark.parametrize("kind", [lambda array: array, Exporter, Standard])
+def test_out(kind):
+    memory = np.zeros((2, 3, 4, 5), np.float32)
+    out = kind(memory)
+    assert convert(Exporter(IMAGES), "bhwc->bchw", out=out) is out
+    np.testing.assert_array_equal(memory, reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_backward_and_sums():
+    converter, grad = Converter("bhwc->bchw", std=2), np.ones((2, 3, 4, 5), np.float32)
+    got = converter.backward(Exporter(grad), like=Exporter(IMAGES))
+    np.testing.assert_array_equal(got, np.full((2, 4, 5, 3), 0.5, np.float32))
+    parts = [(Standard(IMAGES), "bhwc"), (grad, "bchw")]
+    total = accumulate(parts, "bhwc")
+    assert type(total) is Standard
+    np.testing.assert_array_equal(total.array, IMAGES + 1)
+    assert type(accumulate(parts[::-1], "bhwc")) is np.ndarray
+    assert converter.plan(Exporter(IMAGES)).source.shape == IMAGES.shape
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [((7, 1), "vulkan:1"), ((99, 0), "DLPack device 99:0")]
+)
+def test_another_device_is_named(device, name):
+    x = Exporter(IMAGES, device)
+    for run in (Converter("bhwc->bchw"), lambda x: accumulate([(x, "bhwc")], "bchw")):
+        with pytest.raises(DeviceError, match=f"is on {name}.*move it to the CPU"):
+            run(x)
+
+
+def test_pinned_memory_is_memory_of_the_cpu():
+    np.testing.assert_array_equal(convert(Exporter(IMAGES, (3, 0)), "bhwc->bhwc"), IMAGES)
+
+
+def test_what_dlpack_does_not_carry():
+    with pytest.raises(ArgumentError, match="the memory of x"):
+        convert(Exporter(IMAGES.astype(ml_dtypes.bfloat16)), "bhwc->bchw")
+    with pytest.raises(DtypeError, match="bfloat16 does not go into"):
+        convert(Standard(IMAGES), "bhwc->bchw", dtype="bfloat16")
+
+
+def test_no_library_is_imported_to_recognise_an_array():
+    found = """
+import sys
+import numpy as np
+import layoutkit
+
+class Exporter:
+    def __dlpack__(self, **keywords):
+        return np.zeros((2, 3), np.float32).__dlpack__(**keywords)
+    def __dlpack_device__(self):
+        return 1, 0
+
+Other = type("Tensor", (Exporter,), {"__module__": "torch"})
+for x in (Exporter(), Other()):
+    layoutkit.convert(x, "bc->cb")
+    layoutkit.accumulate([(x, "bc")], "cb")
+print(sorted({"jax", "torch", "scipy"} & set(sys.modules)))
+"""
+    assert python(found) == "[]\n"
+
+
+def test_numpy_arrays_load_no_bridge():
+    found = """
+import sys
+import numpy as np
+import layoutkit
+
+converter = layoutkit.Converter("bc->cb")
+x = np.zeros((2, 3), np.float32)
+converter.backward(converter(x), like=x)
+layoutkit.accumulate([(x, "bc"), (x, "bc")], "cb")
+print("layoutkit.arrays.adapters" in sys.modules)
+"""
+    assert python(found) == "False\n"

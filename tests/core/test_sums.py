@@ -1,0 +1,289 @@
+"""Fused sums: nests, tiles, kernels, threads. What `accumulate` promises is in test_accumulate."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from arrays_of import BF16, LAYINGS, assert_same, laid
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
+from layoutkit.accumulation import Accumulator
+from layoutkit.axes import parse_pattern
+from layoutkit.kernels.cpu import tiles
+from layoutkit.planning.loops import Place, nest
+from layoutkit.planning.plan import contiguous
+from reference import reference_convert
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def tiny_tiles(monkeypatch):
+    """Tiles so small that little arrays have many, of which the last ones overlap."""
+    monkeypatch.setattr(tiles, "second_level_bytes", lambda: 1 << 13)
+    monkeypatch.setattr(tiles, "ROWS_BYTES", 512)
+    monkeypatch.setattr(tiles, "PIECE_BYTES", 64)
+
+
+def wanted_sum(parts, layout, computed, result, **sizes):
+    """Converted one by one and added from left to right in the computed dtype."""
+    moved = [reference_convert(x, f"{of}->{layout}", **sizes).astype(computed) for x, of in parts]
+    total = moved[0]
+    with np.errstate(all="ignore"):
+        for part in moved[1:]:
+            total = total + part
+        return total.astype(result)
+
+
+def values(shape, dtype):
+    """Numbers of very different sizes, so that another order of adding shows."""
+    numbers = RNG.standard_normal(shape) * 10.0 ** RNG.integers(-3, 4, shape)
+    return numbers.astype("f4").astype(dtype)
+
+
+# ---- against the reference ---------------------------------------------------------------
+
+SIZES = {"b": 5, "h": 6, "w": 7, "c": 33}
+FLOATS = {"f2": "f4", "f4": "f4", BF16: "f4", "f8": "f8"}
+
+
+@st.composite
+def sums(draw):
+    letters = draw(st.sampled_from(["bhwc", "bwc", "bc", "b"]))
+    size = {letter: draw(st.sampled_from([1, 2, 3, 16, 33, 70])) for letter in letters}
+    layouts = st.permutations(letters).map("".join)
+    parts = draw(
+        st.lists(st.tuples(layouts, st.sampled_from(list(FLOATS))), min_size=1, max_size=16)
+    )
+    return size, draw(layouts), parts, draw(st.sampled_from(list(FLOATS)))
+
+
+@given(sums(), st.sampled_from(LAYINGS))
+@settings(deadline=None, max_examples=120)
+def test_any_layouts_and_dtypes(tiny_tiles_always, case, how):
+    size, layout, parts, result = case
+    arrays = [
+        (laid(values([size[letter] for letter in of], dtype), how), of) for of, dtype in parts
+    ]
+    computed = "f8" if "f8" in [dtype for _, dtype in parts] + [result] else "f4"
+    assert_same(
+        accumulate(arrays, layout, dtype=result),
+        wanted_sum(arrays, layout, computed, result) if len(parts) > 1
+        else reference_convert(arrays[0][0], f"{arrays[0][1]}->{layout}", dtype=np.dtype(result)),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny_tiles_always():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "second_level_bytes", lambda: 1 << 13)
+        patch.setattr(tiles, "ROWS_BYTES", 512)
+        patch.setattr(tiles, "PIECE_BYTES", 64)
+        yield
+
+
+@pytest.mark.parametrize("layout", ["bhwc", "bchw", "chwb", "b(hwc)", "b(chw)", "(bhw)c"])
+def test_folds_on_either_side(tiny_tiles, layout):
+    base = values([5, 6, 7, 33], "f4")
+    layouts = ["bhwc", "b(hwc)", "chwb", "(bhw)c", "c(whb)", "bchw", "(chw)b"]
+    parts = [(reference_convert(base * n, f"bhwc->{of}"), of) for n, of in enumerate(layouts, 1)]
+    assert_same(accumulate(parts, layout, **SIZES), wanted_sum(parts, layout, "f4", "f4", **SIZES))
+
+
+def test_folds_that_share_no_nest():
+    """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
+    x, y = values([4, 6], "f4"), values([6, 4], "f4")
+    moves = [parse_pattern("xy->(xy)").resolve((4, 6)), parse_pattern("xy->(xy)").resolve((6, 4))]
+    assert nest(moves, [contiguous((4, 6), x.dtype), contiguous((6, 4), x.dtype)], (4,)) is None
+    total = accumulate([(x, "xy"), (y, "uv"), (x.ravel(), "f")], "f")
+    np.testing.assert_array_equal(total, x.ravel() + y.ravel() + x.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8"])
+def test_integers_in_any_layout(tiny_tiles, dtype):
+    info = np.iinfo(dtype)
+    parts = [
+        (RNG.integers(info.min, info.max, [SIZES[a] for a in of], dtype, endpoint=True), of)
+        for of in ("bhwc", "chwb", "bchw")
+    ]
+    computed = "u8" if dtype[0] == "u" else "i8"
+    assert_same(accumulate(parts, "bhwc"), wanted_sum(parts, "bhwc", computed, dtype))
+    mixed = [
+        *parts,
+        (np.full((33,), 7, "u1" if dtype[0] == "u" else "i1")[None, None, None], "bhwc"),
+    ]
+    with pytest.raises(ValueError, match="gradients of one array have one shape"):
+        accumulate(mixed, "bhwc")
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers(tiny_tiles, dtype):
+    parts = [
+        (values([SIZES[a] for a in of], "f4") + 1j * values([SIZES[a] for a in of], dtype), of)
+        for of in ("bhwc", "chwb", "bchw")
+    ]
+    parts = [(x.astype(dtype), of) for x, of in parts] + [(values([5, 6, 7, 33], "f4"), "bhwc")]
+    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", dtype, dtype))
+
+
+@pytest.mark.parametrize("dtype", [">f4", "float8_e5m2", ">i2"])
+def test_dtypes_that_kernels_do_not_know(dtype):
+    parts = [(values([SIZES[a] for a in of], dtype), of) for of in ("bhwc", "chwb", "bchw")]
+    computed = "i8" if dtype == ">i2" else "f4"
+    wanted = wanted_sum(parts, "chwb", computed, np.dtype(dtype).newbyteorder("="))
+    assert_same(accumulate(parts, "chwb"), wanted)
+
+
+@pytest.mark.parametrize("how", ["plain", "backward", "sliced", "unaligned", "pages", "fortran"])
+@pytest.mark.parametrize("dtype", ["f4", BF16, "f8"])
+def test_outputs_of_any_strides(tiny_tiles, how, dtype):
+    parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]
+    out = laid(np.zeros((5, 6, 7, 33), dtype), how)
+    assert accumulate(parts, "bhwc", out=out) is out
+    computed = "f8" if dtype == "f8" else "f4"
+    assert_same(np.array(out), wanted_sum(parts, "bhwc", computed, dtype))
+
+
+def test_special_values():
+    edge = np.array([np.inf, -np.inf, np.nan, -0.0, 3e38, 1e-45], "f4")
+    pairs = list(itertools.product(edge, edge))
+    x, y = (np.array(column, "f4").reshape(6, 6) for column in zip(*pairs, strict=True))
+    with np.errstate(all="ignore"):
+        wanted = x + y.T
+    total = accumulate([(x, "bc"), (y, "cb")], "bc")
+    np.testing.assert_array_equal(total, wanted)
+    np.testing.assert_array_equal(np.signbit(total[total == 0]), np.signbit(wanted[wanted == 0]))
+
+
+def test_more_axes_than_a_kernel_takes():
+    shape = (2,) * 12
+    x = values(shape, "f4")
+    letters = "abcdefghijkl"
+    swapped = "badcfehgjilk"
+    parts = [(x, letters), (reference_convert(x, f"{letters}->{swapped}"), swapped)]
+    np.testing.assert_array_equal(accumulate(parts, letters), x + x)
+    out = np.zeros((2,) * 11 + (4,), "f4")[..., ::2]
+    np.testing.assert_array_equal(accumulate(parts, letters, out=out), x + x)
+
+
+# ---- large sums, threads, memory ---------------------------------------------------------
+
+
+def large():
+    size = {"b": 48, "h": 20, "w": 17, "c": 40}
+    layouts = ("bchw", "chwb", "bhwc", "bchw")
+    return [(values([size[a] for a in of], "f4"), of) for of in layouts]
+
+
+def test_equal_bits_on_any_number_of_threads():
+    parts = large()
+    wanted = wanted_sum(parts, "bhwc", "f4", "f4")
+    before = get_num_threads()
+    try:
+        for threads in (1, 2, 3, 7):
+            set_num_threads(threads)
+            assert_same(accumulate(parts, "bhwc"), wanted)
+    finally:
+        set_num_threads(before)
+
+
+def test_many_threads_sum_at_once():
+    parts, wrong = large(), []
+    wanted = wanted_sum(parts, "bhwc", "f4", "f4")
+
+    def work():
+        for _ in range(5):
+            wrong.append(not np.array_equal(accumulate(parts, "bhwc"), wanted))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [False] * 30
+
+
+def test_nothing_around_the_output_is_written():
+    parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]
+    room = np.full((7, 8, 9, 40), 77.0, "f4")
+    out = room[1:6, 1:7, 1:8, 3:36]
+    accumulate(parts, "bhwc", out=out)
+    np.testing.assert_array_equal(out, wanted_sum(parts, "bhwc", "f4", "f4"))
+    out[...] = 77.0
+    assert (room == 77.0).all()
+
+
+def test_a_loop_of_sums_allocates_nothing():
+    parts = large()
+    add = Accumulator(tuple(of for _, of in parts), "bhwc")
+    arrays = [x for x, _ in parts]
+    total = add(arrays)
+    del total
+    before = buffers.stats()["misses"]
+    for _ in range(5):
+        total = add(arrays)
+        del total
+    assert buffers.stats()["misses"] == before
+
+
+def test_no_temporary_of_the_size_of_a_part():
+    """Sixteen parts in three layouts: what is borrowed on the way is the tiles alone."""
+    parts = large() * 4
+    buffers.clear()
+    held = buffers.stats()["held"]
+    total = accumulate(parts, "bhwc")
+    stats = buffers.stats()
+    lent = stats["held"] - held + stats["idle"] - total.nbytes
+    assert lent < 0.5 * total.nbytes + get_num_threads() * tiles.second_level_bytes()
+    assert_same(total, wanted_sum(parts, "bhwc", "f4", "f4"))
+
+
+# ---- nests and tiles ---------------------------------------------------------------------
+
+
+def resolved(patterns, shapes):
+    return [parse_pattern(p).resolve(s) for p, s in zip(patterns, shapes, strict=True)]
+
+
+def test_parts_in_the_layout_of_the_sum_are_one_loop():
+    moves = resolved(["bhwc->bhwc"] * 2, [(2, 3, 4, 5)] * 2)
+    steps = contiguous((2, 3, 4, 5), np.dtype("f4"))
+    assert nest(moves, [steps] * 2, steps).loops == (Place(120, 4, (4, 4)),)
+
+
+def test_a_backward_output_is_walked_forwards():
+    moves = resolved(["b->b"] * 2, [(5,)] * 2)
+    found = nest(moves, [(4,), (-4,)], (-4,))
+    assert (found.loops, found.dst_offset) == ((Place(5, 4, (-4, 4)),), -16)
+    assert found.src_offsets == (16, -16)
+
+
+@given(
+    st.lists(st.sampled_from([1, 3, 16, 17, 64, 100, 3136, 50000]), min_size=1, max_size=5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.sampled_from([4, 8]),
+)
+def test_tiles_fit_and_cover(counts, near, item):
+    loops, step = [], item
+    for count in reversed(counts):
+        loops.insert(0, (count, step))
+        step *= count
+    places = [
+        Place(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
+        for at, (count, step) in enumerate(loops)
+    ]
+    tile = tiles.tile_places(places, [4] * len(near), item)
+    assert all(1 <= n <= loop.count for n, loop in zip(tile, places, strict=True))
+    # Rounding tiles to whole registers may lengthen each axis by less than half.
+    assert np.prod(tile) * item <= 1.5 ** len(tile) * max(
+        tiles.second_level_bytes() / 2, tiles.ROWS_BYTES
+    )
+    for n, loop in zip(tile, places, strict=True):
+        starts = [min(i * n, loop.count - n) for i in range(-(-loop.count // n))]
+        covered = np.zeros(loop.count, bool)
+        for start in starts:
+            covered[start : start + n] = True
+        assert covered.all()

@@ -1,0 +1,402 @@
+"""Conversions and sums on a GPU: the real kernels and dispatch on a fake device."""
+
+import gc
+import itertools
+import weakref
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from arrays_of import BF16, LAYINGS, MOVED, assert_same, laid, random_array
+from cuda_shim import needs_compiler
+from fake_cuda import FakeArray, install, values_of
+
+import layoutkit
+from layoutkit import (
+    ArgumentError,
+    ArraySpec,
+    Converter,
+    DeviceError,
+    DtypeError,
+    ShapeError,
+    accumulate,
+    convert,
+    plan,
+)
+from reference import reference_convert
+
+pytestmark = needs_compiler
+
+IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
+PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc)", "bhwc->b(chw)"]
+# What CuPy has, and what it moves.
+DEVICE_DTYPES = [d for d in MOVED if d.isnative and d.kind not in "Mm" and "float8" not in d.name]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return install(monkeypatch)
+
+
+def same(got, wanted):
+    assert isinstance(got, FakeArray)
+    assert_same(values_of(got), wanted)
+
+
+# ---- conversions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_arrays_are_moved(gpu, pattern):
+    x = gpu.array(IMAGES)
+    same(convert(x, pattern), reference_convert(IMAGES, pattern))
+    np.testing.assert_array_equal(x.memory, IMAGES)
+
+
+@pytest.mark.parametrize("dtype", DEVICE_DTYPES, ids=str)
+def test_every_dtype_is_moved(gpu, dtype):
+    x = random_array(np.random.default_rng(1), (3, 5, 4), dtype)
+    same(convert(gpu.array(x), "bwc->bcw"), np.ascontiguousarray(x.transpose(0, 2, 1)))
+
+
+@pytest.mark.parametrize("how", [how for how in LAYINGS if how != "readonly"])
+@pytest.mark.parametrize("keywords", [{}, {"scale": 2.0, "mean": (1, 2, 3)}])
+def test_memory_may_lie_in_any_way(gpu, how, keywords):
+    x = laid(random_array(np.random.default_rng(2), (2, 4, 5, 3), "u1").astype("f4"), how)
+    wanted = reference_convert(x, "bhwc->bchw", **keywords)
+    got = convert(gpu.array(x), "bhwc->bchw", **keywords)
+    np.testing.assert_allclose(values_of(got), wanted, rtol=1e-6, atol=1e-5)
+
+
+CASTS = [
+    ("u1", "f4", {"scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}),
+    ("f4", "f2", {}),
+    ("f4", "u1", {"casting": "saturate"}),
+    ("f4", "i2", {"casting": "unsafe"}),
+    ("f4", "f4", {"scale": 1 / 3, "std": 1e-60}),
+    ("i4", "f8", {}),
+    ("c8", "f4", {"casting": "unsafe"}),
+    ("c8", "c16", {}),
+    ("c16", "i4", {"casting": "saturate"}),
+    ("f4", BF16, {"mean": 0.5}),
+    (BF16, "c8", {}),
+    (BF16, "i4", {"casting": "unsafe"}),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "keywords"), CASTS)
+def test_dtypes_change_on_the_way(gpu, source, target, keywords):
+    numbers = np.random.default_rng(3).normal(0, 90, (2, 3, 4, 3))
+    x = (numbers if np.dtype(source).kind in "fc" else numbers.clip(0, 200)).astype(source)
+    got = values_of(convert(gpu.array(x), "bhwc->bchw", dtype=target, **keywords))
+    wanted = convert(x, "bhwc->bchw", dtype=target, **keywords)
+    assert got.dtype == wanted.dtype
+    close = {"rtol": 1e-2 if target == BF16 else 1e-6, "atol": 1e-5}
+    np.testing.assert_allclose(got.astype("c16"), wanted.astype("c16"), **close)
+
+
+@pytest.mark.parametrize("how", ["plain", "sliced", "backward", "unaligned", "fortran", "pages"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_the_callers_output_is_written(gpu, how, dtype):
+    room = gpu.array(laid(np.zeros((2, 3, 4, 5), dtype), how))
+    assert convert(gpu.array(IMAGES), "bhwc->bchw", out=room) is room
+    np.testing.assert_array_equal(
+        values_of(room), reference_convert(IMAGES, "bhwc->bchw", dtype=dtype)
+    )
+
+
+def test_nothing_is_moved_where_nothing_has_to_be(gpu):
+    x = gpu.array(IMAGES)
+    assert convert(x, "bhwc->bhwc") is x
+    flat = convert(x, "bhwc->b(hwc)")
+    assert flat.data.ptr == x.data.ptr
+    assert convert(x, "bhwc->b(hwc)", copy=False).data.ptr == x.data.ptr
+    assert convert(x, "bhwc->bhwc", copy=True).data.ptr != x.data.ptr
+    with pytest.raises(ArgumentError, match="copy=False"):
+        convert(x, "bhwc->bchw", copy=False)
+
+
+def test_arrays_without_elements(gpu):
+    for shape in [(0, 4, 5, 3), (2, 0, 5, 3)]:
+        y = convert(gpu.array(np.zeros(shape, "f4")), "bhwc->bchw", dtype="f8", mean=1)
+        assert (y.shape, y.dtype) == ((shape[0], 3, shape[1], 5), np.float64)
+    assert gpu.launches() == 0
+
+
+def test_more_loops_than_a_kernel_has(gpu):
+    names = "abcdeghijklmnopq"
+    x = np.arange(2 ** len(names), dtype=np.uint32).reshape((2,) * len(names))
+    pattern = f"{names}->{names[::-1]}"
+    same(convert(gpu.array(x), pattern), np.ascontiguousarray(x.transpose()))
+    assert gpu.launches() > 1
+
+
+def test_a_program_is_made_once_for_arrays_that_lie_alike(gpu):
+    converter = Converter("bhwc->bchw", mean=(1, 2, 3))
+    for _ in range(3):
+        converter(gpu.array(IMAGES))
+    assert len(gpu.loaded) == 1
+    converter(gpu.array(laid(IMAGES, "unaligned")))
+    assert gpu.launches() == 5  # and one that brings the elements into line
+
+
+def test_work_goes_on_the_current_stream_and_is_not_waited_for(gpu):
+    stream, x = gpu.new_stream(0), gpu.array(IMAGES)
+    with gpu.using(stream):
+        y = convert(x, "bhwc->bchw", dtype="f8")
+        z = accumulate([(y, "bchw"), (x, "bhwc")], "chwb")
+    assert {where for where, _ in gpu.log} == {stream.name}
+    assert gpu.host_waits == []
+    assert (np.unique(z.memory.view(np.uint8)) == 0xA5).all()
+    stream.synchronize()
+    np.testing.assert_allclose(z.memory, 2.0 * IMAGES.transpose(3, 1, 2, 0), rtol=1e-6)
+
+
+def test_each_gpu_runs_its_own(gpu):
+    converter = Converter("bhwc->bchw")
+    for number in (0, 1):
+        y = converter(gpu.array(IMAGES, number))
+        assert y.number == number
+        assert gpu.log[-1] == (f"main {number}", "kernel")
+        same(y, reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_a_graph_is_captured_of_what_is_warm(gpu):
+    converter, x = Converter("bhwc->bchw", mean=1), gpu.array(IMAGES)
+    gpu.stream(0).capturing = True
+    with pytest.raises(DeviceError, match="call it once"):
+        converter(x)
+    with pytest.raises(DeviceError, match="call it once"):
+        accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    assert gpu.launches() == 0
+    gpu.stream(0).capturing = False
+    converter(x)
+    layoutkit.warmup("bhwc->chwb", IMAGES.shape, mean=2, device="cuda")
+    gpu.stream(0).capturing = True
+    converter(x)
+    convert(x, "bhwc->chwb", mean=2)
+    assert gpu.launches() == 3
+    assert gpu.host_waits == []
+
+
+# ---- gradients ---------------------------------------------------------------------------
+
+
+def test_gradients_go_back_to_where_x_is(gpu):
+    converter = Converter("bhwc->b(chw)", dtype="f4", scale=2.0)
+    x, grad = IMAGES.astype("f8"), np.ones((2, 60), "f4")
+    wanted = converter.backward(grad, like=x)
+    on_gpu, on_cpu = gpu.array(x), converter.spec_of(x)
+    assert converter.spec_of(on_gpu).device == "cuda:0"
+    same(converter.backward(gpu.array(grad), like=on_gpu), wanted)
+    same(converter.backward(grad, like=converter.spec_of(on_gpu)), wanted)
+    back = converter.backward(gpu.array(grad), like=on_cpu)
+    assert type(back) is np.ndarray
+    np.testing.assert_array_equal(back, wanted)
+
+
+def test_what_was_brought_to_a_gpu_comes_back_as_a_gradient(gpu):
+    converter = Converter("bhwc->bchw", dtype="f4", scale=0.5, device="cuda:1")
+    y = converter(IMAGES)
+    back = converter.backward(gpu.array(np.ones(y.shape, "f4"), 1), like=IMAGES)
+    np.testing.assert_array_equal(back, np.full(IMAGES.shape, 0.5, "f4"))
+
+
+# ---- sums --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 17, 40])
+def test_sums_of_many_parts(gpu, count):
+    rng = np.random.default_rng(count)
+    layouts = list(itertools.islice(itertools.cycle(["bchw", "bhwc", "chwb"]), count))
+    shapes = {"bchw": (2, 3, 4, 5), "bhwc": (2, 4, 5, 3), "chwb": (3, 4, 5, 2)}
+    parts = [rng.normal(size=shapes[name]).astype("f4") for name in layouts]
+    pairs = list(zip(parts, layouts, strict=True))
+    wanted = accumulate(pairs, "bhwc")
+    on_gpu = [(gpu.array(part), name) for part, name in pairs]
+    same(accumulate(on_gpu, "bhwc"), wanted)
+    out = gpu.array(laid(np.zeros((2, 4, 5, 3), "f8"), "sliced"))
+    assert accumulate(on_gpu, "bhwc", out=out) is out
+    np.testing.assert_allclose(values_of(out), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f2", BF16), ("i4", "u1"), ("c8", "f4")])
+def test_sums_of_several_dtypes(gpu, dtypes):
+    parts = [(np.arange(24).reshape(2, 3, 4).astype(dtype), "bcw") for dtype in dtypes]
+    wanted = accumulate(parts, "bwc")
+    same(accumulate([(gpu.array(part), name) for part, name in parts], "bwc"), wanted)
+
+
+def test_sums_that_no_one_nest_of_loops_fits(gpu):
+    """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
+    x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
+    parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
+    same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
+
+
+def test_sums_of_unaligned_parts(gpu):
+    part = laid(np.arange(24.0).reshape(2, 3, 4), "unaligned")
+    same(accumulate([(gpu.array(part), "bcw")] * 2, "bwc"), accumulate([(part, "bcw")] * 2, "bwc"))
+
+
+# ---- what is refused ---------------------------------------------------------------------
+
+
+def test_outputs_that_are_refused_are_not_written(gpu):
+    x = gpu.array(IMAGES)
+    right = np.full((2, 3, 4, 5), 7, "f4")
+    wrong = [
+        (gpu.array(right[:1]), {}, ShapeError, "out has shape"),
+        (gpu.array(right), {"dtype": "f8"}, DtypeError, "out has dtype float32"),
+        (gpu.array(right, 1), {}, DeviceError, "x is on cuda:0, but out is on cuda:1"),
+        (right.copy(), {}, DeviceError, "x is on cuda:0, but out.*is on cpu"),
+    ]
+    for out, keywords, error, words in wrong:
+        with pytest.raises(error, match=words):
+            convert(x, "bhwc->bchw", out=out, **keywords)
+        memory = out if isinstance(out, np.ndarray) else out.memory
+        assert (memory == 7).all()
+    with pytest.raises(DeviceError, match="x is on cpu, but out is on cuda:0"):
+        convert(IMAGES, "bhwc->bchw", out=gpu.array(right))
+    assert gpu.log == []
+
+
+def test_an_output_that_overlaps_x_is_refused(gpu):
+    room = gpu.array(np.arange(48.0).reshape(2, 2, 12))
+    x = room[:, 0]
+    with pytest.raises(ArgumentError, match="out shares memory with x"):
+        convert(x, "bw->wb", out=room[:, 0].transpose())
+    assert convert(x, "bw->bw", out=room[:, 1]) is not None  # interleaved, but apart
+    np.testing.assert_array_equal(values_of(room[:, 1]), np.arange(48.0).reshape(2, 2, 12)[:, 0])
+    with pytest.raises(ArgumentError, match="out shares memory with part 1"):
+        accumulate([(room[:, 1], "bw"), (x, "bw")], "bw", out=x)
+
+
+def test_parts_on_several_devices_are_refused(gpu):
+    x = gpu.array(IMAGES)
+    for parts, words in [
+        ([x, IMAGES], "part 0 is on cuda:0, but part 1, a numpy.ndarray, is on cpu"),
+        ([IMAGES, x], "part 0 is on cpu, but part 1.*is on cuda:0"),
+        ([x, gpu.array(IMAGES, 1)], "part 0 is on cuda:0, but part 1.*is on cuda:1"),
+    ]:
+        with pytest.raises(DeviceError, match=words):
+            accumulate([(part, "bhwc") for part in parts], "bchw")
+    with pytest.raises(DeviceError, match="part 0 is on cpu, but out is on cuda:0"):
+        accumulate([(IMAGES, "bhwc")] * 2, "bhwc", out=x)
+    with pytest.raises(DeviceError, match=r"part 0 is on cuda:0, but out.*is on cpu"):
+        accumulate([(x, "bhwc")] * 2, "bhwc", out=IMAGES.copy())
+
+
+def test_an_array_on_another_gpu_than_asked_is_refused(gpu):
+    with pytest.raises(DeviceError, match="x is on cuda:0, but device= is on cuda:1"):
+        convert(gpu.array(IMAGES), "bhwc->bchw", device="cuda:1")
+
+
+def test_dtypes_that_cupy_has_not(gpu):
+    x = gpu.array(IMAGES)
+    for dtype in (ml_dtypes.float8_e4m3fn, np.longdouble):
+        with pytest.raises(DtypeError, match="CuPy has no arrays of dtype"):
+            convert(x, "bhwc->bchw", dtype=dtype)
+    with pytest.raises(DtypeError, match=r'x\.view\("u8"\)'):
+        convert(np.zeros(3, "M8[s]"), "b->b", device="cuda")
+
+
+# ---- other libraries ---------------------------------------------------------------------
+
+
+class Interface:
+    """An array of a library that has only the interface."""
+
+    def __init__(self, array, **changed):
+        self.array = array
+        self.__dict__["changed"] = changed
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__cuda_array_interface__, **self.changed}
+
+
+def test_any_array_with_the_cuda_array_interface(gpu):
+    x = Interface(gpu.array(IMAGES))
+    same(convert(x, "bhwc->bchw"), reference_convert(IMAGES, "bhwc->bchw"))
+    assert convert(x, "bhwc->b(hwc)").data.ptr == x.array.data.ptr
+    out = Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
+    assert convert(x, "bhwc->bchw", out=out) is out
+    same(out.array, reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_arrays_of_others_are_held_until_they_were_read(gpu):
+    """Their library may hand the memory on at once, whatever waits in our stream."""
+    x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
+    alive = [weakref.ref(x), weakref.ref(out)]
+    convert(x, "bhwc->bchw", out=out)
+    accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    del x, out
+    gc.collect()
+    assert all(array() is not None for array in alive)
+    gpu.stream(0).synchronize()
+    convert(Interface(gpu.array(IMAGES)), "bhwc->bchw")
+    gc.collect()
+    assert [array() for array in alive] == [None, None]
+
+
+def test_results_are_handed_over_on_their_own_device(gpu):
+    """CuPy orders whoever takes an array after the current stream of the current device."""
+    current = []
+
+    class Standard(Interface):
+        def __array_namespace__(self):
+            take = lambda array: current.append(gpu.current()) or array  # noqa: E731
+            return SimpleNamespace(from_dlpack=take)
+
+    convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")
+    assert current == [1]
+
+
+def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
+    x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
+    converter = Converter("bhwc->bchw")
+    converter(x, out)
+    gpu.stream(0).capturing = True
+    before = gpu.launches("record")
+    converter(x, out)
+    assert gpu.launches("record") == before
+
+
+def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu):
+    theirs = gpu.new_stream(0)
+    gpu.foreign = (theirs,)
+    array = gpu.array(np.zeros_like(IMAGES))
+    theirs.put("made", lambda: np.copyto(array.memory, IMAGES))
+    y = convert(Interface(array, stream=theirs.ptr), "bhwc->bchw")
+    assert gpu.host_waits == []
+    same(y, reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_read_only_and_masked_arrays_of_the_interface(gpu):
+    out = gpu.array(np.zeros((2, 3, 4, 5), "f4"))
+    readonly = Interface(out, data=(out.data.ptr, True))
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        convert(Interface(gpu.array(IMAGES)), "bhwc->bchw", out=readonly)
+    with pytest.raises(ArgumentError, match="mask"):
+        convert(Interface(out, mask=out), "bhwc->bchw")
+    assert not out.memory.any()
+
+
+# ---- plans, and what is said -------------------------------------------------------------
+
+
+def test_plans_say_where_they_run(gpu):
+    spec = ArraySpec("bhwc", (8, 32, 32, 3), "uint8", "cuda:1")
+    found = Converter("bhwc->bchw", dtype="f4").plan(spec)
+    assert (found.kernel, found.target.device) == ("split", "cuda:1")
+    assert "on cuda:1" in str(found)
+    assert Converter("bhwc->bchw").plan(gpu.array(IMAGES)).source.device == "cuda:0"
+    crossing = plan("bhwc->bchw", (8, 32, 32, 3), "uint8", device="cuda")
+    assert "uint8 bchw (8, 3, 32, 32) on cuda:0" in str(crossing)
+    assert "upload    24,576 bytes" in str(crossing)
+
+
+def test_every_kernel_has_its_words_on_a_gpu():
+    assert layoutkit.planning.plan._WHY.keys() == layoutkit.planning.plan._WHY_ON_A_GPU.keys()

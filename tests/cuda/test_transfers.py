@@ -1,0 +1,419 @@
+"""Arrays between the CPU and a GPU: what crosses, in which order, and who waits for whom."""
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
+from children import python
+from cuda_shim import needs_compiler
+from fake_cuda import Event, FakeArray, Stream, install, values_of
+
+from layoutkit import (
+    ArgumentError,
+    BackwardError,
+    ClassView,
+    Converter,
+    DataView,
+    DeviceError,
+    DtypeError,
+    ImageView,
+    ShapeError,
+    convert,
+    show_config,
+    warmup,
+)
+from layoutkit.cuda import transfers
+from reference import reference_convert
+
+pytestmark = needs_compiler
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
+FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return install(monkeypatch)
+
+
+def same(got, wanted):
+    assert isinstance(got, FakeArray)
+    assert_same(values_of(got), wanted)
+
+
+def sent(monkeypatch):
+    """The number of bytes of every copy to a device from now on."""
+    sizes, copy = [], type(transfers.runtime()).copy_in
+    monkeypatch.setattr(
+        type(transfers.runtime()),
+        "copy_in",
+        lambda self, address, host, stream: (
+            sizes.append(host.nbytes) or copy(self, address, host, stream)
+        ),
+    )
+    return sizes
+
+
+# ---- up ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", LAYINGS)
+def test_arrays_of_any_memory_go_up(gpu, how):
+    x = laid(IMAGES.copy(), how)
+    y = convert(x, "bhwc->bchw", device="cuda:1", **FORMULA)
+    assert y.number == 1
+    wanted = reference_convert(x, "bhwc->bchw", **{**FORMULA, "dtype": np.dtype("f4")})
+    np.testing.assert_allclose(values_of(y), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["?", "u1", "i2", "f2", "f8", "c8", "c16", ">i4", ">f8", BF16, ODD]
+)
+def test_every_dtype_that_cupy_has_goes_up(gpu, dtype):
+    x = random_array(np.random.default_rng(1), (3, 5, 4), dtype)
+    native = x.dtype if x.dtype.fields else x.dtype.newbyteorder("=")
+    same(convert(x, "bwc->bcw", device="cuda"), x.transpose(0, 2, 1).astype(native, order="C"))
+
+
+def test_bytes_go_up_as_they_are(gpu, monkeypatch):
+    sizes = sent(monkeypatch)
+    convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)
+    assert sizes == [IMAGES.nbytes]
+    # Fortran order has no gaps either; every second column has.
+    convert(np.asfortranarray(IMAGES), "bhwc->bchw", device="cuda")
+    convert(IMAGES[:, :, ::2], "bhwc->bchw", device="cuda")
+    assert sizes[1:] == [IMAGES.nbytes, IMAGES[:, :, ::2].nbytes]
+
+
+def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
+    x = np.linspace(-3, 300, 24).reshape(2, 3, 4)
+    for dtype, keywords in [
+        (ml_dtypes.float8_e5m2, {"dtype": "f4"}),
+        (ml_dtypes.float8_e4m3fn, {"mean": 1, "dtype": "f2"}),
+        (np.longdouble, {"dtype": "f4"}),
+        (np.longdouble, {"dtype": "u1", "casting": "saturate"}),
+        (">f4", {"dtype": "i2", "casting": "unsafe"}),
+    ]:
+        given = x.astype(dtype)
+        same(
+            convert(given, "bwc->bcw", device="cuda", **keywords),
+            convert(given, "bwc->bcw", **keywords),
+        )
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
+    monkeypatch.setattr(transfers, "PIECE_BYTES", 1 << 12)
+    sizes = sent(monkeypatch)
+    x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
+    same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
+    assert sum(sizes) == x.nbytes
+    assert max(sizes) <= 1 << 12
+
+
+def test_no_elements_and_one(gpu):
+    y = convert(np.zeros((0, 4, 5, 3), "u1"), "bhwc->bchw", device="cuda", dtype="f4")
+    assert (y.shape, y.dtype, gpu.log) == ((0, 3, 4, 5), np.float32, [])
+    same(convert(np.full((1, 1), 7, ">i2"), "bt->b", device="cuda"), np.full(1, 7, "i2"))
+
+
+def test_the_output_on_the_gpu_is_written(gpu):
+    out = gpu.array(np.zeros((2, 3, 4, 5), "f4")[..., ::-1])
+    assert convert(IMAGES, "bhwc->bchw", device="cuda", out=out) is out
+    np.testing.assert_array_equal(values_of(out), IMAGES.transpose(0, 3, 1, 2))
+
+
+def test_nothing_is_shared_with_the_callers_array(gpu):
+    x = IMAGES.copy()
+    y = convert(x, "bhwc->bhwc", device="cuda")
+    x[:] = 0
+    same(y, IMAGES)
+    with pytest.raises(ArgumentError, match="from cpu to cuda:0; allow a copy"):
+        convert(x, "bhwc->bhwc", device="cuda", copy=False)
+
+
+# ---- order -------------------------------------------------------------------------------
+
+
+def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_slot(gpu):
+    converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
+    batches = [np.full((2, 4, 5, 3), n, np.uint8) for n in range(7)]
+    results = []
+    for n, batch in enumerate(batches):
+        results.append(converter(batch))
+        batch[:] = 255  # a batch belongs to the caller again once the call returns
+        assert len(gpu.host_waits) == max(0, n - 1)
+    assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(7))
+
+
+def test_copies_go_on_beside_the_kernels(gpu):
+    """The copy of the next batch waits for no kernel but the one that last read its block."""
+    converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
+    first, second = converter(IMAGES), converter(IMAGES + 1)
+    copies = transfers._ring(0)._copies
+    copies.last.finish()
+    del first, second
+    kernels = [work for work in _history(gpu.stream(0).last) if work.name == "kernel"]
+    assert len(kernels) == 2
+    assert not any(work.done for work in kernels)
+    where = [stream for stream, what in gpu.log if what in ("copy in", "kernel")]
+    assert where == ["copies 0", "main 0"] * 2
+
+
+def _history(work):
+    found, waiting = [], [work]
+    while waiting:
+        work = waiting.pop()
+        if work not in found:
+            found.append(work)
+            waiting += work.after
+    return found
+
+
+def _loop():
+    """Whether seven batches of growing and of equal size come through a Converter unharmed."""
+    converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
+    sizes = (2, 3, 3, 2, 3, 3, 4, 4)
+    results = [converter(np.full((b, 4, 5, 3), b * 16 + n, np.uint8)) for n, b in enumerate(sizes)]
+    return all(
+        (values_of(y) == b * 16 + n).all()
+        for n, (y, b) in enumerate(zip(results, sizes, strict=True))
+    )
+
+
+def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
+    assert _loop()
+    with monkeypatch.context() as broken:
+        broken.setattr(Event, "synchronize", lambda self: None)  # fills before the copy has read
+        assert not _loop()
+    assert _loop()
+    wait = Stream.wait_event
+    for name in ("main 0", "copies 0"):  # the kernel for its bytes; the copy for the kernel
+        with monkeypatch.context() as broken:
+            broken.setattr(
+                Stream,
+                "wait_event",
+                lambda self, event, name=name: None if self.name == name else wait(self, event),
+            )
+            assert not _loop()
+        assert _loop()
+
+
+def test_many_threads_send_at_once(gpu):
+    gpu.eager = True  # the fake's streams are not made for threads that finish work
+    converter, wrong = Converter("bhwc->bchw", dtype="f4", device="cuda"), []
+
+    def send(n):
+        for _ in range(20):
+            y = converter(np.full((3, 4, 5, 3), n, np.uint8))
+            if not (y.memory == n).all():
+                wrong.append(n)
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
+    converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
+    converter(IMAGES)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(gpu), "launch", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            converter(IMAGES)
+    assert _loop()
+
+
+def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
+    """A slot that was to grow and could not has no block, rather than one that is too small."""
+    converter = Converter("bhwc->bchw", device="cuda")
+    for _ in range(transfers.SLOTS):
+        converter(IMAGES[:1])
+    empty = type(gpu).empty
+
+    def full(self, shape, dtype, number, stream=None):
+        if stream is not None:
+            raise MemoryError("the device is full")
+        return empty(self, shape, dtype, number)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(gpu), "empty", full)
+        for _ in range(2 * transfers.SLOTS):
+            with pytest.raises(MemoryError):
+                converter(IMAGES)
+    for _ in range(2 * transfers.SLOTS):
+        same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+
+
+def test_a_transfer_is_no_part_of_a_graph(gpu):
+    converter, x = Converter("bhwc->bchw", device="cuda"), gpu.array(IMAGES)
+    converter(IMAGES)
+    gpu.stream(0).capturing = True
+    for cross in (lambda: converter(IMAGES), lambda: convert(x, "bhwc->bchw", device="cpu")):
+        with pytest.raises(DeviceError, match="while a CUDA graph is captured"):
+            cross()
+
+
+# ---- down --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keywords", [{}, FORMULA, {"dtype": "f8"}])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc", "bhwc->b(hwc)"])
+def test_results_come_down(gpu, pattern, keywords):
+    x = gpu.array(IMAGES)
+    y = convert(x, pattern, device="cpu", **keywords)
+    assert type(y) is np.ndarray
+    wanted = convert(IMAGES, pattern, **keywords)
+    assert y.dtype == wanted.dtype
+    np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-6)
+    y[:] = 0
+    np.testing.assert_array_equal(x.memory, IMAGES)
+    assert gpu.host_waits == ["event"]
+
+
+def test_strided_arrays_and_outputs_come_down(gpu):
+    x = gpu.array(laid(IMAGES.copy(), "sliced"))
+    np.testing.assert_array_equal(convert(x, "bhwc->bhwc", device="cpu"), IMAGES)
+    out = np.zeros((2, 3, 4, 5), "f4")[..., ::-1]
+    assert convert(x, "bhwc->bchw", device="cpu", out=out) is out
+    np.testing.assert_array_equal(out, IMAGES.transpose(0, 3, 1, 2))
+    with pytest.raises(ArgumentError, match="from cuda:0 to cpu; allow a copy"):
+        convert(x, "bhwc->bhwc", device="cpu", copy=False)
+
+
+def test_outputs_that_are_refused_are_not_written(gpu):
+    x, there = gpu.array(IMAGES), gpu.array(np.full((2, 3, 4, 5), 7, "u1"))
+    with pytest.raises(DeviceError, match='device="cpu", but out is on cuda:0'):
+        convert(x, "bhwc->bchw", device="cpu", out=there)
+    with pytest.raises(DeviceError, match="the result is on cuda:1, but out is on cuda:0"):
+        convert(IMAGES, "bhwc->bchw", device="cuda:1", out=there)
+    here = np.full((2, 3, 4, 5), 7, "u1")
+    with pytest.raises(DeviceError, match=r"the result is on cuda:0, but out, a numpy\.ndarray"):
+        convert(IMAGES, "bhwc->bchw", device="cuda", out=here)
+    with pytest.raises(ShapeError, match="out has shape"):
+        convert(x, "bhwc->bchw", device="cpu", out=here[:1])
+    here.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        convert(x, "bhwc->bchw", device="cpu", out=here)
+    assert (there.memory == 7).all()
+    assert (here == 7).all()
+    assert gpu.log == []
+
+
+# ---- views -------------------------------------------------------------------------------
+
+
+def test_a_view_is_got_on_a_gpu(gpu):
+    view = ImageView("bhwc", IMAGES)
+    y = view.forward_get("bchw", "f4", device="cuda")
+    same(y, IMAGES.transpose(0, 3, 1, 2).astype("f4", order="C"))
+    for words in [("bchw", "f4", "cuda:0"), ("b c h w", np.float32, "cuda")]:
+        assert view.forward_get(*words) is y
+    assert view.forward_get("bchw", "f4") is not y
+    assert view.forward_get("bchw", "f4", "cuda:1").number == 1
+    assert isinstance(view.forward_get(device="cuda"), FakeArray)
+    assert view.forward_get() is IMAGES
+    assert view.device == "cpu"
+
+
+def test_gradients_of_a_gpu_are_summed_where_the_base_is(gpu):
+    base = IMAGES.astype("f4")
+    rng = np.random.default_rng(5)
+    on_cpu, on_gpu = rng.normal(size=(2, 2, 3, 4, 5)).astype("f4")
+    flat = rng.normal(size=(2, 60)).astype("f4")
+    view, other = ImageView("bhwc", base), ImageView("bhwc", base)
+    for each, device in ((view, "cuda"), (other, None)):
+        each.forward_get("bchw")
+        each.forward_get("bchw", device=device)
+        each.forward_get("bf", device=device)
+    other.backward_put("bchw", on_gpu)
+    view.backward_put("bchw", gpu.array(on_gpu))
+    np.testing.assert_array_equal(view.backward_get(), other.backward_get())
+    for each, wrap in ((view, gpu.array), (other, lambda x: x)):
+        each.backward_put("bchw", on_cpu)
+        each.backward_put("bf", wrap(flat))
+    total = view.backward_get()
+    assert type(total) is np.ndarray
+    np.testing.assert_array_equal(total, other.backward_get())
+
+
+def test_gradients_of_another_device_belong_to_nothing(gpu):
+    view = ImageView("bhwc", IMAGES.astype("f4"))
+    grad = np.ones((2, 3, 4, 5), "f4")
+    view.forward_get("bchw", device="cuda")
+    for wrong in (grad, gpu.array(grad, 1)):
+        with pytest.raises(BackwardError, match=r"bchw float32 on cuda:0 \(2, 3, 4, 5\)"):
+            view.backward_put("bchw", wrong)
+    with pytest.raises(BackwardError, match="on cuda:0 was put as bhwc"):
+        view.backward_put("bhwc", gpu.array(IMAGES.astype("f4")))
+    with pytest.raises(BackwardError, match="no gradient was put"):
+        view.backward_get()
+
+
+def test_labels_and_lists_on_a_gpu(gpu):
+    view = ClassView("bt", np.array([[3, 1], [2, 0]], "i4"), 4)
+    same(view.forward_get("b", device="cuda"), np.array([3, 2], "i4"))
+    view.backward_put("b", gpu.array(np.array([0.5, 0.25], "f4")))
+    np.testing.assert_array_equal(view.backward_get(), [[0.5, 0], [0.25, 0]])
+    grown = DataView("bf", np.ones((2, 3)))
+    with pytest.raises(DeviceError, match="machine has 2 GPUs"):
+        grown.forward_get("bf", None, "cuda:2")
+
+
+# ---- process -----------------------------------------------------------------------------
+
+
+def test_config_and_warmup(gpu, capsys):
+    show_config()
+    assert "cuda       2 fake GPUs" in capsys.readouterr().out
+    names = warmup("bhwc->bchw", (8, 16, 16, 3), "uint8", to_dtype="f4", device="cuda:1")
+    assert len(names) == 1
+    assert len(gpu.loaded) == 1
+    assert names[0].startswith("cuda:1 interleave")
+    assert len(warmup(device="cuda")) >= 4
+
+
+FORKING = """
+import os, sys
+import numpy as np
+import pytest
+from fake_cuda import install, values_of
+from layoutkit import DeviceError, ImageView, convert
+
+gpu = install(pytest.MonkeyPatch())
+x = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+y = convert(x, "bhwc->bchw", device="cuda")
+if os.fork() == 0:
+    assert convert(x, "bhwc->bchw").shape == (2, 3, 2, 2)
+    for cross in (
+        lambda: convert(x, "bhwc->bchw", device="cuda"),
+        lambda: convert(y, "bchw->bhwc"),
+        lambda: ImageView("bhwc", x).forward_get("bchw", device="cuda"),
+    ):
+        with pytest.raises(DeviceError, match="forked from one that uses CUDA"):
+            cross()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+np.testing.assert_array_equal(values_of(y), x.transpose(0, 3, 1, 2))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_stays_on_the_cpu():
+    python(FORKING, PYTHONPATH=Path(__file__).parents[1] / "helpers")
+
+
+def test_dtypes_that_do_not_cross(gpu):
+    for x in (np.zeros((2, 3), "M8[s]"), np.zeros((2, 3), ml_dtypes.float8_e4m3fn)):
+        with pytest.raises(DtypeError, match="CuPy has no arrays of dtype"):
+            convert(x, "bf->fb", device="cuda")
+    gc.collect()
+    assert gpu.log == []

@@ -1,0 +1,253 @@
+"""The same kernels on other CPUs, and what the compiler makes of them on this one.
+
+LLVM compiles for any x86-64 CPU up to this machine's by name and features, so that AVX2 and SSE
+code runs here too.
+"""
+
+import base64
+import json
+import platform
+import re
+import struct
+
+import pytest
+from children import finish, python, start
+
+from layoutkit.kernels.cpu import compiler
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+needs_x86 = pytest.mark.skipif(not X86, reason="names CPUs and instructions of x86-64")
+
+SSE2 = "+sse,+sse2,+cx8,+fxsr,+mmx"
+SSE4 = SSE2 + ",+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16"
+AVX2 = SSE4 + ",+avx,+avx2,+f16c,+fma,+bmi,+bmi2,+lzcnt,+movbe,+xsave"
+AVX512 = AVX2 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+CPUS = {
+    "sse2": ("x86-64", SSE2, 1),
+    "sse4": ("nehalem", SSE4, 1),
+    "avx2": ("x86-64-v3", AVX2, 2),
+    "avx512": ("x86-64-v4", AVX512, 4),
+}
+
+# Every mover, transposes of every item size, and one cast of each sort. A kernel takes up to a
+# second to compile, so this is a selection; on this machine's own CPU other tests run them all.
+SWEEP = """
+import warnings
+import numpy as np
+import ml_dtypes
+import layoutkit
+from layoutkit.kernels.cpu import compiler, launch
+from layoutkit.cpu.program import has_half
+
+rng = np.random.default_rng(0)
+warnings.simplefilter("error")
+
+def compare(y, expected, what):
+    y, expected = (np.ascontiguousarray(a).view(np.uint8) for a in (y, expected))
+    assert np.array_equal(y, expected), what
+
+def numbers(shape, dtype):
+    return rng.integers(0, 120, shape).astype(dtype)
+
+MOVES = [
+    ("u1", "bpc->bcp", (2, 150, 3), (0, 2, 1)), ("u4", "bpc->bcp", (2, 67, 4), (0, 2, 1)),
+    ("u2", "bcp->bpc", (2, 3, 150), (0, 2, 1)),
+    ("u2", "xyz->zyx", (5, 3, 7), (2, 1, 0)), ("u1", "axb->xab", (3, 5, 100), (1, 0, 2)),
+    *[(dtype, "xy->yx", (133, 70), (1, 0)) for dtype in ("u1", "u2", "u4", "u8", "c16")],
+]
+CASTS = [("u1", "f4"), ("f4", "bfloat16"), ("f2", "f4"), ("f8", "f2"), ("u8", "f4")]
+
+def moves():
+    for dtype, pattern, shape, order in MOVES:
+        x = numbers(shape, dtype)
+        compare(layoutkit.convert(x, pattern, copy=True), x.transpose(order), (pattern, dtype))
+
+def casts():
+    for source, target in CASTS:
+        x = numbers((3, 119), source)
+        compare(layoutkit.convert(x, "bx->bx", dtype=target), x.astype(target), (source, target))
+
+def saturation():
+    x = (rng.standard_normal((7, 119)) * 300).astype("f4")
+    x[0, :6] = [0.5, 1.5, -0.5, 1e30, -1e30, np.nan]
+    for target in ("u1", "i8"):
+        y = layoutkit.convert(x, "bx->bx", dtype=target, casting="saturate")
+        info = np.iinfo(target)
+        bounded = [0 if v != v else min(max(v, info.min), info.max) for v in x.ravel().tolist()]
+        exact = [round(v) for v in bounded]
+        compare(y, np.array(exact, target).reshape(x.shape), target)
+
+def formula():
+    x = numbers((2, 9, 11, 3), "u1")
+    mean, std = (0.5, 0.25, 0.75), (0.5, 0.25, 0.125)  # exact, with any rounding
+    y = layoutkit.convert(x, "bhwc->bchw", dtype="f4", mean=mean, std=std)
+    exact = (x - np.array(mean)) / np.array(std)
+    compare(y, exact.transpose(0, 3, 1, 2).astype("f4"), "formula")
+
+launch.STREAM_BYTES = 0
+moves(), casts(), saturation(), formula()
+# Two threads: the hand-over is compiled for this CPU as well.
+layoutkit.set_num_threads(2)
+x = numbers((16, 24, 24, 32), "f4")
+for _ in range(20):
+    compare(layoutkit.convert(x, "bhwc->bchw"), x.transpose(0, 3, 1, 2), "threads")
+print(launch.lanes(), has_half(), len(compiler.loaded()))
+"""
+
+
+@pytest.fixture(scope="module")
+def sweeps():
+    """Both at once, since compiling keeps one core busy."""
+    started = {name: start(SWEEP, **named(name)) for name in ("sse2", "avx2") if not lacking(name)}
+    yield started
+    for process in started.values():
+        process.kill()  # if no test has waited for it
+
+
+@needs_x86
+@pytest.mark.parametrize("name", ["sse2", "avx2"])
+def test_kernels_are_right_on_other_cpus(name, sweeps):
+    if name not in sweeps:
+        pytest.skip(f"this CPU lacks {lacking(name)}")
+    lanes, half, kernels = finish(sweeps[name]).split()
+    assert (int(lanes), half) == (CPUS[name][2], str(name == "avx2"))
+    assert int(kernels) > 18
+
+
+@needs_x86
+def test_without_hardware_for_float16_numpy_converts_it():
+    """LLVM would call a library function that is not there."""
+    if lacking("sse4"):
+        pytest.skip(f"this CPU lacks {lacking('sse4')}")
+    code = (
+        SWEEP[: SWEEP.index("launch.STREAM_BYTES")]
+        + """
+CASTS = [(a, b) for a, b in CASTS if "f2" in (a, b)]
+casts()
+print(has_half())
+"""
+    )
+    assert python(code, **named("sse4")) == "False\n"
+
+
+def lacking(name):
+    """What this CPU lacks of another one's features."""
+    here = compiler._llvm().get_host_cpu_features()
+    return [feature for feature in CPUS[name][1].split(",") if not here.get(feature[1:])]
+
+
+def named(name):
+    cpu, features, _ = CPUS[name]
+    return {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+
+
+# ---- machine code ------------------------------------------------------------------------
+
+# Compiles kernels for the chosen CPU without running them.
+LISTING = """
+import base64, json, sys
+import layoutkit
+from layoutkit.kernels.cpu import compiler
+from layoutkit.cpu.program import Program
+
+def spec_of(pattern, shape, dtype, **keywords):
+    asked = []
+    compiler.load = lambda spec: asked.append(spec) or compiler.Kernel(spec, 0, None, "none")
+    Program(layoutkit.plan(pattern, shape, dtype, **keywords)).prepare(64)
+    return asked[0]
+
+CASES = {
+    "streaming": spec_of("bhwc->bchw", (64, 56, 56, 64), "f4"),
+    "plain": spec_of("bhwc->bchw", (2, 8, 8, 64), "f4"),
+    "u1-f4": spec_of("bx->bx", (64, 50000), "u1", to_dtype="f4"),
+    "f4-f2": spec_of("bx->bx", (2, 500), "f4", to_dtype="f2"),
+    "f2-f4": spec_of("bx->bx", (2, 500), "f2", to_dtype="f4"),
+    "f8-f2": spec_of("bx->bx", (2, 500), "f8", to_dtype="f2"),
+    "serve": compiler.KernelSpec("workers", ("serve",)),
+}
+found = {}
+for name, spec in CASES.items():
+    module = compiler._llvm().parse_assembly(compiler.compile_ir(spec))
+    machine = compiler._target_machine()
+    code = base64.b64encode(machine.emit_object(module)).decode()
+    found[name] = [machine.emit_assembly(module), code]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def listings():
+    """(assembly, object) of some kernels as they are for a CPU with AVX-512, and one without."""
+    if not X86:
+        pytest.skip("names CPUs and instructions of x86-64")
+    started = {name: start(LISTING, **named(name)) for name in ("avx512", "avx2")}
+    return {name: json.loads(finish(process)) for name, process in started.items()}
+
+
+def instructions(listing):
+    """The lines of an assembly that are instructions, blanks made single."""
+    return [" ".join(line.split()) for line in listing[0].splitlines() if line.startswith("\t")]
+
+
+def has(listing, pattern):
+    return any(re.match(pattern, line) for line in instructions(listing))
+
+
+@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
+def test_a_streaming_transpose_stores_past_the_caches_and_fences(listings, name, register):
+    kernel = listings[name]["streaming"]
+    assert has(kernel, rf"vmovnt(ps|pd|dq) %{register}")
+    assert has(kernel, rf"v(punpck|unpck)[lh]\w+ .*%{register}")
+    assert has(kernel, "sfence")
+
+
+@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
+def test_a_small_transpose_stores_plainly_in_whole_registers(listings, name, register):
+    kernel = listings[name]["plain"]
+    assert not has(kernel, "v?movnt")
+    assert has(kernel, rf"vmovu\w+ %{register}\d+, .*\(")
+    assert has(kernel, rf"v(punpck|unpck)[lh]\w+ .*%{register}")
+
+
+@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
+def test_bytes_become_floats_in_vectors(listings, name, register):
+    kernel = listings[name]["u1-f4"]
+    assert has(kernel, rf"vpmovzxbd .*%{register}")
+    assert has(kernel, rf"vcvt\w*dq2ps .*%{register}")
+    assert has(kernel, rf"vmovnt(ps|pd|dq) %{register}")
+
+
+@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
+def test_half_floats_are_converted_in_vectors(listings, name, register):
+    assert has(listings[name]["f4-f2"], rf"vcvtps2ph .*%{register}")
+    assert has(listings[name]["f2-f4"], rf"vcvtph2ps .*%{register}")
+    assert has(listings[name]["f8-f2"], "vcvtps2ph")
+
+
+def test_a_waiting_worker_pauses(listings):
+    assert has(listings["avx2"]["serve"], "pause")
+
+
+def undefined_symbols(code):
+    """Names that a 64-bit ELF object asks of the process that loads it."""
+    start, size, count = struct.unpack_from("<Q", code, 40) + struct.unpack_from("<HH", code, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + i * size) for i in range(count)]
+    names = set()
+    for _, kind, _, _, offset, length, link, _, _, entry in sections:
+        if kind != 2:  # the table of symbols
+            continue
+        texts = sections[link][4]
+        for at in range(offset + entry, offset + length, entry):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if not section:
+                begin = texts + name
+                names.add(code[begin : code.index(b"\0", begin)].decode())
+    return names
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads ELF objects")
+def test_objects_ask_for_nothing_but_the_c_library(listings):
+    for kernels in listings.values():
+        for name, (_, code) in kernels.items():
+            asked = undefined_symbols(base64.b64decode(code))
+            assert asked <= compiler.ALLOWED_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}, name

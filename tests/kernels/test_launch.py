@@ -1,0 +1,133 @@
+"""How work is cut into blocks: every block shape, also those that only large arrays reach.
+
+Streaming is forced on by lowering its limit, so that small arrays run the kernels of large ones.
+"""
+
+import numpy as np
+import pytest
+
+from layoutkit import Converter, convert
+from layoutkit.kernels.cpu import launch
+from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
+from layoutkit.planning.epilogue import Finish
+from layoutkit.planning.kernels import MAX_OUTER, Choice, Loop
+from reference import reference_convert
+
+
+@pytest.fixture(params=[1 << 40, 0], ids=["plain", "streaming"])
+def streaming(request, monkeypatch):
+    monkeypatch.setattr(launch, "STREAM_BYTES", request.param)
+
+
+def numbers(shape, dtype):
+    return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+
+
+CASES = [
+    # axes around one tile, two tiles, and one more or less
+    *[("xy->yx", (m, n)) for m in (15, 16, 17, 33, 63, 64, 65, 129) for n in (4, 31, 64, 130)],
+    # few channels, more and fewer pixels than a register holds
+    *[("bpc->bcp", (3, p, c)) for p in (5, 15, 16, 17, 64, 65, 1000) for c in (2, 3, 4)],
+    *[("bcp->bpc", (3, c, p)) for p in (5, 15, 16, 17, 64, 65, 1000) for c in (2, 3, 4)],
+    # channel counts that fill no register, and batches that fill no line
+    *[("bhwc->bchw", (2, 9, 7, c)) for c in (5, 12, 17, 31, 33)],
+    *[("bchw->bhwc", (2, c, 9, 7)) for c in (5, 12, 17, 31, 33)],
+    *[("bhwc->chwb", (b, 5, 7, c)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
+    *[("chwb->bhwc", (c, 5, 7, b)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
+    # steps that are multiples of a page
+    ("xy->yx", (64, 1024)),
+    ("bwc->cwb", (64, 4, 1024)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(("pattern", "shape"), CASES, ids=lambda case: str(case))
+@pytest.mark.usefixtures("streaming")
+def test_every_block_shape_is_right(pattern, shape, dtype):
+    x = numbers(shape, dtype)
+    np.testing.assert_array_equal(Converter(pattern)(x), reference_convert(x, pattern))
+
+
+@pytest.mark.parametrize("itemsize", [2, 8, 16])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "bchw->bhwc"])
+@pytest.mark.usefixtures("streaming")
+def test_other_item_sizes(pattern, itemsize):
+    dtype = {2: "uint16", 8: "float64", 16: "complex128"}[itemsize]
+    for shape in ((17, 9, 7, 5), (32, 3, 5, 64)):
+        x = numbers(shape, dtype)
+        np.testing.assert_array_equal(Converter(pattern)(x), reference_convert(x, pattern))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 4, 8, 60, 64])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bhwc->bhwc"])
+@pytest.mark.usefixtures("streaming")
+def test_outputs_that_begin_anywhere(pattern, offset):
+    """Streaming stores need whole lines: an output between lines must not get them."""
+    x = numbers((32, 5, 7, 3), np.float32)
+    expected = reference_convert(x, pattern)
+    raw = np.full(expected.nbytes + 192, 77, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    out = raw[start : start + expected.nbytes].view(np.float32).reshape(expected.shape)
+    assert Converter(pattern)(x, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    assert (raw[:start] == 77).all()
+    assert (raw[start + expected.nbytes :] == 77).all()
+
+
+@pytest.mark.parametrize(("channels", "width", "batch"), [(40, 5, 64), (7, 3, 33), (100, 9, 40)])
+@pytest.mark.parametrize("pattern", ["bcw->cwb", "bcw->wcb"])
+def test_coefficients_follow_the_blocks_of_a_fused_axis(pattern, channels, width, batch):
+    """Channels as the outer of two fused axes: later blocks once used the first one's means."""
+    x = np.random.default_rng(0).random((batch, channels, width), dtype=np.float32)
+    means = np.arange(channels) / 10
+    result = convert(x, pattern, mean=means)
+    expected = reference_convert(x, pattern, mean=means)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize(
+    ("pattern", "shape"),
+    [("bhwc->bhwc", (5, 9, 7, 3)), ("bchw->bhwc", (5, 3, 9, 70)), ("bhwc->bchw", (5, 9, 70, 3)),
+     ("bchw->bhwc", (5, 20, 9, 7)), ("bhwc->chwb", (70, 9, 7, 3)), ("bwc->wbc", (4, 5, 300)),
+     ("chwb->bhwc", (3, 9, 7, 70)), ("chwb->bhwc", (7, 5, 9, 64))],
+)  # fmt: skip
+def test_per_channel_constants_in_every_role(pattern, shape):
+    """Coefficients of an outer loop, of the rows, along the run, and repeated along it."""
+    x = numbers(shape, np.uint8)
+    channels = shape[pattern.index("c")]
+    mean, std = np.arange(channels) / 3, 1 + np.arange(channels) / 7
+    keywords = {"scale": 0.5, "mean": mean, "std": std}
+    expected = reference_convert(x, pattern, **keywords)
+    np.testing.assert_allclose(convert(x, pattern, **keywords), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_parameter_block_holds_all_loops():
+    """Two fused axes may be taken apart again: their loops need room beside all outer ones."""
+    assert MAX_LOOPS >= MAX_OUTER + 4
+    outer = tuple(Loop(2, 1 << (24 + i), 1 << (24 + i)) for i in range(MAX_OUTER))
+    run = (Loop(9, 1000, 4 * 31), Loop(31, 40000, 4))
+    rows = (Loop(9, 4 * 31, 1 << 20), Loop(31, 4, 1 << 14))
+    choice = Choice("transpose", 0, run, rows, outer, 4, 4)
+    prepared = launch.prepare(choice, Finish("f4", "f4"), 64)
+    words = np.frombuffer(prepared.params[: 8 * HEAD], np.int64)
+    assert words[0] <= MAX_LOOPS
+    assert prepared.units == np.prod(words[1 : 1 + 4 * words[0] : 4])
+
+
+@pytest.mark.parametrize(
+    "items", [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (1, 8), (8, 1), (4, 2)]
+)
+def test_staged_blocks_fit_the_scratch_area(items):
+    """The widest rows and the longest last blocks that the planner can make."""
+    names = {1: "u1", 2: "u2", 4: "f4", 8: "f8", 16: "u8"}
+    source, target = items
+    for rows_count in (1, 31, 32, 33, 63, 95, 200):
+        for run_count in (1, 31, 33, 127, 255, 1000):
+            run = (Loop(7, 1 << 20, target * run_count), Loop(run_count, 1 << 12, target))
+            rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
+            choice = Choice("transpose", 0, run, rows, (), source, target)
+            finish = Finish(names[source], names[target])
+            cutter = launch._Cutter(choice, finish, 64, stream=False)
+            run_axis, rows_axis = cutter._axes()
+            assert cutter._pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
