@@ -32,18 +32,14 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-# `-P`, and no conftest.py but that of these tests: beside layoutkit/ here, kernels/ and bench/ are
-# not yet inside it, and the blocks of the documentation want packages that a GPU's tests do not.
 ifeq ($(SYSTEM),)
-GPU_PYTHON := $(BIN)/python -P
+GPU_PYTHON := $(BIN)/python
 GPU_NEEDS  := $(VENV)/.test $(VENV)/.cuda$(CUDA)
 BENCH_NEEDS := $(VENV)/.bench $(VENV)/.cuda$(CUDA)
 else
-GPU_PYTHON := PYTHONPATH=$(CURDIR)/build/installed$${PYTHONPATH:+:$$PYTHONPATH} $(SYSTEM) -P
-GPU_NEEDS  := build/installed
-BENCH_NEEDS := build/installed
+GPU_PYTHON := $(SYSTEM)
 endif
-GPU_TESTS := $(GPU_PYTHON) -m pytest -p no:sybil --confcutdir=tests/gpu
+GPU_TESTS := $(GPU_PYTHON) -m pytest
 
 test-gpu: $(GPU_NEEDS)
 	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
@@ -55,7 +51,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/mypy
 
 bench-gpu: $(BENCH_NEEDS)
-	$(GPU_PYTHON) -c 'import sys; from layoutkit.cli import main; sys.exit(main())' bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
+	$(GPU_PYTHON) -m layoutkit bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
 # Only the patterns: under these tools a kernel takes a hundred times as long.
 PATTERNS := $(GPU_TESTS) tests/gpu/test_patterns.py
@@ -68,13 +64,6 @@ sanitize-gpu: $(GPU_NEEDS)
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-# What an installation would make, of links: the packages under the names that they have then.
-.PHONY: build/installed
-build/installed:
-	rm -rf $@ && mkdir -p $@/layoutkit
-	ln -s $(CURDIR)/layoutkit/* $@/layoutkit
-	ln -s $(CURDIR)/kernels $(CURDIR)/bench $@/layoutkit
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,59 +1,27 @@
-"""Every code block of README.md and docs/ is a test, in the order of the page.
+"""What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
-Python blocks of one page share their names, and where a block shows `>>>` its output is
-compared. Shell blocks are run by bash with the command `layoutkit` at hand, and must succeed.
-Both work in an empty folder that a page has to itself. Blocks marked `text` are not run.
-"""
-
-import doctest
-import os
-import subprocess
-import sys
-import tempfile
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-from sybil import Example, Sybil
-from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
-
-_HOME = Path(__file__).parent
+import pytest
 
 # Its class derives from one of PyTorch's, so that without PyTorch there is nothing to import.
 collect_ignore = [] if find_spec("torch") else ["layoutkit/arrays/torch_autograd.py"]
 
+# On a machine where nothing can be installed, the tests of its GPU run without the documentation's.
+if find_spec("sybil"):
+    from documentation import pytest_collect_file
 
-def _run_shell(example: Example) -> None:
-    commands = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", example.parsed],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    __all__ = ["pytest_collect_file"]
 
 
-def _enter_folder(names: dict[str, Any]) -> None:
-    names["_folder"] = tempfile.TemporaryDirectory()
-    names["_before"] = Path.cwd()
-    os.chdir(names["_folder"].name)
+@pytest.fixture(scope="session")
+def machine() -> None:
+    """A machine with a GPU; without one the run ends, as nothing that is missing is skipped."""
+    from layoutkit import DeviceError
+    from layoutkit.devices import check_device, runtime
 
-
-def _leave_folder(names: dict[str, Any]) -> None:
-    os.chdir(names["_before"])
-    names["_folder"].cleanup()
-
-
-pytest_collect_file = Sybil(
-    parsers=[
-        PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS),
-        CodeBlockParser(language="bash", evaluator=_run_shell),
-        SkipParser(),
-    ],
-    patterns=["README.md", "docs/*.md"],
-    setup=_enter_folder,
-    teardown=_leave_folder,
-).pytest()
+    try:
+        check_device("cuda:0")
+    except DeviceError as error:
+        pytest.exit(str(error), returncode=1)
+    print(f"\n{runtime().describe()}")

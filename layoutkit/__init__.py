@@ -12,7 +12,12 @@ are loaded when the first of them is named.
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+# Installed, kernels/ and bench/ are inside this package. In a checkout they stand beside it.
+if not Path(__file__).with_name("kernels").is_dir():
+    __path__.append(str(Path(__file__).parents[1]))
 
 from . import buffers
 from .accumulation import accumulate

@@ -3,7 +3,9 @@
 import ast
 import importlib.metadata
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -33,6 +35,62 @@ def test_every_package_of_the_repository_is_installed():
 @pytest.mark.parametrize("name", PROJECT["tool"]["setuptools"]["packages"])
 def test_every_package_is_found_under_its_installed_name(name):
     assert importlib.util.find_spec(name) is not None
+
+
+PLAIN = """
+import sys
+# What an editable installation adds; a plain one has nothing of the kind.
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
+sys.path = [path for path in sys.path if "editable" not in path]
+import numpy as np
+import layoutkit, layoutkit.bench, layoutkit.kernels.cpu
+assert layoutkit.convert(np.zeros((2, 4, 5, 3), "u1"), "bhwc->bchw").shape == (2, 3, 4, 5)
+for package in (layoutkit, layoutkit.kernels.cpu, layoutkit.bench):
+    print(package.__file__)
+"""
+
+
+def test_a_checkout_works_in_its_root_beside_a_plain_installation():
+    """There `layoutkit` is the checkout's, whatever is installed, and kernels/ stands beside it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=HOME, capture_output=True, text=True, check=True
+    )
+    folders = "layoutkit", "kernels/cpu", "bench"
+    assert done.stdout.split() == [str(HOME / folder / "__init__.py") for folder in folders]
+
+
+def test_an_installation_works_elsewhere_and_has_nothing_of_the_checkout(tmp_path):
+    """The packages as setuptools copies them: pyproject.toml says which and where."""
+    setuptools = PROJECT["tool"]["setuptools"]
+    for name in setuptools["packages"]:
+        folder = HOME / setuptools["package-dir"].get(name, name.replace(".", "/"))
+        copy = tmp_path / "site" / name.replace(".", "/")
+        copy.mkdir(parents=True)
+        for path in folder.iterdir():
+            if path.is_file():
+                shutil.copy(path, copy)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN + "print(*layoutkit.__path__)"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    site = tmp_path / "site" / "layoutkit"
+    files = [site / folder / "__init__.py" for folder in ("", "kernels/cpu", "bench")]
+    assert done.stdout.split() == [*map(str, files), str(site)]
+
+
+def test_python_m_layoutkit_is_the_command_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "layoutkit", "explain", "bhwc->bchw", "--shape", "2,4,4,3"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("bhwc->bchw")
+    refused = subprocess.run(
+        [sys.executable, "-m", "layoutkit", "explain", "bhwc"], capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("layoutkit: error: ")
 
 
 def test_top_level_names_of_others_are_not_taken():

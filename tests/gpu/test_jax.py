@@ -1,15 +1,21 @@
 """Arrays of JAX on a GPU: shared, not copied; ordered after what made them; never written."""
 
+import os
+
 import numpy as np
 import pytest
 from arrays_of import BF16
 
 from layoutkit import Converter, accumulate, convert
 
+# The libraries share the GPU, of which JAX would take three quarters.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 jax = pytest.importorskip("jax", reason="needs JAX")
 jnp = jax.numpy
 if jax.default_backend() != "gpu":
     pytest.skip("this JAX was installed without CUDA", allow_module_level=True)
+
+pytestmark = pytest.mark.usefixtures("machine")
 
 IMAGES = np.random.default_rng(0).random((8, 30, 31, 5), np.float32)
 

@@ -11,6 +11,8 @@ from arrays_of import BF16, ODD, assert_same, laid, random_array
 from layoutkit import accumulate, convert, plan
 from reference import reference_convert
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 RNG = np.random.default_rng(0)
 LAYOUTS = ["".join(order) for order in itertools.permutations("bhwc") if order[0] in "bc"]
 IMAGE_PATTERNS = [f"{a}->{b}" for a, b in itertools.permutations(LAYOUTS, 2)]

@@ -8,6 +8,8 @@ import pytest
 
 from layoutkit import Converter, DeviceError, accumulate, convert
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 IMAGES = np.random.default_rng(0).integers(0, 256, (64, 224, 224, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 

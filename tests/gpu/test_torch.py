@@ -6,6 +6,7 @@ import pytest
 from layoutkit import Converter, accumulate, convert
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytestmark = pytest.mark.usefixtures("machine")
 cuda = torch.device("cuda", 0)
 DTYPES = ["uint8", "float16", "bfloat16", "float32", "float64", "complex64", "bool", "float8_e5m2"]
 

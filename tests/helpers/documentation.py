@@ -1,0 +1,56 @@
+"""Every code block of README.md and docs/ is a test, in the order of the page.
+
+Python blocks of one page share their names, and where a block shows `>>>` its output is
+compared. Shell blocks are run by bash with the command `layoutkit` at hand, and must succeed.
+Both work in an empty folder that a page has to itself. Blocks marked `text` are not run.
+"""
+
+import doctest
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+__all__ = ["pytest_collect_file"]
+
+
+def _run_shell(example: Example) -> None:
+    commands = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", example.parsed],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def _enter_folder(names: dict[str, Any]) -> None:
+    names["_folder"] = tempfile.TemporaryDirectory()
+    names["_before"] = Path.cwd()
+    os.chdir(names["_folder"].name)
+
+
+def _leave_folder(names: dict[str, Any]) -> None:
+    os.chdir(names["_before"])
+    names["_folder"].cleanup()
+
+
+pytest_collect_file = Sybil(
+    parsers=[
+        PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS),
+        CodeBlockParser(language="bash", evaluator=_run_shell),
+        SkipParser(),
+    ],
+    path=str(Path(__file__).parents[2]),
+    patterns=["README.md", "docs/*.md"],
+    setup=_enter_folder,
+    teardown=_leave_folder,
+).pytest()
