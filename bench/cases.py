@@ -152,7 +152,7 @@ def is_right(row: Row, result: object, expected: Array) -> bool:
 
 def _as_numpy(result: Any) -> Array:
     if "bfloat16" in str(getattr(result, "dtype", "")) and hasattr(result, "float"):
-        result = result.float().numpy().astype(as_dtype("bfloat16"))  # torch's bridge lacks it
+        result = result.float().numpy().astype(as_dtype("bfloat16"))  # torch's adapter lacks it
     return np.asarray(result)
 
 

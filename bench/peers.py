@@ -137,7 +137,7 @@ class Torch:
         return lambda: views[0].contiguous()
 
     def _tensor(self, array: Array) -> Any:
-        if array.dtype.name == "bfloat16":  # unknown to torch's bridge to NumPy
+        if array.dtype.name == "bfloat16":  # unknown to torch's adapter to NumPy
             return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
         return self._torch.from_numpy(array)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import buffers, threads
 from .conversion import plan
-from .devices import CPU, check_device, number_of, runtime
+from .devices import CPU, check_device, ordinal_of, runtime
 from .errors import ArgumentError, DeviceError
 from .threads import get_num_threads
 
@@ -122,7 +122,7 @@ def _load(plans: Iterable[Plan]) -> list[str]:
     if any(found.target.device != CPU for found in plans):
         from .cuda.program import DeviceProgram
 
-        kept = [DeviceProgram(found, number_of(found.target.device)) for found in plans]
+        kept = [DeviceProgram(found, ordinal_of(found.target.device)) for found in plans]
         return sorted({program.warm() for program in kept})
     from .cpu.program import Program
     from .kernels.cpu.words import LINE

@@ -101,15 +101,15 @@ class Converter:
             array = x
         else:
             from .arrays.adapters import (  # here: `import layoutkit` stays light
-                bridge_of,
-                numpy_bridge,
+                adapter_of,
+                numpy_adapter,
             )
 
-            bridge = bridge_of(x)
-            if bridge is None and self.is_away:
-                bridge = numpy_bridge
-            if bridge is not None:
-                return bridge.convert(self, x, out)
+            adapter = adapter_of(x)
+            if adapter is None and self.is_away:
+                adapter = numpy_adapter
+            if adapter is not None:
+                return adapter.convert(self, x, out)
             array = as_numpy(x)
         if out is None:
             program = self._programs.get((array.shape, array.strides, array.dtype))
@@ -181,9 +181,9 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return self._task.plan_of_spec(x)
-        from .arrays.adapters import lying
+        from .arrays.adapters import memory_layout
 
-        return self._task.plan(*lying(x))
+        return self._task.plan(*memory_layout(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
@@ -211,7 +211,7 @@ class Converter:
 
     def device_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
         """What converts an array that lies so on a GPU, into `out` if given; kept."""
-        key: tuple[Any, ...] = (array.number, array.shape, array.strides, array.dtype)
+        key: tuple[Any, ...] = (array.ordinal, array.shape, array.strides, array.dtype)
         if out is not None:
             key += (out.shape, out.strides, out.dtype)
         found: DeviceProgram | None = self.device_programs.get(key)
@@ -219,7 +219,7 @@ class Converter:
             from .cuda.program import DeviceProgram
 
             plan = self._task.plan(array.shape, array.strides, array.dtype, array.device, out)
-            found = remember(self.device_programs, key, DeviceProgram(plan, array.number))
+            found = remember(self.device_programs, key, DeviceProgram(plan, array.ordinal))
         return found
 
     # -- planning --------------------------------------------------------------------------
@@ -301,10 +301,10 @@ class Converter:
 
 
 def _host_target(out: Any) -> Array:
-    from .arrays.adapters import numpy_bridge
+    from .arrays.adapters import numpy_adapter
 
-    numpy_bridge.check_out_device(out, "x")
-    return numpy_bridge.target(out)
+    numpy_adapter.check_out_device(out, "x")
+    return numpy_adapter.target(out)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import DeviceError
 
-__all__ = ["CPU", "canonical", "check_device", "name_of", "number_of", "runtime", "use"]
+__all__ = ["CPU", "canonical", "check_device", "name_of", "ordinal_of", "runtime", "use"]
 
 CPU = "cpu"
 
@@ -23,7 +23,7 @@ _forked = False  # from a process that had a runtime
 
 
 def canonical(device: Any) -> str:
-    """The one name of a device: "cpu" or "cuda:<number>"; None is the CPU.
+    """The one name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
 
     "cuda" is the current device of CuPy where it is in use already, else the first one. Pure
     otherwise: whether there is such a device is not asked.
@@ -46,13 +46,13 @@ def canonical(device: Any) -> str:
     return name_of(0 if _runtime is None or _forked else _runtime.current())
 
 
-def name_of(number: int) -> str:
+def name_of(ordinal: int) -> str:
     """The name of a GPU."""
-    return f"cuda:{number}"
+    return f"cuda:{ordinal}"
 
 
-def number_of(device: str) -> int:
-    """The number of a GPU that has a canonical name."""
+def ordinal_of(device: str) -> int:
+    """The ordinal of a GPU that has a canonical name."""
     return int(device.removeprefix("cuda:"))
 
 
@@ -68,7 +68,7 @@ def check_device(device: Any) -> str:
         return CPU
     found = runtime()
     name = canonical(device)  # again: only now it is known which one is current
-    if number_of(name) >= found.count:
+    if ordinal_of(name) >= found.count:
         has = "one GPU, cuda:0" if found.count == 1 else f"{found.count} GPUs, from cuda:0 on"
         raise DeviceError(f"device={device!r}, but this machine has {has}; name one that is there")
     return name

@@ -11,7 +11,7 @@ from string import ascii_lowercase
 
 from .errors import PatternError
 
-__all__ = ["ARROW", "Layout", "parse_layout", "read_sides", "require_text", "unmoved"]
+__all__ = ["ARROW", "Layout", "identity", "parse_layout", "read_sides", "require_text"]
 
 ARROW = "->"
 
@@ -144,10 +144,10 @@ def _misread(text: str, at: int, fact: str, fix: str) -> PatternError:
     return PatternError(f'cannot read "{line}": {fact}\n    {line}\n    {" " * at}^\n{fix}')
 
 
-def unmoved(ndim: int) -> str:
+def identity(ndim: int) -> str:
     """The pattern of an array of `ndim` axes that stay where they are.
 
-    >>> unmoved(3)
+    >>> identity(3)
     'abc->abc'
     """
     names = ascii_lowercase[:ndim]

@@ -7,9 +7,9 @@ import numpy as np
 from .errors import ArgumentError, ShapeError
 from .memory import Array
 
-__all__ = ["check_out", "check_writable", "meet"]
+__all__ = ["check_out", "check_writable", "overlaps"]
 
-# How hard NumPy may think about whether two strided arrays meet; then they are taken to.
+# How hard NumPy may think about whether two strided arrays overlap; then they are taken to.
 MAX_WORK = 100_000
 
 
@@ -32,11 +32,11 @@ def check_writable(array: Array, out: Array, name: str = "x") -> None:
     """Raise unless `out` may be written without touching `array`, the one called `name`."""
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    if meet(array, out):
+    if overlaps(array, out):
         raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
 
 
-def meet(array: Array, out: Array) -> bool:
+def overlaps(array: Array, out: Array) -> bool:
     """Whether two arrays share memory, or may do so; decided from addresses alone."""
     if not np.may_share_memory(array, out):
         return False

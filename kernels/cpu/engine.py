@@ -1,8 +1,8 @@
-"""What every conversion kernel is made of: a walk, a mover and a finisher.
+"""What every conversion kernel is made of: a walk, a mover and a epilogue.
 
 For each work unit of the walk the mover brings a block into the output's order. A pure move
 whose output rows can be stored as they come goes straight to the output. Otherwise the block
-is gathered in a scratch area of the first-level cache and the finisher takes it from there, row
+is gathered in a scratch area of the first-level cache and the epilogue takes it from there, row
 by row: it casts, applies the formula and streams whole lines out. Memory is read once and
 written once either way.
 
@@ -35,7 +35,7 @@ from .words import (
 
 
 def build(move, itemsize, shape, finish, nt):
-    """The kernel of a mover ("rows", "transpose", "split-3", ...) and a finisher.
+    """The kernel of a mover ("rows", "transpose", "split-3", ...) and a epilogue.
 
     `shape` is the mover's literal: lanes, depth and squares of a tile ("4x2x2"), or the width of
     a vector.
@@ -44,12 +44,12 @@ def build(move, itemsize, shape, finish, nt):
     if not finish:
         return direct(block_mover(move, itemsize, shape, nt), nt)
     source, target, coefs, saturate = finish.split("-")
-    finisher = numeric.finisher(source, target, coefs, bool(int(saturate)), nt)
+    epilogue = numeric.epilogue(source, target, coefs, bool(int(saturate)), nt)
     pieces = itemsize // numeric.itemsize(source)  # a 16-byte item is finished as two words
     if move == "rows":
-        return rowwise(finisher, pieces, nt)
+        return rowwise(epilogue, pieces, nt)
     pieces *= int(move[-1]) if move.startswith("merge") else 1  # items of one place of axis r
-    return staged(block_mover(move, itemsize, shape, 0), finisher, pieces, nt)
+    return staged(block_mover(move, itemsize, shape, 0), epilogue, pieces, nt)
 
 
 def block_mover(move, itemsize, shape, nt):

@@ -17,7 +17,7 @@ from operator import mul
 
 import numpy as np
 
-from layoutkit.planning.epilogue import Finish
+from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.kernels import MAX_TABLE, Choice, Loop
 
 from .compiler import KernelSpec, cpu_features
@@ -115,7 +115,7 @@ class _Axis:
 
 
 def prepare(
-    choice: Choice, finish: Finish | None, alignment: int, stream: bool | None = None
+    choice: Choice, finish: Epilogue | None, alignment: int, stream: bool | None = None
 ) -> Launch:
     """Cut a choice into work units. `finish` None: a pure move of `choice.source_item` bytes.
 
@@ -145,7 +145,9 @@ def lanes() -> int:
 class _Cutter:
     """The working state of `prepare`."""
 
-    def __init__(self, choice: Choice, finish: Finish | None, alignment: int, stream: bool) -> None:
+    def __init__(
+        self, choice: Choice, finish: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
         self.choice, self.finish = choice, finish
         self.item, self.out = choice.source_item, choice.target_item
         self.width = choice.channels if choice.kernel == "merge" else 1  # output items of a place

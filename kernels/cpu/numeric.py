@@ -1,6 +1,6 @@
 """Casts and the normalising formula on whole vectors, as LLVM IR.
 
-A finished run of the output is written by a `finisher`: it reads n items that are already in
+A finished run of the output is written by a `epilogue`: it reads n items that are already in
 the output's order, converts them, and stores them. 64 bytes of output are one step, whatever
 the dtypes; LLVM cuts wider or narrower operands into registers of the CPU. What is left at
 the ends of a run is done by the same code under a mask.
@@ -196,7 +196,7 @@ def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
     return resize(b, clip(b, x, source, target) if saturate else x, source, target)
 
 
-# ---- finishers ---------------------------------------------------------------------------
+# ---- epilogues ---------------------------------------------------------------------------
 
 
 def masked_load(b: Any, base: Any, type_: Any, mask: Any) -> Any:
@@ -281,7 +281,7 @@ def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: 
     return one_step
 
 
-def finisher(source: str, target: str, coefs: str, saturate: bool, nt: int) -> Callable[..., None]:
+def epilogue(source: str, target: str, coefs: str, saturate: bool, nt: int) -> Callable[..., None]:
     """finish(src, dst, n, factor, term): convert a run of n items.
 
     `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from layoutkit.memory import address
-from layoutkit.planning.epilogue import Finish, Operand
+from layoutkit.planning.epilogue import Epilogue, Operand
 from layoutkit.planning.kernels import Loop, canonical, choose
 from layoutkit.planning.loops import Place
 
@@ -195,7 +195,7 @@ def _step(
     pure = source == target and not add
     loops = canonical(box, source.item, pure=pure)
     choice = choose(loops, target.item, pure=pure)
-    finish = None if pure else Finish(source.name, target.name, add=add)
+    finish = None if pure else Epilogue(source.name, target.name, add=add)
     launch = prepare(choice, finish, alignment, stream)
     params = np.frombuffer(launch.params, np.uint8)
     code = load(launch.spec).address

@@ -20,7 +20,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from layoutkit.planning.epilogue import Coefficients, Finish
+from layoutkit.planning.epilogue import Coefficients, Epilogue
 from layoutkit.planning.kernels import Choice, Loop
 
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
@@ -63,7 +63,7 @@ class Launch:
             raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
 
 
-def prepare(choice: Choice, finish: Finish | None, src: int, dst: int) -> Launch:
+def prepare(choice: Choice, finish: Epilogue | None, src: int, dst: int) -> Launch:
     """Cut a choice into tiles. `finish` None: a pure move of `choice.source_item` bytes.
 
     `src` and `dst` are the addresses of the first elements visited; all that matters of them is
@@ -121,7 +121,7 @@ def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
 
 
 def _defines(
-    source: _Side, finish: Finish | None, along: bool, **others: int
+    source: _Side, finish: Epilogue | None, along: bool, **others: int
 ) -> tuple[tuple[str, str], ...]:
     """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
     named: dict[str, object] = {"THREADS": THREADS, **others}
@@ -136,7 +136,7 @@ def _defines(
     return tuple((name, str(value)) for name, value in sorted(named.items()))
 
 
-def _coefficients(finish: Finish | None) -> tuple[int, bytes]:
+def _coefficients(finish: Epilogue | None) -> tuple[int, bytes]:
     """How many pairs there are, and all factors, then all terms, as the kernel computes."""
     found: Coefficients | None = None if finish is None else finish.coefficients
     if finish is None or found is None:
@@ -145,7 +145,7 @@ def _coefficients(finish: Finish | None) -> tuple[int, bytes]:
     return len(found.factor), np.array(found.factor + found.term, dtype).tobytes()
 
 
-def _varies(nest: Sequence[Loop], finish: Finish | None) -> bool:
+def _varies(nest: Sequence[Loop], finish: Epilogue | None) -> bool:
     """Whether coefficients differ along one of these loops."""
     return _coefficients(finish)[0] > 1 and any(loop.coef for loop in nest)
 
@@ -153,7 +153,7 @@ def _varies(nest: Sequence[Loop], finish: Finish | None) -> bool:
 # ---- transpose ---------------------------------------------------------------------------
 
 
-def _transpose(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+def _transpose(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
     outer = list(choice.outer)
     tile_rows = TILE[source.item]
     tile_run = max(tile_rows, LEAST_ROW // target.item)
@@ -202,7 +202,7 @@ def _tiles(axis: Sequence[Loop], tile: int) -> int:
 # ---- split and merge ---------------------------------------------------------------------
 
 
-def _split(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+def _split(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
     (pixels,), (planes,) = choice.run, choice.rows
     group = max(1, 4 // source.item)
     load = source.width(_steps(choice.outer)[0])
@@ -213,7 +213,7 @@ def _split(choice: Choice, source: _Side, target: _Side, finish: Finish | None) 
     )
 
 
-def _merge(choice: Choice, source: _Side, target: _Side, finish: Finish | None) -> Launch:
+def _merge(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
     pixels, planes = choice.run
     group = max(1, 4 // source.item)
     load = source.width((*_steps(choice.outer)[0], planes.src), min(WORD, group * source.item))
@@ -227,7 +227,7 @@ def _interleave(
     pixels: Loop,
     planes: Loop,
     source: _Side,
-    finish: Finish | None,
+    finish: Epilogue | None,
     along: bool,
     **sides: int,
 ) -> Launch:
@@ -248,7 +248,7 @@ def _interleave(
 # ---- gather, copy and cast ---------------------------------------------------------------
 
 
-def _gather(nest: Sequence[Loop], source: _Side, target: _Side, finish: Finish | None) -> Launch:
+def _gather(nest: Sequence[Loop], source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
     *around, inner = nest
     width = _together(around, inner, source, target)
     places = -(-inner.count // width)

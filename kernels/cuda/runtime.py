@@ -76,29 +76,29 @@ class Runtime:
     # -- devices and streams ---------------------------------------------------------------
 
     def current(self) -> int:
-        """The number of the current device of this thread."""
+        """The ordinal of the current device of this thread."""
         return int(self.cupy.cuda.runtime.getDevice())
 
     def device_of(self, address: int) -> int:
-        """The number of the device that memory is on."""
+        """The ordinal of the device that memory is on."""
         return int(self.cupy.cuda.runtime.pointerGetAttributes(address).device)
 
-    def on(self, number: int) -> AbstractContextManager[Any]:
+    def on(self, ordinal: int) -> AbstractContextManager[Any]:
         """Makes a device the current one of this thread for a while."""
-        return self.cupy.cuda.Device(number)
+        return self.cupy.cuda.Device(ordinal)
 
-    def stream(self, number: int) -> Any:
+    def stream(self, ordinal: int) -> Any:
         """The current stream of CuPy on a device."""
-        return self.cupy.cuda.get_current_stream(number)
+        return self.cupy.cuda.get_current_stream(ordinal)
 
     def stream_at(self, pointer: int) -> Any:
         """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
         foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
         return self.cupy.cuda.Stream.from_external(foreign)
 
-    def new_stream(self, number: int) -> Any:
+    def new_stream(self, ordinal: int) -> Any:
         """A stream that does not wait for the default one."""
-        with self.on(number):
+        with self.on(ordinal):
             return self.cupy.cuda.Stream(non_blocking=True)
 
     def is_capturing(self, stream: Any) -> bool:
@@ -106,16 +106,16 @@ class Runtime:
         # The default stream never captures, and may not be asked while another one does.
         return stream.ptr not in _DEFAULT and bool(stream.is_capturing())
 
-    def new_event(self, number: int) -> Any:
+    def new_event(self, ordinal: int) -> Any:
         """An event of CuPy that was not recorded yet."""
-        with self.on(number):
+        with self.on(ordinal):
             return self.cupy.cuda.Event(disable_timing=True)
 
     # -- memory ----------------------------------------------------------------------------
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, number: int, stream: Any = None) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: Any, ordinal: int, stream: Any = None) -> Any:
         """A CuPy array from CuPy's pool, of memory that `stream`, else the current one, may use."""
-        with self.on(number):
+        with self.on(ordinal):
             if stream is None:
                 return self.cupy.empty(shape, dtype)
             with stream:
@@ -123,17 +123,17 @@ class Runtime:
 
     def wrap(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any,
-        number: int, owner: Any,
+        ordinal: int, owner: Any,
     ) -> Any:  # fmt: skip
         """The CuPy array of memory that `owner` holds."""
         cuda = self.cupy.cuda
-        memory = cuda.UnownedMemory(address, 0, owner, number)
+        memory = cuda.UnownedMemory(address, 0, owner, ordinal)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.cupy.ndarray(shape, dtype, pointer, strides)
 
-    def from_dlpack(self, x: Any, number: int) -> Any:
+    def from_dlpack(self, x: Any, ordinal: int) -> Any:
         """The CuPy array that shares the memory of an array, ordered after what made it."""
-        with self.on(number):
+        with self.on(ordinal):
             return self.cupy.from_dlpack(x)
 
     def pinned(self, nbytes: int) -> Any:
@@ -158,16 +158,16 @@ class Runtime:
 
     # -- kernels ---------------------------------------------------------------------------
 
-    def is_loaded(self, launch: Launch, number: int) -> bool:
+    def is_loaded(self, launch: Launch, ordinal: int) -> bool:
         """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
-        constants = (launch.coefficients, number)
+        constants = (launch.coefficients, ordinal)
         known = not launch.coefficients or constants in self._kept
-        return known and (launch.family, launch.defines, number) in self._functions
+        return known and (launch.family, launch.defines, ordinal) in self._functions
 
-    def load(self, launch: Launch, number: int) -> Kernel:
+    def load(self, launch: Launch, ordinal: int) -> Kernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
-        function = self._function(launch, number)
-        return Kernel(launch, function, self._constants(launch.coefficients, number))
+        function = self._function(launch, ordinal)
+        return Kernel(launch, function, self._constants(launch.coefficients, ordinal))
 
     def launch(self, kernel: Kernel, pointers: list[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
@@ -179,11 +179,11 @@ class Runtime:
         arguments = (kernel.params, words.view(kernel.words))
         kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 
-    def _function(self, launch: Launch, number: int) -> Any:
-        key = (launch.family, launch.defines, number)
+    def _function(self, launch: Launch, ordinal: int) -> Any:
+        key = (launch.family, launch.defines, ordinal)
         found = self._functions.get(key)
         if found is None:
-            with self._lock, self.on(number):
+            with self._lock, self.on(ordinal):
                 found = self._functions.setdefault(key, self._compiled(launch))
         return found
 
@@ -193,7 +193,7 @@ class Runtime:
         module = self.cupy.RawModule(code=code, options=options, backend="nvrtc")
         return module.get_function(launch.family).kernel
 
-    def _constants(self, coefficients: bytes, number: int) -> Any:
+    def _constants(self, coefficients: bytes, ordinal: int) -> Any:
         """Bytes on a device, where every stream may read them at once.
 
         They stay until the process ends: kernels that wait in a stream, and captured graphs, read
@@ -201,19 +201,19 @@ class Runtime:
         """
         if not coefficients:
             return None
-        key = (coefficients, number)
+        key = (coefficients, ordinal)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = self._uploaded(coefficients, number)
+                self._kept[key] = self._uploaded(coefficients, ordinal)
             return self._kept[key]
 
-    def _uploaded(self, coefficients: bytes, number: int) -> Any:
+    def _uploaded(self, coefficients: bytes, ordinal: int) -> Any:
         # A stream of its own, and memory of that stream, so that nobody's work is waited for.
-        stream = self.new_stream(number)
-        found = self.empty((len(coefficients),), np.uint8, number, stream)
+        stream = self.new_stream(ordinal)
+        found = self.empty((len(coefficients),), np.uint8, ordinal, stream)
         host = self.pinned(len(coefficients))
         host[:] = np.frombuffer(coefficients, np.uint8)
-        with self.on(number):
+        with self.on(ordinal):
             self.copy_in(found.data.ptr, host, stream)
             stream.synchronize()
         return found
@@ -246,5 +246,5 @@ def _count_devices(cupy: Any) -> int:
     return count
 
 
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
+def _version(ordinal: int) -> str:
+    return f"{ordinal // 1000}.{ordinal % 1000 // 10}"

@@ -1,4 +1,4 @@
-"""Which bridge an array takes: one question at every door where arrays come in.
+"""Which adapter an array takes: one question at every door where arrays come in.
 
 A library that is not in `sys.modules` has made no array, so nothing is imported to find one out.
 """
@@ -14,121 +14,123 @@ from ..devices import CPU
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import Bridge, NumpyBridge, kind_text
+from .base import Adapter, NumpyAdapter, kind_text
 from .symbolic import Jax, Torch, library_of
-from .torch import JaxBridge, TorchBridge, TracedBridge
+from .torch import JaxAdapter, TorchAdapter, TracedAdapter
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from .cupy import CudaBridge
+    from .cupy import CudaAdapter
 
 __all__ = [
+    "adapter_of",
     "as_array",
-    "bridge_of",
-    "cuda_bridge_for",
-    "device_bridge_of",
+    "cuda_adapter_for",
+    "device_adapter_of",
     "facts",
-    "lying",
-    "numpy_bridge",
+    "memory_layout",
+    "numpy_adapter",
     "sum_of",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
-_dlpack, numpy_bridge = Bridge(), NumpyBridge()
-_torch = lru_cache(maxsize=1)(TorchBridge)
-_jax = lru_cache(maxsize=1)(JaxBridge)
-_traced = lru_cache(maxsize=1)(TracedBridge)
+_dlpack, numpy_adapter = Adapter(), NumpyAdapter()
+_torch = lru_cache(maxsize=1)(TorchAdapter)
+_jax = lru_cache(maxsize=1)(JaxAdapter)
+_traced = lru_cache(maxsize=1)(TracedAdapter)
 
 
-def bridge_of(x: Any) -> Bridge | None:
-    """The bridge of an array; None for NumPy's, which need none, and for what is no array."""
+def adapter_of(x: Any) -> Adapter | None:
+    """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
     library = library_of(x)
     if isinstance(library, Torch):
-        return cuda_bridge_for("torch", library) if x.is_cuda else _torch(library)
+        return cuda_adapter_for("torch", library) if x.is_cuda else _torch(library)
     if isinstance(library, Jax):
         if isinstance(x, library.jax.core.Tracer):
             return _traced(library)
-        return _bridge_of_jax(library, x) if isinstance(x, library.jax.Array) else None
+        return _adapter_of_jax(library, x) if isinstance(x, library.jax.Array) else None
     if library is not None:
         return None
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(x, getattr(cupy, "ndarray", ())):
-        return cuda_bridge_for("cupy")
+        return cuda_adapter_for("cupy")
     exports = hasattr(type(x), "__dlpack__") and hasattr(type(x), "__dlpack_device__")
     if exports:
         is_cuda = int(x.__dlpack_device__()[0]) in _CUDA
-        return cuda_bridge_for("foreign") if is_cuda else _dlpack
-    return cuda_bridge_for("foreign") if hasattr(type(x), "__cuda_array_interface__") else None
+        return cuda_adapter_for("foreign") if is_cuda else _dlpack
+    return cuda_adapter_for("foreign") if hasattr(type(x), "__cuda_array_interface__") else None
 
 
-def _bridge_of_jax(library: Jax, x: Any) -> Bridge:
+def _adapter_of_jax(library: Jax, x: Any) -> Adapter:
     platforms = set() if x.is_deleted() else {device.platform for device in x.devices()}
     on_gpu = bool(platforms) and platforms <= {"gpu", "cuda"}
-    return cuda_bridge_for("jax", library) if on_gpu else _jax(library)
+    return cuda_adapter_for("jax", library) if on_gpu else _jax(library)
 
 
 @lru_cache(maxsize=8)
-def cuda_bridge_for(name: str, *arguments: Any) -> CudaBridge:
-    """The bridge of a library's arrays on GPUs."""
-    from .cupy import CudaBridge, ForeignBridge, JaxCudaBridge
+def cuda_adapter_for(name: str, *arguments: Any) -> CudaAdapter:
+    """The adapter of a library's arrays on GPUs."""
+    from .cupy import CudaAdapter, ForeignAdapter, JaxCudaAdapter
 
     if name == "torch":
-        from .torch_cuda import TorchCudaBridge
+        from .torch_cuda import TorchCudaAdapter
 
-        return TorchCudaBridge(*arguments)
-    kinds = {"cupy": CudaBridge, "foreign": ForeignBridge, "jax": JaxCudaBridge}
-    found: CudaBridge = kinds[name](*arguments)
+        return TorchCudaAdapter(*arguments)
+    kinds = {"cupy": CudaAdapter, "foreign": ForeignAdapter, "jax": JaxCudaAdapter}
+    found: CudaAdapter = kinds[name](*arguments)
     return found
 
 
-def device_bridge_of(x: Any) -> CudaBridge | None:
-    """The bridge of an array that is on a GPU, None for all others."""
-    bridge = bridge_of(x)
-    return bridge if bridge is not None and bridge.is_of_gpus else None  # type: ignore[return-value]
+def device_adapter_of(x: Any) -> CudaAdapter | None:
+    """The adapter of an array that is on a GPU, None for all others."""
+    adapter = adapter_of(x)
+    return adapter if adapter is not None and adapter.is_of_gpus else None  # type: ignore[return-value]
 
 
 def as_array(x: Any, what: str = "x") -> Array:
     """The NumPy array that shares the memory of an array of any library; `as_numpy` of others."""
-    bridge = bridge_of(x)
-    return as_numpy(x, what) if bridge is None else bridge.arrive(x, what)
+    adapter = adapter_of(x)
+    return as_numpy(x, what) if adapter is None else adapter.arrive(x, what)
 
 
 def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
     """Shape, dtype and device of an array of any library; it need not hold data."""
-    bridge = bridge_of(x)
-    if bridge is not None:
-        return *bridge.facts(x, what), bridge.device(x, what)
+    adapter = adapter_of(x)
+    if adapter is not None:
+        return *adapter.facts(x, what), adapter.device(x, what)
     array = as_numpy(x, what)
     return array.shape, array.dtype, CPU
 
 
-def lying(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
     """Shape, strides, dtype and device of an array of any library."""
-    bridge = device_bridge_of(x)
-    array = as_array(x, what) if bridge is None else bridge.reach(x, what)
-    device = CPU if bridge is None else bridge.device(x, what)
+    adapter = device_adapter_of(x)
+    array = as_array(x, what) if adapter is None else adapter.reach(x, what)
+    device = CPU if adapter is None else adapter.device(x, what)
     return array.shape, array.strides, array.dtype, device
 
 
 def sum_of(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
-    bridges = [bridge_of(part) for part in parts]
-    traced = [bridge for bridge in bridges if isinstance(bridge, TracedBridge)]
-    leader = traced[0] if traced else bridges[0] or numpy_bridge
-    _check_devices(parts, bridges, bool(traced))
+    adapters = [adapter_of(part) for part in parts]
+    traced = [adapter for adapter in adapters if isinstance(adapter, TracedAdapter)]
+    leader = traced[0] if traced else adapters[0] or numpy_adapter
+    _check_devices(parts, adapters, bool(traced))
     if any(map(leader.is_recorded, parts)):
         return leader.add_recorded(accumulator, parts, out)
     arrays = [_detached(part, number) for number, part in enumerate(parts)]
     return leader.add(accumulator, arrays, parts[0], out)
 
 
-def _check_devices(parts: Sequence[Any], bridges: Sequence[Bridge | None], is_traced: bool) -> None:
+def _check_devices(
+    parts: Sequence[Any], adapters: Sequence[Adapter | None], is_traced: bool
+) -> None:
     """Raise DeviceError unless all parts are on one device."""
-    if is_traced or not any(bridge is not None and bridge.is_of_gpus for bridge in bridges):
+    if is_traced or not any(adapter is not None and adapter.is_of_gpus for adapter in adapters):
         return
     first = CPU
-    for number, (part, bridge) in enumerate(zip(parts, bridges, strict=True)):
-        device = CPU if bridge is None else bridge.device(part, f"part {number}")
+    for number, (part, adapter) in enumerate(zip(parts, adapters, strict=True)):
+        device = CPU if adapter is None else adapter.device(part, f"part {number}")
         first = device if number == 0 else first
         if device != first:
             raise DeviceError(
@@ -139,12 +141,12 @@ def _check_devices(parts: Sequence[Any], bridges: Sequence[Bridge | None], is_tr
 
 def _detached(part: Any, number: int) -> Any:
     """The memory of a part of a sum that no gradient is recorded of."""
-    bridge = bridge_of(part)
-    if bridge is not None and bridge.is_recorded(part):
+    adapter = adapter_of(part)
+    if adapter is not None and adapter.is_recorded(part):
         raise ArgumentError(
             f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
             f"none; give a tensor first, or part {number}.detach()"
         )
-    if bridge is not None and bridge.is_of_gpus:
-        return bridge.reach(part, f"part {number}")  # type: ignore[attr-defined]
+    if adapter is not None and adapter.is_of_gpus:
+        return adapter.reach(part, f"part {number}")  # type: ignore[attr-defined]
     return as_array(part, f"part {number}")

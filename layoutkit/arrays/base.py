@@ -1,6 +1,6 @@
 """Arrays of other libraries, in and out of a conversion without a copy.
 
-A bridge gives the NumPy array that shares the memory of a tensor, and the tensor that shares the
+An adapter gives the NumPy array that shares the memory of a tensor, and the tensor that shares the
 memory of a result; between the two, everything is as for NumPy. What holds the memory: the NumPy
 array holds the tensor that it came from, and the tensor that goes out holds the array, so that a
 block returns to the pool when the last of them is gone.
@@ -21,15 +21,15 @@ from ..spec import DType
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-    from .cupy import CudaBridge
+    from .cupy import CudaAdapter
 
-__all__ = ["Bridge", "NumpyBridge", "kind_text", "on_device", "out_of_reach"]
+__all__ = ["Adapter", "NumpyAdapter", "kind_text", "on_device", "out_of_reach"]
 
 _HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
 
 
-class Bridge:
+class Adapter:
     """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
 
     name = "its library"
@@ -82,21 +82,21 @@ class Bridge:
         result = converter(array)
         return self.unmoved(x, array) if result is array else self.leave(result, x)
 
-    def on_gpu(self) -> CudaBridge:
-        """The bridge of what arrays become on a GPU."""
-        from .adapters import cuda_bridge_for
+    def on_gpu(self) -> CudaAdapter:
+        """The adapter of what arrays become on a GPU."""
+        from .adapters import cuda_adapter_for
 
-        return cuda_bridge_for("cupy")
+        return cuda_adapter_for("cupy")
 
     def check_out_device(self, out: Any, name: str) -> None:
         """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
-        from .adapters import device_bridge_of
+        from .adapters import device_adapter_of
 
-        bridge = None if out is None else device_bridge_of(out)
-        if bridge is not None:
+        adapter = None if out is None else device_adapter_of(out)
+        if adapter is not None:
             raise DeviceError(
-                f"{name} is on cpu, but out is on {bridge.device(out, 'out')}; bring {name} over "
-                f'with device="{bridge.device(out, "out")}", or give an out on the CPU'
+                f"{name} is on cpu, but out is on {adapter.device(out, 'out')}; bring {name} over "
+                f'with device="{adapter.device(out, "out")}", or give an out on the CPU'
             )
 
     def unmoved(self, x: Any, array: Array) -> Any:
@@ -129,7 +129,7 @@ class Bridge:
         return out
 
 
-class NumpyBridge(Bridge):
+class NumpyAdapter(Adapter):
     """Arrays of NumPy among others: in sums, and on their way to a GPU."""
 
     def arrive(self, x: Any, what: str) -> Array:

@@ -1,6 +1,6 @@
 """Arrays on GPUs, in and out of a conversion without a copy: of CuPy, PyTorch, JAX and others.
 
-A bridge says where an array lies (`reach`), makes arrays of its library, and names the stream on
+An adapter says where an array lies (`reach`), makes arrays of its library, and names the stream on
 which its users expect work. Everything between is the same for all of them.
 """
 
@@ -18,21 +18,21 @@ from ..devices import CPU, runtime
 from ..errors import ArgumentError, DtypeError
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
-from .base import Bridge, NumpyBridge, kind_text, on_device, out_of_reach
+from .base import Adapter, NumpyAdapter, kind_text, on_device, out_of_reach
 from .symbolic import Jax
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
 
-__all__ = ["CudaBridge", "ForeignBridge", "JaxCudaBridge"]
+__all__ = ["CudaAdapter", "ForeignAdapter", "JaxCudaAdapter"]
 
 # Arrays of other libraries that kernels may not have done with, each behind an event.
 _held: list[tuple[Any, Sequence[DeviceArray]]] = []
 _held_lock = threading.Lock()
 
 
-class CudaBridge(Bridge):
+class CudaAdapter(Adapter):
     """The way of arrays on a GPU. This one is CuPy's."""
 
     name = "CuPy"
@@ -52,9 +52,9 @@ class CudaBridge(Bridge):
             place.ptr, x.shape, x.strides, x.dtype, int(place.device_id), x, writeable
         )
 
-    def stream(self, number: int) -> Any:
+    def stream(self, ordinal: int) -> Any:
         """The stream on which the library's users expect work."""
-        return runtime().stream(number)
+        return runtime().stream(ordinal)
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless the library has the dtype."""
@@ -64,9 +64,9 @@ class CudaBridge(Bridge):
                 f'with x.view("u{dtype.itemsize}")'
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: DType, number: int) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """A new contiguous array."""
-        return self.located(runtime().empty(shape, dtype, number))
+        return self.located(runtime().empty(shape, dtype, ordinal))
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
@@ -79,7 +79,7 @@ class CudaBridge(Bridge):
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one array to another as NumPy's unsafe cast does, in the library's words."""
-        runtime().cast_into(out.owner, values.owner, self.stream(out.number))
+        runtime().cast_into(out.owner, values.owner, self.stream(out.ordinal))
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result of `empty` or `view`, as the library of the caller's array has it."""
@@ -139,12 +139,12 @@ class CudaBridge(Bridge):
 
     def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
         """Where the caller's output lies, on the device of the array that is called `name`."""
-        from .adapters import device_bridge_of
+        from .adapters import device_adapter_of
 
-        bridge = device_bridge_of(out)
-        if bridge is None:
+        adapter = device_adapter_of(out)
+        if adapter is None:
             check_same_device(array, name, CPU, f"out, a {kind_text(out)},")
-        if type(bridge) is not type(self):
+        if type(adapter) is not type(self):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
             )
@@ -156,12 +156,12 @@ class CudaBridge(Bridge):
         """Where the caller's output lies, which is of this kind."""
         return self.reach(out, "out")
 
-    def on_cpu(self) -> Bridge:
-        """The bridge of what arrays become on the CPU."""
-        return NumpyBridge()
+    def on_cpu(self) -> Adapter:
+        """The adapter of what arrays become on the CPU."""
+        return NumpyAdapter()
 
 
-class ForeignBridge(CudaBridge):
+class ForeignAdapter(CudaAdapter):
     """Arrays of any library with `__cuda_array_interface__` or `__dlpack__`; results are CuPy's
     unless the library follows the array API standard."""
 
@@ -172,46 +172,46 @@ class ForeignBridge(CudaBridge):
         found = runtime()
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
-            _, number = map(int, x.__dlpack_device__())
-            return self.located(self._imported(x, what, number))
+            _, ordinal = map(int, x.__dlpack_device__())
+            return self.located(self._imported(x, what, ordinal))
         if interface.get("mask") is not None:
             raise ArgumentError(f"{what} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-        number = found.device_of(address) if address else found.current()
+        ordinal = found.device_of(address) if address else found.current()
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self.located(self._imported(x, what, number), not readonly)
+            return self.located(self._imported(x, what, ordinal), not readonly)
         strides = interface.get("strides") or contiguous(shape, dtype)
-        self._wait_for(interface.get("stream"), number)
-        owner = found.wrap(address, shape, tuple(strides), dtype, number, x)
-        return DeviceArray(address, shape, tuple(strides), dtype, number, owner, not readonly)
+        self._wait_for(interface.get("stream"), ordinal)
+        owner = found.wrap(address, shape, tuple(strides), dtype, ordinal, x)
+        return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
-    def _imported(self, x: Any, what: str, number: int) -> Any:
+    def _imported(self, x: Any, what: str, ordinal: int) -> Any:
         try:
-            return runtime().from_dlpack(x, number)
+            return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise out_of_reach(what, x, "pass a CuPy array of its data") from error
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Hold arrays until our stream is done with them, which their library knows nothing of."""
-        found, number = runtime(), arrays[0].number
-        stream = self.stream(number)
+        found, ordinal = runtime(), arrays[0].ordinal
+        stream = self.stream(ordinal)
         if found.is_capturing(stream):  # whoever replays a graph keeps what it reads
             return
-        event = found.new_event(number)
-        with found.on(number):
+        event = found.new_event(ordinal)
+        with found.on(ordinal):
             event.record(stream)
         with _held_lock:
             _held[:] = [pair for pair in _held if not pair[0].done]
             _held.append((event, arrays))
 
-    def _wait_for(self, pointer: int | None, number: int) -> None:
+    def _wait_for(self, pointer: int | None, ordinal: int) -> None:
         """Let our stream wait for another library's, without waiting for it here."""
-        found, mine = runtime(), self.stream(number)
+        found, mine = runtime(), self.stream(ordinal)
         if pointer is None or pointer == mine.ptr:
             return
-        with found.on(number):
-            event = found.new_event(number)
+        with found.on(ordinal):
+            event = found.new_event(ordinal)
             event.record(found.stream_at(pointer))
             mine.wait_event(event)
 
@@ -228,7 +228,7 @@ class ForeignBridge(CudaBridge):
             return take(owner)
 
 
-class JaxCudaBridge(ForeignBridge):
+class JaxCudaAdapter(ForeignAdapter):
     """Arrays of JAX on a GPU. They are immutable, so their memory is only read."""
 
     name = "jax"

@@ -1,4 +1,4 @@
-"""The bridges of PyTorch and JAX: their memory, their dtypes, and what they record."""
+"""The adapters of PyTorch and JAX: their memory, their dtypes, and what they record."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from ..spec import DType, kind_of
-from .base import Bridge, kind_text, on_device, out_of_reach
+from .base import Adapter, kind_text, on_device, out_of_reach
 from .symbolic import Jax, Torch, library_of
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-    from .cupy import CudaBridge
+    from .cupy import CudaAdapter
 
-__all__ = ["JaxBridge", "TorchBridge", "TracedBridge"]
+__all__ = ["JaxAdapter", "TorchAdapter", "TracedAdapter"]
 
 
-class _Framework(Bridge):
+class _Framework(Adapter):
     """What holds for both: facts need no memory."""
 
     library: Torch | Jax
@@ -35,7 +35,7 @@ class _Framework(Bridge):
         return x
 
 
-class TorchBridge(_Framework):
+class TorchAdapter(_Framework):
     """Tensors of PyTorch. Those that require a gradient are recorded in its graph."""
 
     def __init__(self, library: Torch) -> None:
@@ -103,11 +103,11 @@ class TorchBridge(_Framework):
                 "or call under torch.no_grad()"
             )
 
-    def on_gpu(self) -> CudaBridge:
-        """The bridge of tensors on a GPU."""
-        from .adapters import cuda_bridge_for
+    def on_gpu(self) -> CudaAdapter:
+        """The adapter of tensors on a GPU."""
+        from .adapters import cuda_adapter_for
 
-        return cuda_bridge_for("torch", self.library)
+        return cuda_adapter_for("torch", self.library)
 
     def written(self, out: Any) -> Any:
         """The caller's output, after its memory has changed."""
@@ -142,7 +142,7 @@ class TorchBridge(_Framework):
                 )
 
 
-class JaxBridge(_Framework):
+class JaxAdapter(_Framework):
     """Arrays of JAX that hold data. They are immutable, so their memory is only read."""
 
     def __init__(self, library: Jax) -> None:
@@ -168,7 +168,7 @@ class JaxBridge(_Framework):
         (device,) = like.devices()
         return self.library.jax.device_put(array, device, may_alias=True)
 
-    def on_gpu(self) -> CudaBridge:
+    def on_gpu(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
         raise _placed_by_jax()
 
@@ -177,7 +177,7 @@ class JaxBridge(_Framework):
         raise _immutable()
 
 
-class TracedBridge(_Framework):
+class TracedAdapter(_Framework):
     """Arrays of JAX that stand for data, under jit or grad: conversions are operations of jnp."""
 
     def __init__(self, library: Jax) -> None:

@@ -1,4 +1,4 @@
-"""The bridge of PyTorch's tensors on a GPU: torch's memory, torch's stream, torch's graph."""
+"""The adapter of PyTorch's tensors on a GPU: torch's memory, torch's stream, torch's graph."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ..axes import Move
 from ..cuda.memory import DeviceArray
 from ..devices import name_of, runtime
 from ..spec import DType, kind_of
-from .base import Bridge
-from .cupy import CudaBridge
-from .torch import TorchBridge
+from .base import Adapter
+from .cupy import CudaAdapter
+from .torch import TorchAdapter
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
 
-__all__ = ["TorchCudaBridge"]
+__all__ = ["TorchCudaAdapter"]
 
 
-class TorchCudaBridge(TorchBridge, CudaBridge):
+class TorchCudaAdapter(TorchAdapter, CudaAdapter):
     """Tensors of PyTorch on a GPU. Results come from torch's own allocator."""
 
     name = "torch"
@@ -29,8 +29,8 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
         self.check_plain(x, what)
         dtype = self.library.dtype(x)
         strides = tuple(step * dtype.itemsize for step in x.stride())
-        number = x.device.index or 0
-        return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, number, x)
+        ordinal = x.device.index or 0
+        return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
     def located(self, x: Any, writeable: bool = True) -> DeviceArray:
         """Where a tensor lies that `empty`, `view` or a conversion has made."""
@@ -38,20 +38,20 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
 
     def arrive(self, x: Any, what: str) -> Any:
         """Raise: the CPU does not reach the memory."""
-        return CudaBridge.arrive(self, x, what)
+        return CudaAdapter.arrive(self, x, what)
 
-    def stream(self, number: int) -> Any:
+    def stream(self, ordinal: int) -> Any:
         """The current stream of torch."""
-        return runtime().stream_at(self.torch.cuda.current_stream(number).cuda_stream)
+        return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless torch has the dtype."""
         self.library.check(dtype)
 
-    def empty(self, shape: tuple[int, ...], dtype: DType, number: int) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """A new contiguous tensor."""
         kind = getattr(self.torch, dtype.name)
-        made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", number))
+        made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
         return self.located(made)
 
     def view(self, array: DeviceArray, move: Move) -> Any:
@@ -81,8 +81,8 @@ class TorchCudaBridge(TorchBridge, CudaBridge):
 
     def add(self, accumulator: Accumulator, arrays: list[Any], like: Any, out: Any) -> Any:
         """The sum of arrays on one GPU, as a tensor."""
-        return CudaBridge.add(self, accumulator, arrays, like, out)
+        return CudaAdapter.add(self, accumulator, arrays, like, out)
 
-    def on_cpu(self) -> Bridge:
-        """The bridge of tensors on the CPU."""
-        return TorchBridge(self.library)
+    def on_cpu(self) -> Adapter:
+        """The adapter of tensors on the CPU."""
+        return TorchAdapter(self.library)

@@ -87,12 +87,12 @@ class Program:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
         from ..kernels.cpu.compiler import load
         from ..kernels.cpu.launch import prepare
-        from ..planning.epilogue import Coefficients, Finish
+        from ..planning.epilogue import Coefficients, Epilogue
 
         plan, finish = self.plan, None
         if plan.names is not None:
             coefficients = Coefficients(*plan.coefficients) if plan.coefficients else None
-            finish = Finish(*plan.names, plan.saturate, coefficients)
+            finish = Epilogue(*plan.names, plan.saturate, coefficients)
         launch = prepare(plan.choice, finish, alignment)
         kernel = load(launch.spec)
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved)

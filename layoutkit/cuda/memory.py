@@ -11,7 +11,7 @@ import numpy as np
 from ..devices import name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..outputs import meet
+from ..outputs import overlaps
 from ..spec import DType
 
 __all__ = ["DeviceArray", "check_same_device", "check_writable"]
@@ -27,14 +27,14 @@ class DeviceArray:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: DType
-    number: int
+    ordinal: int
     owner: Any
     writeable: bool = True
 
     @property
     def device(self) -> str:
         """The name of the GPU."""
-        return name_of(self.number)
+        return name_of(self.ordinal)
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> Non
     """Raise unless `out` may be written without touching `array`, the one called `name`."""
     if not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    if array.size and out.size and meet(_shadow(array), _shadow(out)):
+    if array.size and out.size and overlaps(_shadow(array), _shadow(out)):
         raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
 
 
@@ -80,6 +80,6 @@ class _Interface:
 def _shadow(array: DeviceArray) -> Array:
     """A NumPy array at the same addresses, whose elements nobody may look at.
 
-    Exists because NumPy decides exactly whether strided arrays meet, from addresses alone.
+    Exists because NumPy decides exactly whether strided arrays overlap, from addresses alone.
     """
     return np.asarray(_Interface(array))

@@ -24,7 +24,7 @@ from .program import run as convert
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..arrays.cupy import CudaBridge
+    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["run"]
 
@@ -33,12 +33,12 @@ def run(
     accumulator: Accumulator,
     arrays: Sequence[DeviceArray],
     out: DeviceArray | None,
-    bridge: CudaBridge,
+    adapter: CudaAdapter,
 ) -> Any:
     """The library's array of the sum; `out`'s where that is given."""
-    number = arrays[0].number
-    arrays = [array if array.is_aligned else aligned(array, bridge) for array in arrays]
-    key: tuple[Any, ...] = (number, *((a.shape, a.strides, a.dtype) for a in arrays))
+    ordinal = arrays[0].ordinal
+    arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
+    key: tuple[Any, ...] = (ordinal, *((a.shape, a.strides, a.dtype) for a in arrays))
     if out is not None:
         key += (out.shape, out.strides, out.dtype)
     kept = accumulator.device_sums
@@ -47,24 +47,24 @@ def run(
         for at, array in enumerate(arrays):
             check_writable(array, out, f"part {at}")
     if isinstance(ready, Converter):
-        return convert(ready, arrays[0], out, bridge)
-    bridge.check(ready.result)
-    with runtime().on(number):
-        return ready(arrays, out, bridge)
+        return convert(ready, arrays[0], out, adapter)
+    adapter.check(ready.result)
+    with runtime().on(ordinal):
+        return ready(arrays, out, adapter)
 
 
 def _plan(
     accumulator: Accumulator, arrays: Sequence[DeviceArray], out: DeviceArray | None
 ) -> Converter | DeviceSum:
     planned = accumulator.plan(arrays, out)
-    return planned if isinstance(planned, Converter) else DeviceSum(planned, arrays[0].number)
+    return planned if isinstance(planned, Converter) else DeviceSum(planned, arrays[0].ordinal)
 
 
 class DeviceSum:
     """What an `Accumulator` keeps for arrays of these shapes, strides and dtypes on one GPU."""
 
-    def __init__(self, request: Request, number: int) -> None:
-        self._request, self._number = request, number
+    def __init__(self, request: Request, ordinal: int) -> None:
+        self._request, self._ordinal = request, ordinal
         self.result = request.result
         self._chained = len(request.moves) > MAX_PARTS
         self._kernels: dict[int, Any] = {}  # by the first part of their turn
@@ -76,41 +76,41 @@ class DeviceSum:
             self._layout = lay_out(alone, has_half, most)
 
     def __call__(
-        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, bridge: CudaBridge
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: CudaAdapter
     ) -> Any:
         """Sum the arrays into `out` or a new array; return the library's array."""
         shape, layout = self._request.shape, None if self._empty else self._layout
-        final = out or bridge.empty(shape, self.result, self._number)
+        final = out or adapter.empty(shape, self.result, self._ordinal)
         if layout is None:
             return final.owner
         in_place = layout.in_place and final.is_aligned and not (self._chained and out)
-        total = final if in_place else bridge.empty(shape, layout.written, self._number)
+        total = final if in_place else adapter.empty(shape, layout.written, self._ordinal)
         pairs = zip(arrays, layout.stages, strict=True)
-        parts = [self._staged(array, stage, bridge) for array, stage in pairs]
-        self._add(layout, parts, total, bridge)
+        parts = [self._staged(array, stage, adapter) for array, stage in pairs]
+        self._add(layout, parts, total, adapter)
         if total is not final:
-            cast_into(final, total, bridge)
+            cast_into(final, total, adapter)
         return final.owner
 
-    def _staged(self, array: DeviceArray, stage: Stage | None, bridge: CudaBridge) -> DeviceArray:
+    def _staged(self, array: DeviceArray, stage: Stage | None, adapter: CudaAdapter) -> DeviceArray:
         """A part as the kernel takes it."""
         if stage is None:
             return array
         if stage.move is None:
-            return cast(array, stage.dtype, bridge)
-        return bridge.located(convert(stage.converter(), array, None, bridge))
+            return cast(array, stage.dtype, adapter)
+        return adapter.located(convert(stage.converter(), array, None, adapter))
 
     def _add(
-        self, layout: Layout, parts: list[DeviceArray], total: DeviceArray, bridge: CudaBridge
+        self, layout: Layout, parts: list[DeviceArray], total: DeviceArray, adapter: CudaAdapter
     ) -> None:
         """Launch once for each turn: all parts, or so many at a time as a launch adds."""
-        stream, computed = bridge.stream(self._number), self._request.computed
+        stream, computed = adapter.stream(self._ordinal), self._request.computed
         sum_so_far: DeviceArray | None = None
         at = 0
         while at < len(parts):
             end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
-            made = total if is_last else bridge.empty(total.shape, computed, self._number)
+            made = total if is_last else adapter.empty(total.shape, computed, self._ordinal)
             kernel = self._kernels.get(at) or self._load(layout, at, end, is_last, stream)
             sources = [] if sum_so_far is None else [sum_so_far.address]
             offsets = layout.nest.src_offsets[at:end]
@@ -125,8 +125,8 @@ class DeviceSum:
         dtypes = ([computed] if at else []) + list(layout.dtypes[at:end])
         sides = operand(computed), operand(written)
         launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides)
-        check_warm(launch, self._number, stream, "a sum")
-        return self._kernels.setdefault(at, runtime().load(launch, self._number))
+        check_warm(launch, self._ordinal, stream, "a sum")
+        return self._kernels.setdefault(at, runtime().load(launch, self._ordinal))
 
     def _place(self, loop: Place, layout: Layout, written: DType, at: int, end: int) -> Place:
         """A loop of one turn: its output, what was summed before, and its own parts."""

@@ -27,18 +27,18 @@ import numpy as np
 
 from ..caching import remember
 from ..converter import Converter
-from ..devices import CPU, number_of, runtime
+from ..devices import CPU, ordinal_of, runtime
 from ..errors import ArgumentError, DeviceError
 from ..formulas import computed_dtype
 from ..memory import Array
-from ..notation import unmoved
+from ..notation import identity
 from ..planning.plan import Plan, contiguous, is_known
 from ..spec import DType, as_dtype
 from .memory import DeviceArray
 from .program import DeviceProgram, has_half, run
 
 if TYPE_CHECKING:
-    from ..arrays.cupy import CudaBridge
+    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["brought", "download", "upload"]
 
@@ -50,23 +50,23 @@ _BYTES = np.dtype(np.uint8)
 # ---- up ----------------------------------------------------------------------------------
 
 
-def upload(converter: Converter, x: Array, bridge: CudaBridge, out: Any) -> Any:
-    """The array of the bridge's library, on the converter's device, that `x` is converted to."""
-    number = number_of(converter.device or CPU)
+def upload(converter: Converter, x: Array, adapter: CudaAdapter, out: Any) -> Any:
+    """The array of the adapter's library, on the converter's device, that `x` is converted to."""
+    ordinal = ordinal_of(converter.device or CPU)
     target = None
     if out is not None:
-        place = DeviceArray(0, (), (), x.dtype, number, None)
-        target = bridge.target_on(out, place, "the result")
+        place = DeviceArray(0, (), (), x.dtype, ordinal, None)
+        target = adapter.target_on(out, place, "the result")
         if not target.writeable:
             raise ArgumentError("out is read-only; give a writeable array")
     shipment = _shipment(converter, x, target)
     result = shipment.plan.target
-    bridge.check(result.dtype)
+    adapter.check(result.dtype)
     if x.size == 0:
-        made = (target or bridge.empty(result.shape, result.dtype, number)).owner
+        made = (target or adapter.empty(result.shape, result.dtype, ordinal)).owner
     else:
-        made = _ring(number).send(shipment, x, target, bridge)
-    return bridge.finished(made, None) if target is None else bridge.written(out)
+        made = _ring(ordinal).send(shipment, x, target, adapter)
+    return adapter.finished(made, None) if target is None else adapter.written(out)
 
 
 class Shipment:
@@ -81,17 +81,17 @@ class Shipment:
         self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
         moved = self.plan.formula is None and self.wire == target.dtype
         casting = converter.casting if moved else "unsafe"
-        self._pack = Converter(unmoved(max(1, x.ndim)), dtype=self.wire, casting=casting)
+        self._pack = Converter(identity(max(1, x.ndim)), dtype=self.wire, casting=casting)
         self._copy = Converter("b->b", copy=True)
-        staged = self.at(0, x.shape, number_of(target.device))
+        staged = self.at(0, x.shape, ordinal_of(target.device))
         stays = converter.staying(target.dtype, copy=True)
         self.program: DeviceProgram = stays.device_program(staged, out)
 
     def at(
-        self, address: int, shape: tuple[int, ...], number: int, owner: Any = None
+        self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
         """The bytes that went up, as an array at an address of the device."""
-        return DeviceArray(address, shape, self.strides, self.wire, number, owner)
+        return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
 
     def fill(self, x: Array, host: Array) -> Any:
         """Fill page-locked memory; yields the ends of what is ready to be copied."""
@@ -134,13 +134,13 @@ def _dense_order(x: Array) -> tuple[int, ...] | None:
 class _Slot:
     """Page-locked memory, a block on the device, and what guards them."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
         self.host: Array = np.empty(0, _BYTES)
         self.block: Any = None
         self.address = 0
         self.was_used = False
-        self.copied, self.used = runtime().new_event(number), runtime().new_event(number)
+        self.copied, self.used = runtime().new_event(ordinal), runtime().new_event(ordinal)
 
     def reserve(self, nbytes: int, copies: Any) -> None:
         """Have room for so many bytes. The caller has waited for `copied`."""
@@ -151,34 +151,34 @@ class _Slot:
         self.host, self.block, self.address = np.empty(0, _BYTES), None, 0
         host = runtime().pinned(nbytes)
         # Memory of the stream that writes it: others never get it while a copy is under way.
-        self.block = runtime().empty((nbytes,), _BYTES, self._number, copies)
+        self.block = runtime().empty((nbytes,), _BYTES, self._ordinal, copies)
         self.host, self.address = host, self.block.data.ptr
 
 
 class _Ring:
     """The slots of one GPU. One call at a time fills; the GPU works on what was filled before."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
         self._lock = threading.Lock()
-        self._copies = runtime().new_stream(number)
-        self._slots = [_Slot(number) for _ in range(SLOTS)]
+        self._copies = runtime().new_stream(ordinal)
+        self._slots = [_Slot(ordinal) for _ in range(SLOTS)]
         self._turn = 0
 
     def send(
-        self, shipment: Shipment, x: Array, out: DeviceArray | None, bridge: CudaBridge
+        self, shipment: Shipment, x: Array, out: DeviceArray | None, adapter: CudaAdapter
     ) -> Any:
-        """Bring x up and put its conversion on the stream of the bridge."""
-        stream = bridge.stream(self._number)
+        """Bring x up and put its conversion on the stream of the adapter."""
+        stream = adapter.stream(self._ordinal)
         _refuse_capture(stream)
-        with self._lock, runtime().on(self._number):
+        with self._lock, runtime().on(self._ordinal):
             slot = self._slots[self._turn]
             self._turn = (self._turn + 1) % SLOTS
             self._fill(slot, shipment, x)
             stream.wait_event(slot.copied)
-            staged = shipment.at(slot.address, x.shape, self._number, slot.block)
+            staged = shipment.at(slot.address, x.shape, self._ordinal, slot.block)
             try:
-                return shipment.program(staged, out, bridge)
+                return shipment.program(staged, out, adapter)
             finally:
                 slot.used.record(stream)
 
@@ -196,15 +196,15 @@ class _Ring:
             slot.copied.record(self._copies)
 
 
-_rings: dict[Any, _Ring] = {}  # by runtime and number
+_rings: dict[Any, _Ring] = {}  # by runtime and ordinal
 _rings_lock = threading.Lock()
 
 
-def _ring(number: int) -> _Ring:
-    key = runtime(), number
+def _ring(ordinal: int) -> _Ring:
+    key = runtime(), ordinal
     with _rings_lock:
         if key not in _rings:
-            _rings[key] = _Ring(number)
+            _rings[key] = _Ring(ordinal)
         return _rings[key]
 
 
@@ -212,10 +212,10 @@ def _ring(number: int) -> _Ring:
 
 
 def download(
-    converter: Converter, array: DeviceArray, bridge: CudaBridge, like: Any, out: Any
+    converter: Converter, array: DeviceArray, adapter: CudaAdapter, like: Any, out: Any
 ) -> Any:
     """The array on the CPU, of the kind of `like`, that an array of a GPU is converted to."""
-    home = bridge.on_cpu()
+    home = adapter.on_cpu()
     target = None
     if out is not None:
         _refuse_out_on_gpu(out)
@@ -224,47 +224,47 @@ def download(
     plan = task.plan(array.shape, array.strides, array.dtype, array.device, target)
     if target is not None and not target.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    made = run(converter.staying(plan.target.dtype, copy=None), array, None, bridge)
-    host = _brought(bridge.located(made), bridge)
+    made = run(converter.staying(plan.target.dtype, copy=None), array, None, adapter)
+    host = _brought(adapter.located(made), adapter)
     if target is None:
         return home.leave(host, like)
     flat = host.reshape(host.shape or 1), target.reshape(host.shape or 1)
-    Converter(unmoved(max(1, host.ndim)), copy=True)(*flat)
+    Converter(identity(max(1, host.ndim)), copy=True)(*flat)
     return home.written(out)
 
 
 def brought(x: Any) -> Array:
     """The NumPy array of an array of any library on a GPU, in its own layout and dtype."""
-    from ..arrays.adapters import device_bridge_of
+    from ..arrays.adapters import device_adapter_of
 
-    bridge = device_bridge_of(x)
-    if bridge is None:
+    adapter = device_adapter_of(x)
+    if adapter is None:
         raise RuntimeError(f"a {type(x).__name__} is not on a GPU")
-    array = bridge.reach(x, "x")
-    made = run(Converter(unmoved(len(array.shape))), array, None, bridge)
-    return _brought(bridge.located(made), bridge)
+    array = adapter.reach(x, "x")
+    made = run(Converter(identity(len(array.shape))), array, None, adapter)
+    return _brought(adapter.located(made), adapter)
 
 
 def _refuse_out_on_gpu(out: Any) -> None:
-    from ..arrays.adapters import device_bridge_of
+    from ..arrays.adapters import device_adapter_of
 
-    bridge = device_bridge_of(out)
-    if bridge is not None:
+    adapter = device_adapter_of(out)
+    if adapter is not None:
         raise DeviceError(
-            f'device="cpu", but out is on {bridge.device(out, "out")}; leave device= away, or give '
-            "an out on the CPU"
+            f'device="cpu", but out is on {adapter.device(out, "out")}; leave device= away, or '
+            "give an out on the CPU"
         )
 
 
-def _brought(made: DeviceArray, bridge: CudaBridge) -> Array:
+def _brought(made: DeviceArray, adapter: CudaAdapter) -> Array:
     """The NumPy array, in page-locked memory, of a contiguous array of a device."""
     if made.size == 0:
         return np.empty(made.shape, made.dtype)
-    stream, found = bridge.stream(made.number), runtime()
+    stream, found = adapter.stream(made.ordinal), runtime()
     _refuse_capture(stream)
     host: Array = found.pinned(made.size * made.dtype.itemsize)
-    done = found.new_event(made.number)
-    with found.on(made.number):
+    done = found.new_event(made.ordinal)
+    with found.on(made.ordinal):
         found.copy_out(host, made.address, stream)
         done.record(stream)
         done.synchronize()

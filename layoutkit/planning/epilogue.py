@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Coefficients", "Finish", "Operand"]
+__all__ = ["Coefficients", "Epilogue", "Operand"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
-class Finish:
+class Epilogue:
     """How items change on their way: the kernels' names of dtypes, and the formula if any.
 
     Names have two letters: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8.

@@ -1,8 +1,8 @@
 """Bases of any library: what a view sees of an array, and parts of it in that library's words.
 
-NumPy arrays and, through a bridge, arrays that the CPU reaches are seen as NumPy arrays that share
-their memory; those on a GPU by their shape, strides and dtype alone. What a view hands out is of
-the kind that was put.
+NumPy arrays and, through an adapter, arrays that the CPU reaches are seen as NumPy arrays that
+share their memory; those on a GPU by their shape, strides and dtype alone. What a view hands out is
+of the kind that was put.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..arrays.rows import take
 from ..arrays.symbolic import Torch, library_of
 from ..devices import CPU
 from ..memory import Array, as_numpy
-from ..notation import unmoved
+from ..notation import identity
 from ..spec import DType
 
 __all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
@@ -40,12 +40,12 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     """
     if isinstance(x, np.ndarray):
         return as_numpy(x, what), CPU
-    from ..arrays.adapters import as_array, device_bridge_of  # here, as most bases are NumPy's
+    from ..arrays.adapters import as_array, device_adapter_of  # here, as most bases are NumPy's
 
-    bridge = device_bridge_of(x)
-    if bridge is None:
+    adapter = device_adapter_of(x)
+    if adapter is None:
         return as_array(x, what), CPU
-    return bridge.reach(x, what), bridge.device(x, what)
+    return adapter.reach(x, what), adapter.device(x, what)
 
 
 def copies(base: Any, array: Any, axis: int, positions: Array) -> Any:
@@ -80,12 +80,12 @@ def like_base(array: Array, base: Any) -> Any:
     """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array
-    from ..arrays.adapters import bridge_of, device_bridge_of
+    from ..arrays.adapters import adapter_of, device_adapter_of
     from ..converter import Converter
 
-    bridge = device_bridge_of(base)
-    if bridge is None:
-        found = bridge_of(base)
+    adapter = device_adapter_of(base)
+    if adapter is None:
+        found = adapter_of(base)
         return array if found is None else found.leave(array, base)
-    up = Converter(unmoved(array.ndim), device=bridge.device(base, "the base"))
-    return up(bridge.on_cpu().leave(array, base))
+    up = Converter(identity(array.ndim), device=adapter.device(base, "the base"))
+    return up(adapter.on_cpu().leave(array, base))

@@ -21,7 +21,7 @@ from ..converter import Converter
 from ..devices import CPU, check_device
 from ..errors import PatternError
 from ..memory import Array
-from ..notation import Layout, unmoved
+from ..notation import Layout, identity
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Gettings:
         """A gradient where the base is, in the layout and dtype in which it was put."""
         if getting.device == self.device:
             return grad
-        return Converter(unmoved(len(grad.shape)), device=self.device)(grad)
+        return Converter(identity(len(grad.shape)), device=self.device)(grad)
 
     def _movable(self, getting: Getting, grad: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
         """A gradient and its layout, as a sum can take it: one that is only moved."""

@@ -148,7 +148,7 @@ print(sorted({"jax", "torch", "scipy"} & set(sys.modules)))
     assert python(found) == "[]\n"
 
 
-def test_numpy_arrays_load_no_bridge():
+def test_numpy_arrays_load_no_adapter():
     found = """
 import sys
 import numpy as np

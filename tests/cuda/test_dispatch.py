@@ -157,7 +157,7 @@ def test_each_gpu_runs_its_own(gpu):
     converter = Converter("bhwc->bchw")
     for number in (0, 1):
         y = converter(gpu.array(IMAGES, number))
-        assert y.number == number
+        assert y.ordinal == number
         assert gpu.log[-1] == (f"main {number}", "kernel")
         same(y, reference_convert(IMAGES, "bhwc->bchw"))
 

@@ -130,9 +130,9 @@ def test_cuda_is_the_current_device_of_the_call(monkeypatch):
     for number in (0, 1, 0):
         with gpu.on(number):
             assert canonical("cuda") == f"cuda:{number}"
-            assert convert(IMAGES, "bhwc->bchw", device="cuda").number == number
+            assert convert(IMAGES, "bhwc->bchw", device="cuda").ordinal == number
             view = ImageView("bhwc", IMAGES)
-            assert view.forward_get("bchw", device="cuda").number == number
+            assert view.forward_get("bchw", device="cuda").ordinal == number
 
 
 def test_the_fake_runtime_takes_what_the_real_one_takes():

@@ -28,23 +28,23 @@ def cupy(monkeypatch):
     return module
 
 
-def there(cupy, values, number=0):
+def there(cupy, values, ordinal=0):
     """A CuPy array of these values."""
-    with cupy.cuda.Device(number):
+    with cupy.cuda.Device(ordinal):
         array = cupy.empty(values.shape, values.dtype)
     array.memory[...] = values
     return array
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_conversions_and_sums(cupy, number):
-    x = there(cupy, IMAGES, number)
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_conversions_and_sums(cupy, ordinal):
+    x = there(cupy, IMAGES, ordinal)
     y = convert(x, "bhwc->bchw", **FORMULA)
     wanted = reference_convert(IMAGES, "bhwc->bchw", **{**FORMULA, "dtype": np.dtype("f4")})
     np.testing.assert_allclose(y.memory, wanted, rtol=1e-5, atol=1e-5)
     total = accumulate([(y, "bchw")] * 17, "bhwc")
     np.testing.assert_allclose(total.memory, 17 * wanted.transpose(0, 2, 3, 1), 1e-5, 1e-4)
-    assert y.data.device_id == total.data.device_id == number
+    assert y.data.device_id == total.data.device_id == ordinal
     assert cupy.log == [0, 0, 0]
 
 

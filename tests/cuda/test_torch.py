@@ -47,7 +47,7 @@ def gpu(monkeypatch):
     theirs = runtime.new_stream(0)
     runtime.foreign = (theirs,)
     current = SimpleNamespace(cuda_stream=theirs.ptr)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda number: current)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current)
 
     def empty_there(shape, *, dtype, device):
         assert device == torch.device("cuda", 0)

@@ -66,7 +66,7 @@ def sent(monkeypatch):
 def test_arrays_of_any_memory_go_up(gpu, how):
     x = laid(IMAGES.copy(), how)
     y = convert(x, "bhwc->bchw", device="cuda:1", **FORMULA)
-    assert y.number == 1
+    assert y.ordinal == 1
     wanted = reference_convert(x, "bhwc->bchw", **{**FORMULA, "dtype": np.dtype("f4")})
     np.testing.assert_allclose(values_of(y), wanted, rtol=1e-5, atol=1e-5)
 
@@ -239,10 +239,10 @@ def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
         converter(IMAGES[:1])
     empty = type(gpu).empty
 
-    def full(self, shape, dtype, number, stream=None):
+    def full(self, shape, dtype, ordinal, stream=None):
         if stream is not None:
             raise MemoryError("the device is full")
-        return empty(self, shape, dtype, number)
+        return empty(self, shape, dtype, ordinal)
 
     with monkeypatch.context() as broken:
         broken.setattr(type(gpu), "empty", full)
@@ -318,7 +318,7 @@ def test_a_view_is_got_on_a_gpu(gpu):
     for words in [("bchw", "f4", "cuda:0"), ("b c h w", np.float32, "cuda")]:
         assert view.forward_get(*words) is y
     assert view.forward_get("bchw", "f4") is not y
-    assert view.forward_get("bchw", "f4", "cuda:1").number == 1
+    assert view.forward_get("bchw", "f4", "cuda:1").ordinal == 1
     assert isinstance(view.forward_get(device="cuda"), FakeArray)
     assert view.forward_get() is IMAGES
     assert view.device == "cpu"

@@ -11,7 +11,7 @@ from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.kernels.cuda.tiles import MAX_AXES, prepare_sum
-from layoutkit.planning.epilogue import Coefficients, Finish
+from layoutkit.planning.epilogue import Coefficients, Epilogue
 from layoutkit.planning.sums import lay_out, operand
 
 EDGE = 256  # what addresses are a multiple of, before they are shifted
@@ -61,7 +61,7 @@ def planned(x, pattern, out=None, *, shift=0, **keywords):
     finish = None
     if plan.names is not None:
         coefficients = plan.coefficients and Coefficients(*plan.coefficients)
-        finish = Finish(*plan.names, plan.saturate, coefficients)
+        finish = Epilogue(*plan.names, plan.saturate, coefficients)
     launches = []
     for place in product(*(range(loop.count) for loop in plan.choice.beyond)):
         turns = list(zip(place, plan.choice.beyond, strict=True))

@@ -91,14 +91,14 @@ class Event:
 class FakeArray:
     """What CuPy's array is to layoutkit."""
 
-    def __init__(self, memory, number, owner=None):
-        self.memory, self.number, self.owner = memory, number, owner
+    def __init__(self, memory, ordinal, owner=None):
+        self.memory, self.ordinal, self.owner = memory, ordinal, owner
         self.shape, self.strides, self.dtype = memory.shape, memory.strides, memory.dtype
         pointer = memory.__array_interface__["data"][0]
-        self.data = SimpleNamespace(ptr=pointer, device_id=number)
+        self.data = SimpleNamespace(ptr=pointer, device_id=ordinal)
 
     def _like(self, memory):
-        return FakeArray(memory, self.number, self.owner)
+        return FakeArray(memory, self.ordinal, self.owner)
 
     def reshape(self, *shape):
         shaped = self.memory.reshape(*shape)
@@ -132,7 +132,7 @@ class FakeRuntime:
         self.count, self.eager = count, False
         self.log, self.host_waits, self.loaded = [], [], []
         self._kept = {}  # memory by address: a pool that gives nothing back
-        self._number, self._made, self._known = 0, 0, set()
+        self._ordinal, self._made, self._known = 0, 0, set()
         self.streams = [self._stream(f"main {n}") for n in range(count)]
 
     def _stream(self, name):
@@ -141,30 +141,30 @@ class FakeRuntime:
 
     # -- for tests -------------------------------------------------------------------------
 
-    def array(self, values, number=0):
+    def array(self, values, ordinal=0):
         """An array of these values, in memory that lies as theirs does."""
         low, high = np.lib.array_utils.byte_bounds(values)
-        raw = self._memory(max(1, high - low), number, low % 16)
+        raw = self._memory(max(1, high - low), ordinal, low % 16)
         begin = values.__array_interface__["data"][0] - low
         memory = np.ndarray(values.shape, values.dtype, raw, begin, values.strides)
         ctypes.memmove(raw.__array_interface__["data"][0], low, high - low)
-        return FakeArray(memory, number)
+        return FakeArray(memory, ordinal)
 
-    def _memory(self, nbytes, number, shift=0):
+    def _memory(self, nbytes, ordinal, shift=0):
         room = np.full(nbytes + 64, POISON, np.uint8)
         skip = -room.__array_interface__["data"][0] % 16 + shift
         memory = room[skip : skip + nbytes]
-        self._kept[memory.__array_interface__["data"][0]] = memory, number
+        self._kept[memory.__array_interface__["data"][0]] = memory, ordinal
         return memory
 
     @contextmanager
-    def using(self, stream, number=0):
+    def using(self, stream, ordinal=0):
         """Make a stream the current one for a while."""
-        before, self.streams[number] = self.streams[number], stream
+        before, self.streams[ordinal] = self.streams[ordinal], stream
         try:
             yield
         finally:
-            self.streams[number] = before
+            self.streams[ordinal] = before
 
     def launches(self, name="kernel"):
         return sum(what == name for _, what in self.log)
@@ -175,49 +175,49 @@ class FakeRuntime:
         return f"{self.count} fake GPUs"
 
     def current(self):
-        return self._number
+        return self._ordinal
 
     def device_of(self, address):
         return self._kept[address][1]
 
     @contextmanager
-    def on(self, number):
-        before, self._number = self._number, number
+    def on(self, ordinal):
+        before, self._ordinal = self._ordinal, ordinal
         try:
             yield
         finally:
-            self._number = before
+            self._ordinal = before
 
-    def stream(self, number):
-        return self.streams[number]
+    def stream(self, ordinal):
+        return self.streams[ordinal]
 
     def stream_at(self, pointer):
         return next((s for s in self.foreign if s.ptr == pointer), None) or self.streams[0]
 
     foreign = ()
 
-    def new_stream(self, number):
-        return self._stream(f"copies {number}")
+    def new_stream(self, ordinal):
+        return self._stream(f"copies {ordinal}")
 
     def is_capturing(self, stream):
         return stream.is_capturing()
 
-    def new_event(self, number):
+    def new_event(self, ordinal):
         return Event(self)
 
-    def empty(self, shape, dtype, number, stream=None):
+    def empty(self, shape, dtype, ordinal, stream=None):
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        memory = self._memory(max(1, size), number)[:size]
-        return FakeArray(memory.view(dtype).reshape(shape), number)
+        memory = self._memory(max(1, size), ordinal)[:size]
+        return FakeArray(memory.view(dtype).reshape(shape), ordinal)
 
-    def wrap(self, address, shape, strides, dtype, number, owner):
+    def wrap(self, address, shape, strides, dtype, ordinal, owner):
         memory, at = self._kept[address]
-        assert at == number
-        return FakeArray(np.ndarray(shape, dtype, memory, 0, strides), number, owner)
+        assert at == ordinal
+        return FakeArray(np.ndarray(shape, dtype, memory, 0, strides), ordinal, owner)
 
-    def from_dlpack(self, x, number):
-        return FakeArray(np.from_dlpack(x.memory), number, x)
+    def from_dlpack(self, x, ordinal):
+        return FakeArray(np.from_dlpack(x.memory), ordinal, x)
 
     def pinned(self, nbytes):
         return self._memory(nbytes, -1)
@@ -238,15 +238,15 @@ class FakeRuntime:
 
         stream.put("cast", run)
 
-    def is_loaded(self, launch, number):
-        return (launch.family, launch.defines, launch.coefficients, number) in self._known
+    def is_loaded(self, launch, ordinal):
+        return (launch.family, launch.defines, launch.coefficients, ordinal) in self._known
 
-    def load(self, launch, number):
-        self._known.add((launch.family, launch.defines, launch.coefficients, number))
+    def load(self, launch, ordinal):
+        self._known.add((launch.family, launch.defines, launch.coefficients, ordinal))
         self.loaded.append(launch)
         constants = None
         if launch.coefficients:
-            constants = self._memory(len(launch.coefficients), number)
+            constants = self._memory(len(launch.coefficients), ordinal)
             constants[:] = np.frombuffer(launch.coefficients, np.uint8)
         return FakeKernel(launch, constants)
 
@@ -277,5 +277,5 @@ def replace(monkeypatch, cupy, runtime):
 def values_of(array):
     """The values of an array on a fake GPU, after what its current stream has to do."""
     runtime = layoutkit.devices.runtime()
-    runtime.stream(array.number).synchronize()
+    runtime.stream(array.ordinal).synchronize()
     return array.memory

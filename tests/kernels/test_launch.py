@@ -9,7 +9,7 @@ import pytest
 from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
 from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
-from layoutkit.planning.epilogue import Finish
+from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.kernels import MAX_OUTER, Choice, Loop
 from reference import reference_convert
 
@@ -109,7 +109,7 @@ def test_parameter_block_holds_all_loops():
     run = (Loop(9, 1000, 4 * 31), Loop(31, 40000, 4))
     rows = (Loop(9, 4 * 31, 1 << 20), Loop(31, 4, 1 << 14))
     choice = Choice("transpose", 0, run, rows, outer, 4, 4)
-    prepared = launch.prepare(choice, Finish("f4", "f4"), 64)
+    prepared = launch.prepare(choice, Epilogue("f4", "f4"), 64)
     words = np.frombuffer(prepared.params[: 8 * HEAD], np.int64)
     assert words[0] <= MAX_LOOPS
     assert prepared.units == np.prod(words[1 : 1 + 4 * words[0] : 4])
@@ -127,7 +127,7 @@ def test_staged_blocks_fit_the_scratch_area(items):
             run = (Loop(7, 1 << 20, target * run_count), Loop(run_count, 1 << 12, target))
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
             choice = Choice("transpose", 0, run, rows, (), source, target)
-            finish = Finish(names[source], names[target])
+            finish = Epilogue(names[source], names[target])
             cutter = launch._Cutter(choice, finish, 64, stream=False)
             run_axis, rows_axis = cutter._axes()
             assert cutter._pitch(run_axis.longest) * rows_axis.longest <= SCRATCH

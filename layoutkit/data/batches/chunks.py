@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.adapters import as_array, bridge_of
+from ...arrays.adapters import adapter_of, as_array
 from ...buffers import empty
 from ...errors import DataError, ShapeError
 from ...memory import Array
@@ -254,7 +254,7 @@ def _as_array(value: Any) -> Array:
     """A result as an array: bytes are a vector of uint8."""
     if isinstance(value, bytes | bytearray | memoryview):
         return np.frombuffer(value, np.uint8)
-    if isinstance(value, np.ndarray) or bridge_of(value) is not None:
+    if isinstance(value, np.ndarray) or adapter_of(value) is not None:
         return as_array(value, "the result")
     try:
         return np.asarray(value)

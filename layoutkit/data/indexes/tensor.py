@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.adapters import as_array, bridge_of
+from ...arrays.adapters import adapter_of, as_array
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
 from ..records import Record, records_of
@@ -150,7 +150,7 @@ def _array(value: Any, name: str) -> Any:
             value = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{name} is no array: {error}") from error
-    if isinstance(value, np.ndarray) or bridge_of(value):
+    if isinstance(value, np.ndarray) or adapter_of(value):
         try:
             value = as_array(value, name)
         except LayoutkitError as error:  # a masked array, or one on another device

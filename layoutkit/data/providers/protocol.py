@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ...arrays.adapters import as_array, bridge_of
+from ...arrays.adapters import adapter_of, as_array
 from ...arrays.base import kind_text
 from ...axes import parse_layout
 from ...errors import DataError, ShapeError
@@ -87,9 +87,9 @@ def load(named: Named, views: Sequence[Any], targets: Sequence[Any]) -> None:
     for rows, memory, _ in moves:
         memory[...] = rows
     for _, _, target in moves:
-        bridge = bridge_of(target)
-        if bridge is not None:
-            bridge.written(target)
+        adapter = adapter_of(target)
+        if adapter is not None:
+            adapter.written(target)
 
 
 def _moves(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Array, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.adapters import as_array, bridge_of
+from ...arrays.adapters import adapter_of, as_array
 from ...errors import DataError, LayoutkitError
 from .files import FileSource, open_file
 from .sources import ArraySource, LikeSource, Source
@@ -51,7 +51,7 @@ def _array(source: Any) -> Source | None:
     if isinstance(source, np.generic):
         source = np.asarray(source)
         source.flags.writeable = False  # a scalar cannot be written to
-    if isinstance(source, np.ndarray) or bridge_of(source) is not None:
+    if isinstance(source, np.ndarray) or adapter_of(source) is not None:
         try:
             return ArraySource(as_array(source, "source"))
         except LayoutkitError as error:  # a masked array, or one on another device

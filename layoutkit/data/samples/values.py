@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.adapters import as_array, bridge_of
+from ...arrays.adapters import adapter_of, as_array
 from ...errors import DtypeError, LayoutkitError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, kind_of
@@ -85,7 +85,7 @@ def _number(value: Any, dtype: DType) -> Array:
 
 
 def _array(value: Any) -> Array:
-    if bridge_of(value) is not None:
+    if adapter_of(value) is not None:
         return as_array(value, "the value")
     try:
         return np.asarray(value)
