@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from .errors import ShapeError
 from .notation import ARROW, Layout, parse_layout, read_sides, require_text
@@ -39,7 +39,7 @@ class Move:
     size 1) is not in it. `target_axes` and `target_sizes` are the target's, unfolded, with
     the added axes of size 1. The whole move, in NumPy's words:
 
-        x.reshape(sizes).transpose(order + dropped).reshape(target_shape)
+        x.reshape(sizes).transpose(permutation).reshape(target_shape)
 
     >>> move = parse_pattern("b(hwk)->cbwh").resolve((2, 12), {"h": 4})
     >>> move.axes, move.sizes, move.order, move.dropped
@@ -62,6 +62,21 @@ class Move:
     def dropped(self) -> tuple[int, ...]:
         """Positions in `axes` of the axes that the target lacks, all of size 1."""
         return tuple(at for at in range(len(self.axes)) if at not in self.order)
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        """All positions in `axes`, in the order of the target and then the dropped ones."""
+        return self.order + self.dropped
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether an array of the source is, as it lies, one of the target."""
+        same = self.source_shape == self.target_shape
+        return same and self.permutation == tuple(range(len(self.axes)))
+
+    def view_of(self, x: Any) -> Any:
+        """The target as a view of `x`, in the words that arrays of NumPy and CuPy share."""
+        return x.reshape(self.sizes).transpose(self.permutation).reshape(self.target_shape)
 
 
 @dataclass(frozen=True)

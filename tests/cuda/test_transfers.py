@@ -11,7 +11,7 @@ import pytest
 from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
 from children import python
 from cuda_shim import needs_compiler
-from fake_cuda import Event, FakeArray, Stream, install, values_of
+from fake_cuda import Event, FakeArray, Stream, values_of
 
 from layoutkit import (
     ArgumentError,
@@ -34,11 +34,6 @@ pytestmark = needs_compiler
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    return install(monkeypatch)
 
 
 def same(got, wanted):
