@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .cuda.sums import DeviceSums
     from .planning.sums import SumRequest
 
-__all__ = ["Accumulator", "accumulate", "computed_dtype"]
+__all__ = ["Accumulator", "accumulate"]
 
 
 def accumulate(
@@ -132,7 +132,7 @@ class Accumulator:
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """How parts that lie so are summed, on any device; raises where they are not."""
-        from .planning.sums import SumRequest
+        from .planning.sums import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
@@ -226,16 +226,6 @@ def _promote(dtypes: Sequence[DType]) -> DType:
         return as_dtype(np.result_type(*dtypes))
     except TypeError:  # NumPy leaves pairs such as bfloat16 with float16 or an integer open
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
-
-
-def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
-    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
-    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
-    if kinds <= {"u", "i"}:
-        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
-    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
-    wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
-    return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
 def _check_shapes(moves: Sequence[Move], layout: str) -> None:

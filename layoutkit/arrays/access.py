@@ -11,11 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..converter import Converter
-from ..cuda.transfers import brought
+from ..cuda.transfers import brought, sent
 from ..devices import CPU
 from ..memory import Array, as_numpy
-from ..notation import identity
 from ..spec import DType
 from .adapters import adapter_of, as_array, device_adapter_of
 from .rows import take
@@ -75,5 +73,4 @@ def like_base(array: Array, base: Any) -> Any:
         return array
     if (gpu := device_adapter_of(base)) is None:
         return adapter.leave(array, base)
-    up = Converter(identity(array.ndim), device=gpu.device(base, "the base"))
-    return up(gpu.on_cpu().leave(array, base))
+    return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)

@@ -46,7 +46,7 @@ from .runtime import runtime
 if TYPE_CHECKING:
     from ..arrays.cupy import CudaAdapter
 
-__all__ = ["brought", "download", "upload"]
+__all__ = ["brought", "download", "sent", "upload"]
 
 PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
 SLOTS = 2
@@ -265,15 +265,23 @@ def download(
     return out
 
 
+# ---- as they are -------------------------------------------------------------------------
+
+
 def brought(array: DeviceArray, adapter: CudaAdapter) -> Array:
     """The NumPy array of an array on a GPU, in its own layout and dtype."""
-    made = _unmoved(len(array.shape)).run(array, None, adapter)
+    made = _unmoved(len(array.shape), None).run(array, None, adapter)
     return _brought(adapter.located(made), adapter)
 
 
+def sent(x: Array, device: str, adapter: CudaAdapter) -> Any:
+    """The library's array on a GPU that has what `x` has."""
+    return upload(_unmoved(x.ndim, device), x, None, adapter)
+
+
 @lru_cache
-def _unmoved(ndim: int) -> DevicePrograms:
-    return DevicePrograms(make_task(identity(ndim)))
+def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
+    return DevicePrograms(make_task(identity(ndim), device=device))
 
 
 def _brought(made: DeviceArray, adapter: CudaAdapter) -> Array:

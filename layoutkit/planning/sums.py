@@ -7,9 +7,11 @@ the output's layout. Everything else is one pass over memory. Pure: no array is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+
+import numpy as np
 
 from ..axes import Move
 from ..devices import CPU
@@ -18,7 +20,15 @@ from .epilogue import Operand
 from .loops import Nest, Place, nest
 from .plan import Plan, Request, contiguous, is_known, kernel_name, make_plan
 
-__all__ = ["Stage", "SumPlan", "SumRequest", "conversion", "make_sum_plan", "operand"]
+__all__ = [
+    "Stage",
+    "SumPlan",
+    "SumRequest",
+    "computed_dtype",
+    "conversion",
+    "make_sum_plan",
+    "operand",
+]
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,16 @@ class SumPlan:
     stages: tuple[Stage | None, ...]
     written: DType
     in_place: bool
+
+
+def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
+    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
+    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
+    if kinds <= {"u", "i"}:
+        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
+    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
+    wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
+    return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
 def conversion(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
