@@ -1,18 +1,7 @@
 """Host to device and back: `device="cuda"` for arrays of the CPU, `device="cpu"` for a GPU's.
 
-**Up.** Bytes go as they are (uint8 stays uint8) and are converted on the device. Each GPU has a
-ring of two slots: page-locked memory, a block on the device, and two events. The host fills the
-page-locked memory, a stream of its own copies it to the block, and the caller's stream converts
-it from there:
-
-    host      fill 0 | fill 1 |          fill 0 | ...
-    copies             copy 0 | copy 1 |          copy 0 | ...
-    caller's                    kernel 0 | kernel 1 |       kernel 0
-
-`copied` holds the kernel back until its bytes are there, and the host from filling a slot that is
-still being copied; `used` holds the next copy back until the kernel before it has read the block.
-The host waits for nothing else, so a loop that converts batch after batch copies one while the
-GPU works on another. When a call returns, the caller's array was read for the last time.
+**Up.** Bytes go as they are (uint8 stays uint8), through the ring of the GPU (`ring.py`), and are
+converted on the device. When a call returns, the caller's array was read for the last time.
 
 **Down.** The result is made on the device and copied to page-locked memory, which the NumPy array
 that is returned holds; the call waits for that copy.
@@ -20,7 +9,6 @@ that is returned holds; the call waits for that copy.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -31,7 +19,7 @@ from ..caching import remember
 from ..cpu.program import Program
 from ..cpu.program import planned as planned_here
 from ..devices import CPU, ordinal_of
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError
 from ..formulas import computed_dtype
 from ..memory import Array, layout_key
 from ..notation import identity
@@ -41,6 +29,7 @@ from ..spec import DType, as_dtype
 from .launches import has_half
 from .memory import DeviceArray
 from .program import DevicePrograms, planned
+from .ring import refuse_capture, ring_of
 from .runtime import runtime
 
 if TYPE_CHECKING:
@@ -49,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["brought", "download", "sent", "upload"]
 
 PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
-SLOTS = 2
+
 _BYTES = np.dtype(np.uint8)
 
 
@@ -68,7 +57,7 @@ def upload(
     adapter.check(result.dtype)
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
-    return _ring(ordinal).send(shipment, x, out, adapter)
+    return ring_of(ordinal).send(shipment, x, out, adapter)
 
 
 class Shipment:
@@ -150,83 +139,6 @@ def _dense_order(x: Array) -> tuple[int, ...] | None:
     return order if x.transpose(order).flags.c_contiguous else None
 
 
-class _Slot:
-    """Page-locked memory, a block on the device, and what guards them."""
-
-    def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
-        self.host: Array = np.empty(0, _BYTES)
-        self.block: Any = None
-        self.address = 0
-        self.was_used = False
-        self.copied, self.used = runtime().new_event(ordinal), runtime().new_event(ordinal)
-
-    def reserve(self, nbytes: int, copies: Any) -> None:
-        """Have room for so many bytes. The caller has waited for `copied`."""
-        if nbytes <= self.host.nbytes:
-            return
-        # Given up first, so that their memory can be had again; and where there is no more, the
-        # slot has none, instead of the address of memory that others have by then.
-        self.host, self.block, self.address = np.empty(0, _BYTES), None, 0
-        host = runtime().pinned(nbytes)
-        # Memory of the stream that writes it: others never get it while a copy is under way.
-        self.block = runtime().empty((nbytes,), _BYTES, self._ordinal, copies)
-        self.host, self.address = host, self.block.data.ptr
-
-
-class _Ring:
-    """The slots of one GPU. One call at a time fills; the GPU works on what was filled before."""
-
-    def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
-        self._lock = threading.Lock()
-        self._copies = runtime().new_stream(ordinal)
-        self._slots = [_Slot(ordinal) for _ in range(SLOTS)]
-        self._turn = 0
-
-    def send(
-        self, shipment: Shipment, x: Array, out: DeviceArray | None, adapter: CudaAdapter
-    ) -> Any:
-        """Bring x up and put its conversion on the stream of the adapter."""
-        stream = adapter.stream(self._ordinal)
-        _refuse_capture(stream)
-        with self._lock, runtime().on(self._ordinal):
-            slot = self._slots[self._turn]
-            self._turn = (self._turn + 1) % SLOTS
-            self._fill(slot, shipment, x)
-            stream.wait_event(slot.copied)
-            staged = shipment.at(slot.address, x.shape, self._ordinal, slot.block)
-            try:
-                return shipment.program(staged, out, adapter)
-            finally:
-                slot.used.record(stream)
-
-    def _fill(self, slot: _Slot, shipment: Shipment, x: Array) -> None:
-        if slot.was_used:
-            slot.copied.synchronize()
-            self._copies.wait_event(slot.used)
-        slot.reserve(shipment.nbytes, self._copies)
-        slot.was_used = True
-        host = slot.host[: shipment.nbytes]
-        try:
-            for start, end in shipment.fill(x, host):
-                runtime().copy_in(slot.address + start, host[start:end], self._copies)
-        finally:
-            slot.copied.record(self._copies)
-
-
-_rings: dict[Any, _Ring] = {}  # by runtime and ordinal
-_rings_lock = threading.Lock()
-
-
-def _ring(ordinal: int) -> _Ring:
-    key = runtime(), ordinal
-    with _rings_lock:
-        if key not in _rings:
-            _rings[key] = _Ring(ordinal)
-        return _rings[key]
-
-
 # ---- down --------------------------------------------------------------------------------
 
 
@@ -289,7 +201,7 @@ def _brought(made: DeviceArray, adapter: CudaAdapter) -> Array:
     if made.size == 0:
         return np.empty(made.shape, made.dtype)
     stream, found = adapter.stream(made.ordinal), runtime()
-    _refuse_capture(stream)
+    refuse_capture(stream)
     host: Array = found.pinned(made.size * made.dtype.itemsize)
     done = found.new_event(made.ordinal)
     with found.on(made.ordinal):
@@ -297,11 +209,3 @@ def _brought(made: DeviceArray, adapter: CudaAdapter) -> Array:
         done.record(stream)
         done.synchronize()
     return host.view(made.dtype).reshape(made.shape)
-
-
-def _refuse_capture(stream: Any) -> None:
-    if runtime().is_capturing(stream):
-        raise DeviceError(
-            "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy "
-            "it before, and capture the conversion on the device alone"
-        )

@@ -27,7 +27,7 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.cuda import transfers
+from layoutkit.cuda import ring, transfers
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -150,7 +150,7 @@ def test_copies_go_on_beside_the_kernels(gpu):
     """The copy of the next batch waits for no kernel but the one that last read its block."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     first, second = converter(IMAGES), converter(IMAGES + 1)
-    copies = transfers._ring(0)._copies
+    copies = ring.ring_of(0)._copies
     copies.last.finish()
     del first, second
     kernels = [work for work in _history(gpu.stream(0).last) if work.name == "kernel"]
@@ -230,7 +230,7 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
 def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
     """A slot that was to grow and could not has no block, rather than one that is too small."""
     converter = Converter("bhwc->bchw", device="cuda")
-    for _ in range(transfers.SLOTS):
+    for _ in range(ring.SLOTS):
         converter(IMAGES[:1])
     empty = type(gpu).empty
 
@@ -241,10 +241,10 @@ def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
 
     with monkeypatch.context() as broken:
         broken.setattr(type(gpu), "empty", full)
-        for _ in range(2 * transfers.SLOTS):
+        for _ in range(2 * ring.SLOTS):
             with pytest.raises(MemoryError):
                 converter(IMAGES)
-    for _ in range(2 * transfers.SLOTS):
+    for _ in range(2 * ring.SLOTS):
         same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 
