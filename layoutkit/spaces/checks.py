@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays.symbolic import Library, library_of
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..nested import path_text
 from ..spec import DType, can_cast, check_movable, kind_of
-from .places import path_text
 
 __all__ = [
     "Axis",

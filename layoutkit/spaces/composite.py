@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..nested import each
 from .arrayspace import views
 from .base import Space
 from .checks import Leaf, describe
-from .places import each
 
 __all__ = ["CompositeSpace"]
 

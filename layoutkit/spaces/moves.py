@@ -51,12 +51,12 @@ class Single:
 
 
 class Nothing:
-    """None stays None."""
+    """None, of None or of no columns of a matrix."""
 
-    def judge(self, x: None, library: Library) -> None:
+    def judge(self, x: Any, library: Library) -> None:
         """There is no dtype."""
 
-    def run(self, x: None, library: Library) -> None:
+    def run(self, x: Any, library: Library) -> None:
         """There is no array."""
 
 
