@@ -11,7 +11,17 @@ from typing import Any
 
 from .errors import LayoutkitError, ShapeError
 
-__all__ = ["each", "each_leaf", "leaves", "matched", "path_text", "paths", "placed", "rebuilt"]
+__all__ = [
+    "each",
+    "each_leaf",
+    "each_place",
+    "leaves",
+    "matched",
+    "path_text",
+    "paths",
+    "placed",
+    "rebuilt",
+]
 
 
 def leaves(nest: Any) -> list[Any]:
@@ -90,9 +100,14 @@ def each(function: Callable[..., Any], *columns: Iterable[Any]) -> tuple[Any, ..
 
 def each_leaf(function: Callable[..., Any], nest: Any, *columns: Iterable[Any]) -> list[Any]:
     """The results of the function for each leaf and its values in all columns; places errors."""
+    return each_place(function, nest, leaves(nest), *columns)
+
+
+def each_place(function: Callable[..., Any], nest: Any, *columns: Iterable[Any]) -> list[Any]:
+    """The same of the columns alone: the nest only says where each of their values is."""
     found: list[Any] = []
     try:
-        for row in zip(leaves(nest), *columns, strict=True):
+        for row in zip(*columns, strict=True):
             found.append(function(*row))
     except LayoutkitError as error:
         raise placed(error, *paths(nest)[len(found)]) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -72,12 +71,13 @@ class ArraySpace(Space):
         at, fixed = self._fixed
         return fixed[:at] + n + fixed[at:]
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The array, checked by its shape and dtype."""
         # What is right in the plainest way is said so in a microsecond.
         library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
         shape, (at, fixed) = library.shape(batch), self._fixed
         if len(shape) != len(fixed) + 1 or shape[:at] + shape[at + 1 :] != fixed:
-            raise wrong_shape(self, self._axes, shape)
+            raise wrong_shape(self, self._axes, shape, self._hint(shape))
         dtype = library.dtype(batch)
         if self.dtype is None or dtype != self.dtype:
             check_dtype(self, dtype, self._kinds)
@@ -92,7 +92,8 @@ class ArraySpace(Space):
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         return np.zeros(self._shape(n), self._batch_dtype(dtype))
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """A batch of n samples, in the order of the axes."""
         found = self._batch_dtype(dtype)
         library.check(found)
         return library.make(self._shape(n), found)
@@ -106,8 +107,3 @@ class ArraySpace(Space):
                 f'give one, such as dtype="{self._default}"'
             )
         return found
-
-
-def views() -> Any:
-    """The package of Views, imported with the first one that is made."""
-    return import_module("layoutkit.views")

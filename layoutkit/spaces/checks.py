@@ -77,7 +77,7 @@ def check_library(space: Any, batch: Any) -> Library:
     return found
 
 
-def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> ShapeError:
+def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: str) -> ShapeError:
     """The error for a shape that has other sizes, or another number of axes."""
     wrong = [
         f"axis {at} ({axis.meaning}) is {found}, not {axis.size}"
@@ -86,10 +86,10 @@ def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> Sha
     ]
     if len(shape) != len(axes):
         wrong = [f"its rank is {len(shape)}, not {len(axes)}"]
-    hint = space._hint(shape) or "give a batch of that shape, or say the sizes in the space"
+    fix = hint or "give a batch of that shape, or say the sizes in the space"
     return ShapeError(
         f"{space!r} takes ({', '.join(map(str, axes))}), but the batch has shape "
-        f"{tuple(shape)}: {', '.join(wrong)}; {hint}"
+        f"{tuple(shape)}: {', '.join(wrong)}; {fix}"
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import SpaceError
 from ..nested import each, each_leaf, leaves, paths, rebuilt
-from .moves import Move, Nothing, OneHot, Single, ToDense, ToSparse
+from .moves import Nothing, OneHot, Rearrange, Single, ToDense, ToSparse
 from .trees import Concatenate, Each, Piece, Split
 
 __all__ = ["route"]
@@ -44,7 +44,7 @@ def route(space: Any, other: Any, casting: str, undoing: bool) -> Any:
 
 def _vector_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move("bf->bf", other.dtype, casting, {})
+    move = Rearrange("bf->bf", other.dtype, casting, {})
     if other.sparse:
         return ToSparse(move)
     return ToDense(move) if space.sparse else move
@@ -52,7 +52,7 @@ def _vector_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Si
 
 def _vector_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
+    move = Rearrange(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
     if not space.sparse:
         return move
     if not undoing:
@@ -62,20 +62,20 @@ def _vector_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Si
 
 def _conv2d_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move(f"{space.layout}->b(hwc)", other.dtype, casting, {})
+    move = Rearrange(f"{space.layout}->b(hwc)", other.dtype, casting, {})
     return ToSparse(move) if other.sparse else move
 
 
 def _conv2d_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if space.sizes != other.sizes:
         raise _never(space, other, "images keep their rows, columns and channels; use those")
-    return Move(f"{space.layout}->{other.layout}", other.dtype, casting, {})
+    return Rearrange(f"{space.layout}->{other.layout}", other.dtype, casting, {})
 
 
 def _labels_to_labels(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if (space.max_labels, space.dim) != (other.max_labels, other.dim):
         raise _never(space, other, "labels keep their max_labels and dim; use those")
-    return Move("bf->bf", other.dtype, casting, {})
+    return Rearrange("bf->bf", other.dtype, casting, {})
 
 
 def _labels_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
@@ -91,7 +91,7 @@ def _labels_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> S
 def _vectors_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if space.dim != other.dim:
         raise _never(space, other, "the dims have to be equal")
-    return Move("bf->bf", other.dtype, casting, {})
+    return Rearrange("bf->bf", other.dtype, casting, {})
 
 
 def _composite_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Concatenate:
