@@ -21,11 +21,25 @@ __all__ = ["ArraySpace"]
 class ArraySpace(Space):
     """What vectors, images and labels have in common; a frozen dataclass derives from it.
 
-    `_axes` says what the axes of a batch are, in order, with None for the size of the batch.
+    `_axes` says what the axes of a batch are, in order, with None for the size of the batch. The
+    dataclass takes over `__eq__`, which it would write otherwise.
     """
 
+    __match_args__: tuple[str, ...]  # the names of its fields, which the dataclass fills in
     _kinds = ""  # NumPy's letters of the kinds of dtype that it holds; "" for all
     _default = "float32"  # of an origin, where the dtype is None
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        # NumPy takes None for float64, but a space of any dtype is none of that one.
+        if (self.dtype is None) is not (other.dtype is None):
+            return False
+        return self._values() == other._values()
+
+    def _values(self) -> list[Any]:
+        """The fields, in order."""
+        return list(map(vars(self).__getitem__, self.__match_args__))
 
     @property
     def _axes(self) -> tuple[Axis, ...]:
