@@ -69,7 +69,10 @@ def _data(batch: Any) -> Any:
     try:
         seen(batch, "the batch")
     except (ArgumentError, DeviceError) as error:
-        raise SpaceError(f"a View holds data: {error}; or use format_as") from None
+        raise SpaceError(
+            f"a View holds data, and here is none that it could hold: {error}; or use format_as, "
+            "which needs none"
+        ) from None
     return batch
 
 
