@@ -80,9 +80,9 @@ class ListView(View):
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
-        parts = self.batch.parts
-        for batch, gradient in zip(parts, self._gradients(layout, grad), strict=True):
-            batch.add(gradient)
+        self._require()
+        for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
+            leaf.batch.add(gradient)
 
     def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
         if is_form(layout):
@@ -103,7 +103,7 @@ class ListView(View):
         """A ListView of the samples at `indices` of every component; see `DataView.index`."""
         self.check_out(out)
         positions = as_positions(indices, len(self))
-        return self._filled(out, [batch.picked(positions) for batch in self.batch.parts])
+        return self._filled(out, [leaf.batch.picked(positions) for leaf in self._leaves])
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
@@ -111,7 +111,7 @@ class ListView(View):
         """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
         self.check_out(out)
         window = as_window(start, stop, len(self))
-        return self._filled(out, [batch.part(window, copy) for batch in self.batch.parts])
+        return self._filled(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
 
     def replace(self, layout: Any, array: Any) -> None:
         """Replace the base of every component; see `DataView.replace`."""
