@@ -17,9 +17,9 @@ from operator import mul
 
 import numpy as np
 
-from layoutkit.planning.epilogue import Epilogue
-from layoutkit.planning.kernels import MAX_TABLE, Choice, Loop
-
+from ...planning.epilogue import Epilogue
+from ...planning.kernels import MAX_TABLE, Choice
+from ...planning.loops import Loop
 from .compiler import KernelSpec, cpu_features
 from .words import HEAD, LANE, LINE, MAX_LOOPS, SCRATCH, WORDS
 

@@ -16,8 +16,8 @@ from ..converter import Converter
 from ..devices import name_of, runtime
 from ..errors import DeviceError
 from ..notation import identity
-from ..planning.epilogue import Coefficients, Epilogue
-from ..planning.plan import Plan, is_known
+from ..planning.epilogue import Coefficients, Epilogue, is_known
+from ..planning.plan import Plan
 from ..spec import DType, kind_of
 from .memory import DeviceArray, check_writable
 

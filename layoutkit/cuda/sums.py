@@ -15,7 +15,7 @@ from ..converter import Converter
 from ..devices import runtime
 from ..kernels.cuda.launch import MAX_PARTS
 from ..kernels.cuda.tiles import MAX_AXES, prepare_sum
-from ..planning.loops import Place
+from ..planning.loops import SumLoop
 from ..planning.sums import Layout, Request, Stage, lay_out, operand
 from ..spec import DType, kind_of
 from .memory import DeviceArray, check_writable
@@ -128,11 +128,11 @@ class DeviceSum:
         check_warm(launch, self._ordinal, stream, "a sum")
         return self._kernels.setdefault(at, runtime().load(launch, self._ordinal))
 
-    def _place(self, loop: Place, layout: Layout, written: DType, at: int, end: int) -> Place:
+    def _place(self, loop: SumLoop, layout: Layout, written: DType, at: int, end: int) -> SumLoop:
         """A loop of one turn: its output, what was summed before, and its own parts."""
         if not self._chained:
             return loop
         item, computed = layout.written.itemsize, self._request.computed.itemsize
         before = (loop.dst // item * computed,) if at else ()
         srcs = (*before, *loop.srcs[at:end])
-        return Place(loop.count, loop.dst // item * written.itemsize, srcs)
+        return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)

@@ -32,7 +32,8 @@ from ..errors import ArgumentError, DeviceError
 from ..formulas import computed_dtype
 from ..memory import Array
 from ..notation import identity
-from ..planning.plan import Plan, contiguous, is_known
+from ..planning.epilogue import is_known
+from ..planning.plan import Plan, contiguous
 from ..spec import DType, as_dtype
 from .memory import DeviceArray
 from .program import DeviceProgram, has_half, run

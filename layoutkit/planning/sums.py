@@ -14,9 +14,9 @@ from math import prod
 from ..axes import Move
 from ..converter import Converter
 from ..spec import DType, kind_of
-from .epilogue import Operand
-from .loops import Nest, Place, nest
-from .plan import contiguous, is_known, kernel_name
+from .epilogue import Operand, is_known, kernel_name
+from .loops import Nest, SumLoop, nest
+from .plan import contiguous
 
 __all__ = ["Layout", "Request", "Stage", "lay_out", "operand"]
 
@@ -96,7 +96,7 @@ def lay_out(request: Request, has_half: Callable[[], bool], most: int) -> Layout
 def _rearranged(request: Request, written: DType) -> Layout:
     """Every part is first converted to contiguous memory in the layout of the sum."""
     computed, parts = request.computed, len(request.moves)
-    loop = Place(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
+    loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
     stages = tuple(Stage(computed, move) for move in request.moves)
     in_place = request.out_strides is None and written == request.result
     return Layout(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)

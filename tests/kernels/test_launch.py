@@ -10,7 +10,8 @@ from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
 from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
 from layoutkit.planning.epilogue import Epilogue
-from layoutkit.planning.kernels import MAX_OUTER, Choice, Loop
+from layoutkit.planning.kernels import MAX_OUTER, Choice
+from layoutkit.planning.loops import Loop
 from reference import reference_convert
 
 
