@@ -194,8 +194,8 @@ def _step(
     pure = source == target and not add
     loops = canonical(box, source.item, pure=pure)
     choice = choose(loops, target.item, pure=pure)
-    finish = None if pure else Epilogue(source.name, target.name, add=add)
-    launch = prepare(choice, finish, alignment, stream)
+    epilogue = None if pure else Epilogue(source.name, target.name, add=add)
+    launch = prepare(choice, epilogue, alignment, stream)
     params = np.frombuffer(launch.params, np.uint8)
     code = load(launch.spec).address
     offsets = loops.src_offset, loops.dst_offset
