@@ -1,6 +1,7 @@
 """What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,18 @@ if find_spec("sybil"):
 def machine() -> None:
     """A machine with a GPU; without one the run ends, as nothing that is missing is skipped."""
     from layoutkit import DeviceError
-    from layoutkit.devices import check_device, runtime
+    from layoutkit.cuda.runtime import check_device, runtime
 
     try:
         check_device("cuda:0")
     except DeviceError as error:
         pytest.exit(str(error), returncode=1)
     print(f"\n{runtime().describe()}")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A GPU that is none, for as long as a test runs: memory of the host, and the real kernels."""
+    from fake_cuda import install
+
+    return install(monkeypatch)

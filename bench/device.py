@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutkit.devices import runtime
+from layoutkit.cuda.runtime import runtime
 
 from .host import Array, Call
 from .protocol import Variant

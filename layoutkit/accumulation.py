@@ -12,14 +12,16 @@ from .axes import Move, Pattern, parse_layout, parse_pattern
 from .caching import MAX_KEPT, remember
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
-from .memory import Array, as_numpy
-from .outputs import check_out, check_writable
+from .memory import Array, as_numpy, check_writable, layout_key
+from .planning.task import check_out
 from .spec import DType, as_dtype, can_cast, kind_of
 
 if TYPE_CHECKING:
-    from .planning.sums import Request
+    from .cpu.sums import Run
+    from .cuda.sums import DeviceSums
+    from .planning.sums import SumRequest
 
-__all__ = ["Accumulator", "accumulate", "computed_dtype"]
+__all__ = ["Accumulator", "accumulate"]
 
 
 def accumulate(
@@ -98,53 +100,47 @@ class Accumulator:
         self._patterns = [parse_pattern(f"{part}->{layout}") for part in layouts]
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
-        self._sums: dict[Any, Any] = {}
-        self.device_sums: dict[Any, Any] = {}  # those of GPUs, which `layoutkit.cuda` makes
+        self._sums: dict[Any, Run] = {}
+        self.on_gpus: DeviceSums | None = None  # for `layoutkit.arrays.adapters` to keep
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
-            from .arrays.adapters import sum_of  # here, so that `import layoutkit` stays light
+            # Late: adapters know sums, and most processes have NumPy's arrays only.
+            from .arrays.adapters import sum_foreign
 
-            return sum_of(self, arrays, out)
+            return sum_foreign(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
             for number, array in enumerate(arrays)
         ]
         target = None if out is None else as_numpy(out, "out")
-        key: tuple[Any, ...] = tuple((a.shape, a.strides, a.dtype) for a in parts)
-        if target is not None:
-            key += (target.shape, target.strides, target.dtype)
-        run = self._sums.get(key) or remember(self._sums, key, self._plan(parts, target))
+        key = layout_key(*parts, target)
+        run = self._sums.get(key) or remember(self._sums, key, self._prepared(parts, target))
         if target is not None:
             for number, part in enumerate(parts):
                 check_writable(part, target, f"part {number}")
         total = run(parts, target)
         return total if out is None else out
 
-    def _plan(self, parts: Sequence[Array], out: Array | None) -> Any:
-        """How arrays like these are summed; raises where they are not."""
+    def _prepared(self, parts: Sequence[Array], out: Array | None) -> Run:
+        """What sums arrays like these; raises where they are none."""
         # Imported with the first sum, so that `import layoutkit` stays light.
-        from .cpu.sums import Sum
+        from .cpu.sums import prepared
 
-        planned = self.plan(parts, out)
-        if isinstance(planned, Converter):
-            return lambda parts, out: planned(parts[0], out)
-        return Sum(planned)
+        return prepared(self.plan(parts, out))
 
-    def plan(self, parts: Sequence[Any], out: Any) -> Request | Converter:
-        """How parts that lie so are summed, on any device; of a single one, what moves it."""
-        from .planning.sums import Request
+    def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
+        """How parts that lie so are summed, on any device; raises where they are not."""
+        from .planning.sums import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
         if out is not None:
             check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
-        if len(parts) == 1:
-            return self._mover(result)
         strides = tuple(part.strides for part in parts)
         to = None if out is None else out.strides
-        return Request(moves, dtypes, strides, computed_dtype(dtypes, result), result, to)
+        return SumRequest(moves, dtypes, strides, computed_dtype(dtypes, result), result, to)
 
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
@@ -166,11 +162,6 @@ class Accumulator:
         """The Converter of each part to the layout of the sum: the way of its gradient back."""
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
-
-    def _mover(self, result: DType) -> Converter:
-        """A single part is moved, and nothing is added."""
-        sizes: dict[str, Any] = self._sizes[0]
-        return Converter(self._patterns[0].text, dtype=result, casting="unsafe", copy=True, **sizes)
 
 
 def _given(out: Any) -> tuple[Any, ...]:
@@ -235,16 +226,6 @@ def _promote(dtypes: Sequence[DType]) -> DType:
         return as_dtype(np.result_type(*dtypes))
     except TypeError:  # NumPy leaves pairs such as bfloat16 with float16 or an integer open
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
-
-
-def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
-    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
-    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
-    if kinds <= {"u", "i"}:
-        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
-    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
-    wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
-    return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
 def _check_shapes(moves: Sequence[Move], layout: str) -> None:

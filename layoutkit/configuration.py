@@ -13,7 +13,8 @@ import numpy as np
 
 from . import buffers, threads
 from .conversion import plan
-from .devices import CPU, check_device, ordinal_of, runtime
+from .cuda.runtime import check_device, runtime
+from .devices import CPU, ordinal_of
 from .errors import ArgumentError, DeviceError
 from .threads import get_num_threads
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from .axes import as_shape
 from .caching import MAX_KEPT
-from .converter import Converter
-from .devices import check_device
+from .converter import Converter, plan_of_spec
+from .cuda.runtime import check_device
 from .errors import LayoutkitError
 from .planning.task import make_task
 from .spec import ArraySpec, as_dtype
@@ -156,4 +156,4 @@ def plan(
     """
     task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
     layout = str(task.pattern.left)
-    return task.plan_of_spec(ArraySpec(layout, as_shape(shape), as_dtype(dtype)))
+    return plan_of_spec(task, ArraySpec(layout, as_shape(shape), as_dtype(dtype)))

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .caching import remember
-from .devices import CPU, check_device
+from .cuda.runtime import check_device
+from .devices import CPU
 from .errors import DtypeError, PatternError, ShapeError
-from .memory import Array, as_numpy
-from .outputs import check_writable
+from .memory import Array, check_writable, layout_key
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
     from .cpu.program import Program
-    from .cuda.memory import DeviceArray
-    from .cuda.program import DeviceProgram
+    from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
-__all__ = ["Converter"]
+__all__ = ["Converter", "plan_of_spec"]
 
 
 class Converter:
@@ -64,11 +63,9 @@ class Converter:
         self._task = task
         self.is_away = task.device not in (None, CPU)
         self._programs: dict[Any, Program] = {}
-        # Those of GPUs and of ways between devices, which `layoutkit.cuda` makes.
-        self.device_programs: dict[Any, Any] = {}
+        self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
         self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
         self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
-        self._stays: dict[Any, Converter] = {}  # the same conversion, by dtype and copy
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -77,8 +74,8 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("_programs", "device_programs", "_backs", "_found", "_stays")
-        return self.__dict__ | {name: {} for name in kept}
+        kept = ("_programs", "_backs", "_found")
+        return self.__dict__ | {name: {} for name in kept} | {"on_gpus": None}
 
     @property
     def pattern(self) -> str:
@@ -97,30 +94,21 @@ class Converter:
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        if type(x) is np.ndarray and not self.is_away:
-            array = x
-        else:
-            from .arrays.adapters import (  # here: `import layoutkit` stays light
-                adapter_of,
-                numpy_adapter,
-            )
+        plain = type(x) is np.ndarray and (out is None or type(out) is np.ndarray)
+        if self.is_away or not plain:
+            # Late: adapters know conversions, and most processes have NumPy's arrays only.
+            from .arrays.adapters import convert_foreign
 
-            adapter = adapter_of(x)
-            if adapter is None and self.is_away:
-                adapter = numpy_adapter
-            if adapter is not None:
-                return adapter.convert(self, x, out)
-            array = as_numpy(x)
+            return convert_foreign(self, x, out)
         if out is None:
-            program = self._programs.get((array.shape, array.strides, array.dtype))
+            program = self._programs.get((x.shape, x.strides, x.dtype))
             if program is None:
-                program = self._keep(array, None)
-            return program(x, array, None)
-        target = out if type(out) is np.ndarray else _host_target(out)
-        key = (array.shape, array.strides, array.dtype, target.shape, target.strides, target.dtype)
-        program = self._programs.get(key) or self._keep(array, target)
-        check_writable(array, target)
-        program(x, array, target)
+                program = self._keep(x, None)
+            return program(x, x, None)
+        key = (x.shape, x.strides, x.dtype, out.shape, out.strides, out.dtype)
+        program = self._programs.get(key) or self._keep(x, out)
+        check_writable(x, out)
+        program(x, x, out)
         return out
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
@@ -180,10 +168,10 @@ class Converter:
         """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
-            return self._task.plan_of_spec(x)
+            return plan_of_spec(self._task, x)
         from .arrays.adapters import memory_layout
 
-        return self._task.plan(*memory_layout(x))
+        return _planned(self._task, *memory_layout(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
@@ -193,34 +181,10 @@ class Converter:
         """The shape of the result for an x of `shape`."""
         return self._task.pattern.resolve(shape, self._task.sizes).target_shape
 
-    # -- for `layoutkit.cuda` --------------------------------------------------------------
-
     @property
     def task(self) -> Task:
         """What is asked of it."""
         return self._task
-
-    def staying(self, dtype: DType, copy: bool | None) -> Converter:
-        """The same conversion, to `dtype`, of an array that stays on its device."""
-        found = self._stays.get((dtype, copy))
-        if found is None:
-            found = Converter.__new__(Converter)
-            found._start(self._task._replace(dtype=dtype, device=None, copy=copy))
-            found = remember(self._stays, (dtype, copy), found)
-        return found
-
-    def device_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
-        """What converts an array that lies so on a GPU, into `out` if given; kept."""
-        key: tuple[Any, ...] = (array.ordinal, array.shape, array.strides, array.dtype)
-        if out is not None:
-            key += (out.shape, out.strides, out.dtype)
-        found: DeviceProgram | None = self.device_programs.get(key)
-        if found is None:
-            from .cuda.program import DeviceProgram
-
-            plan = self._task.plan(array.shape, array.strides, array.dtype, array.device, out)
-            found = remember(self.device_programs, key, DeviceProgram(plan, array.ordinal))
-        return found
 
     # -- planning --------------------------------------------------------------------------
 
@@ -235,11 +199,8 @@ class Converter:
         """Plan for arrays like these and keep the program."""
         from .cpu.program import Program
 
-        program = Program(self._task.plan(array.shape, array.strides, array.dtype, CPU, out))
-        key: tuple[Any, ...] = (array.shape, array.strides, array.dtype)
-        if out is not None:
-            key += (out.shape, out.strides, out.dtype)
-        return remember(self._programs, key, program)
+        program = Program(_planned(self._task, array.shape, array.strides, array.dtype, CPU, out))
+        return remember(self._programs, layout_key(array, out), program)
 
     def _back(
         self,
@@ -300,11 +261,24 @@ class Converter:
         return {letter: size for letter, size in sizes.items() if letter in letters}
 
 
-def _host_target(out: Any) -> Array:
-    from .arrays.adapters import numpy_adapter
+def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
+    """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
+    from .planning.plan import contiguous
 
-    numpy_adapter.check_out_device(out, "x")
-    return numpy_adapter.target(out)
+    return _planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
+
+
+def _planned(
+    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str,
+    out: Any = None,
+) -> Plan:  # fmt: skip
+    """The plan of the device that does the work: a GPU, if one is part of the way."""
+    # Imported with the first conversion, so that `import layoutkit` stays light.
+    if device == CPU and task.device in (None, CPU):
+        from .cpu.program import planned
+    else:
+        from .cuda.program import planned
+    return planned(task, shape, strides, dtype, device, out)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

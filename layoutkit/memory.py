@@ -1,7 +1,7 @@
-"""Which array library is this, and how to reach its memory without a copy.
+"""NumPy arrays as memory: where one begins, whether two overlap, whether one may be written.
 
-The only module that looks at foreign array types. NumPy arrays are themselves; everything
-else is recognised by name, without importing its library.
+Knows NumPy and no other library; `layoutkit.arrays` brings the arrays of others here.
+`layoutkit.cuda.memory` is the same for memory of a GPU.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 from .errors import ArgumentError
 
-__all__ = ["Array", "address", "as_numpy"]
+__all__ = ["Array", "address", "as_numpy", "check_writable", "layout_key", "overlaps"]
 
 Array: TypeAlias = npt.NDArray[Any]
+
+# How hard NumPy may think about whether two strided arrays overlap; then they are taken to.
+MAX_WORK = 100_000
 
 
 def as_numpy(x: Any, what: str = "x") -> Array:
@@ -38,6 +41,33 @@ def as_numpy(x: Any, what: str = "x") -> Array:
     copied = what != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({what})" if copied else "pass a numpy.ndarray"
     raise ArgumentError(f"{what} is a {kind}, not a NumPy array; {fix}")
+
+
+def layout_key(*arrays: Any) -> tuple[Any, ...]:
+    """What plans depend on and are kept by: shape, strides and dtype of arrays that are given.
+
+    None, such as an `out` that is not there, adds nothing.
+    """
+    given = [array for array in arrays if array is not None]
+    return tuple(fact for a in given for fact in (a.shape, a.strides, a.dtype))
+
+
+def check_writable(array: Array, out: Array, name: str = "x") -> None:
+    """Raise unless `out` may be written without touching `array`, the one called `name`."""
+    if not out.flags.writeable:
+        raise ArgumentError("out is read-only; give a writeable array")
+    if overlaps(array, out):
+        raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
+
+
+def overlaps(array: Array, out: Array) -> bool:
+    """Whether two arrays share memory, or may do so; decided from addresses alone."""
+    if not np.may_share_memory(array, out):
+        return False
+    try:
+        return np.shares_memory(array, out, max_work=MAX_WORK)  # type: ignore[arg-type]  # any int
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
 
 
 def _slow_address(array: Array) -> int:

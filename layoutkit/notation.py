@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import ascii_lowercase
 
-from .errors import PatternError
+from .errors import PatternError, ShapeError
 
 __all__ = ["ARROW", "Layout", "identity", "parse_layout", "read_sides", "require_text"]
 
@@ -149,6 +149,13 @@ def identity(ndim: int) -> str:
 
     >>> identity(3)
     'abc->abc'
+
+    Raises ShapeError where there are more axes than letters.
     """
+    if ndim > len(ascii_lowercase):
+        raise ShapeError(
+            f"an array of {ndim} axes has no layout, as an axis is one of 26 letters; reshape it "
+            "to fewer axes first"
+        )
     names = ascii_lowercase[:ndim]
     return f"{names}->{names}"

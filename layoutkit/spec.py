@@ -24,6 +24,7 @@ __all__ = [
     "check_cast",
     "check_casting",
     "check_movable",
+    "integer_bounds",
     "kind_of",
 ]
 
@@ -139,6 +140,14 @@ def kind_of(dtype: DType) -> str:
     if "complex" in dtype.name:
         return "c"
     return dtype.name[0] if dtype.name.startswith(("int", "uint")) else "f"
+
+
+def integer_bounds(dtype: DType) -> tuple[int, int]:
+    """The range of an integer dtype, also of ml_dtypes' int4 and the like."""
+    bits = int(dtype.name.lstrip("uint"))
+    if kind_of(dtype) == "u":
+        return 0, (1 << bits) - 1
+    return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def can_cast(source: DType, target: DType, casting: str) -> bool:

@@ -1,90 +1,73 @@
-"""Which adapter an array takes: one question at every door where arrays come in.
+"""Whose array is it, and which way does it take: one question at every door where arrays come in.
 
-A library that is not in `sys.modules` has made no array, so nothing is imported to find one out.
+The adapter of an array is for its library's file to say (`libraries.py` finds it). What no file
+here is named after comes in by `__dlpack__` or `__cuda_array_interface__`.
+
+`convert_foreign` and `sum_foreign` know all the ways there are; the adapters only bring in and out.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..devices import CPU
+import numpy as np
+
+from ..cuda.memory import DeviceArray, check_same_device
+from ..cuda.program import DevicePrograms
+from ..cuda.sums import DeviceSums
+from ..cuda.transfers import download, upload
+from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
 from ..spec import DType
 from .base import Adapter, NumpyAdapter, kind_text
-from .symbolic import Jax, Torch, library_of
-from .torch import JaxAdapter, TorchAdapter, TracedAdapter
+from .cupy import CudaAdapter, ForeignAdapter
+from .libraries import file_of
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from .cupy import CudaAdapter
+    from ..converter import Converter
 
 __all__ = [
     "adapter_of",
     "as_array",
-    "cuda_adapter_for",
+    "convert_foreign",
     "device_adapter_of",
     "facts",
     "memory_layout",
-    "numpy_adapter",
-    "sum_of",
+    "sum_foreign",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
-_dlpack, numpy_adapter = Adapter(), NumpyAdapter()
-_torch = lru_cache(maxsize=1)(TorchAdapter)
-_jax = lru_cache(maxsize=1)(JaxAdapter)
-_traced = lru_cache(maxsize=1)(TracedAdapter)
+_numpy, _dlpack = NumpyAdapter(), Adapter()
+_cupy, _foreign = CudaAdapter(), ForeignAdapter()
+
+
+# ---- whose it is -------------------------------------------------------------------------
 
 
 def adapter_of(x: Any) -> Adapter | None:
     """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
-    library = library_of(x)
-    if isinstance(library, Torch):
-        return cuda_adapter_for("torch", library) if x.is_cuda else _torch(library)
-    if isinstance(library, Jax):
-        if isinstance(x, library.jax.core.Tracer):
-            return _traced(library)
-        return _adapter_of_jax(library, x) if isinstance(x, library.jax.Array) else None
-    if library is not None:
+    if isinstance(x, np.ndarray):
         return None
-    cupy = sys.modules.get("cupy")
-    if cupy is not None and isinstance(x, getattr(cupy, "ndarray", ())):
-        return cuda_adapter_for("cupy")
-    exports = hasattr(type(x), "__dlpack__") and hasattr(type(x), "__dlpack_device__")
-    if exports:
-        is_cuda = int(x.__dlpack_device__()[0]) in _CUDA
-        return cuda_adapter_for("foreign") if is_cuda else _dlpack
-    return cuda_adapter_for("foreign") if hasattr(type(x), "__cuda_array_interface__") else None
-
-
-def _adapter_of_jax(library: Jax, x: Any) -> Adapter:
-    platforms = set() if x.is_deleted() else {device.platform for device in x.devices()}
-    on_gpu = bool(platforms) and platforms <= {"gpu", "cuda"}
-    return cuda_adapter_for("jax", library) if on_gpu else _jax(library)
-
-
-@lru_cache(maxsize=8)
-def cuda_adapter_for(name: str, *arguments: Any) -> CudaAdapter:
-    """The adapter of a library's arrays on GPUs."""
-    from .cupy import CudaAdapter, ForeignAdapter, JaxCudaAdapter
-
-    if name == "torch":
-        from .torch_cuda import TorchCudaAdapter
-
-        return TorchCudaAdapter(*arguments)
-    kinds = {"cupy": CudaAdapter, "foreign": ForeignAdapter, "jax": JaxCudaAdapter}
-    found: CudaAdapter = kinds[name](*arguments)
-    return found
+    library = file_of(x)
+    found: Adapter | None = None if library is None else library.adapter_for(x)
+    if found is not None:
+        return found
+    kind = type(x)
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
+    return _foreign if hasattr(kind, "__cuda_array_interface__") else None
 
 
 def device_adapter_of(x: Any) -> CudaAdapter | None:
     """The adapter of an array that is on a GPU, None for all others."""
     adapter = adapter_of(x)
-    return adapter if adapter is not None and adapter.is_of_gpus else None  # type: ignore[return-value]
+    return adapter if isinstance(adapter, CudaAdapter) else None
+
+
+# ---- what it is --------------------------------------------------------------------------
 
 
 def as_array(x: Any, what: str = "x") -> Array:
@@ -105,48 +88,167 @@ def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
 def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
     """Shape, strides, dtype and device of an array of any library."""
     adapter = device_adapter_of(x)
-    array = as_array(x, what) if adapter is None else adapter.reach(x, what)
-    device = CPU if adapter is None else adapter.device(x, what)
-    return array.shape, array.strides, array.dtype, device
+    if adapter is not None:
+        return adapter.reach(x, what).facts
+    array = as_array(x, what)
+    return array.shape, array.strides, array.dtype, CPU
 
 
-def sum_of(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
-    adapters = [adapter_of(part) for part in parts]
-    traced = [adapter for adapter in adapters if isinstance(adapter, TracedAdapter)]
-    leader = traced[0] if traced else adapters[0] or numpy_adapter
-    _check_devices(parts, adapters, bool(traced))
-    if any(map(leader.is_recorded, parts)):
-        return leader.add_recorded(accumulator, parts, out)
-    arrays = [_detached(part, number) for number, part in enumerate(parts)]
-    return leader.add(accumulator, arrays, parts[0], out)
+# ---- the ways of a conversion ------------------------------------------------------------
 
 
-def _check_devices(
-    parts: Sequence[Any], adapters: Sequence[Adapter | None], is_traced: bool
-) -> None:
-    """Raise DeviceError unless all parts are on one device."""
-    if is_traced or not any(adapter is not None and adapter.is_of_gpus for adapter in adapters):
+def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
+    """What `converter(x, out)` is where x, out or the device is not plain NumPy's.
+
+    The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
+    there to the CPU, from the CPU to a GPU, and on the CPU.
+    """
+    adapter = adapter_of(x) or _numpy
+    if adapter.is_recorded(x):
+        return adapter.record(converter, x, out)
+    if isinstance(adapter, CudaAdapter):
+        if converter.device == CPU:
+            return _download(converter, adapter, x, out)
+        return _on_gpu(converter, adapter, x, out)
+    if converter.is_away:
+        return _upload(converter, adapter, x, out)
+    return _on_cpu(converter, adapter, x, out)
+
+
+def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+    array = adapter.arrive(x, "x")
+    _refuse_out_on_gpu(out, "x")
+    if out is not None:
+        converter(array, adapter.target(out))
+        return adapter.written(out)
+    result = converter(array)
+    return adapter.same(x, array) if result is array else adapter.leave(result, x)
+
+
+def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+    array = adapter.reach(x, "x")
+    if converter.device is not None:
+        check_same_device(array, "x", converter.device, "device=")
+    target = _target_on(adapter, out, array, "x")
+    found = _programs(converter).run(array, target, adapter)
+    adapter.keep([array] if target is None else [array, target])
+    if target is not None:
+        return adapter.written(out)
+    return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
+
+
+def _upload(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+    array = adapter.arrive(x, "x")
+    there = adapter.on_gpu() or _cupy
+    nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
+    target = _target_on(there, out, nowhere, "the result")
+    made = upload(_programs(converter), array, target, there)
+    return there.finished(made, None) if target is None else there.written(out)
+
+
+def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+    array = adapter.reach(x, "x")
+    here = adapter.on_cpu()
+    target = None
+    if out is not None:
+        _refuse_out_on_gpu(out, None)
+        target = here.target(out)
+    host = download(_programs(converter), array, target, adapter)
+    return here.leave(host, x) if target is None else here.written(out)
+
+
+def _programs(converter: Converter) -> DevicePrograms:
+    """What a converter keeps for GPUs."""
+    if converter.on_gpus is None:
+        converter.on_gpus = DevicePrograms(converter.task)
+    found: DevicePrograms = converter.on_gpus
+    return found
+
+
+def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
+    """Where the caller's output lies, if there is one."""
+    return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
+
+
+def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
+    """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
+    adapter = None if out is None else device_adapter_of(out)
+    if adapter is None:
         return
-    first = CPU
-    for number, (part, adapter) in enumerate(zip(parts, adapters, strict=True)):
-        device = CPU if adapter is None else adapter.device(part, f"part {number}")
-        first = device if number == 0 else first
-        if device != first:
+    device = adapter.device(out, "out")
+    if name is None:
+        raise DeviceError(
+            f'device="cpu", but out is on {device}; leave device= away, or give an out on the CPU'
+        )
+    raise DeviceError(
+        f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
+        "give an out on the CPU"
+    )
+
+
+# ---- the ways of a sum -------------------------------------------------------------------
+
+
+def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
+    adapters = [adapter_of(part) or _numpy for part in parts]
+    traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
+    leader = traced[0] if traced else adapters[0]
+    if not traced:
+        _check_devices(parts, adapters)
+    if any(map(leader.is_recorded, parts)):
+        return leader.record_sum(accumulator, parts, out)
+    arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
+    if isinstance(leader, CudaAdapter):
+        return _sum_on_gpu(accumulator, leader, arrays, parts[0], out)
+    return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
+
+
+def _sum_on_cpu(
+    accumulator: Accumulator, adapter: Adapter, arrays: list[Any], like: Any, out: Any
+) -> Any:
+    _refuse_out_on_gpu(out, "part 0")
+    if out is not None:
+        accumulator(arrays, adapter.target(out))
+        return adapter.written(out)
+    return adapter.leave(accumulator(arrays), like)
+
+
+def _sum_on_gpu(
+    accumulator: Accumulator, adapter: CudaAdapter, arrays: list[Any], like: Any, out: Any
+) -> Any:
+    target = _target_on(adapter, out, arrays[0], "part 0")
+    if accumulator.on_gpus is None:
+        accumulator.on_gpus = DeviceSums(accumulator.plan)
+    found = accumulator.on_gpus.run(arrays, target, adapter)
+    adapter.keep(arrays if target is None else [*arrays, target])
+    return adapter.finished(found, like) if target is None else adapter.written(out)
+
+
+def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
+    """Raise DeviceError unless all parts are on one device."""
+    if not any(isinstance(adapter, CudaAdapter) for adapter in adapters):
+        return
+    devices = [
+        a.device(p, f"part {n}") for n, (p, a) in enumerate(zip(parts, adapters, strict=True))
+    ]
+    for number, device in enumerate(devices):
+        if device != devices[0]:
             raise DeviceError(
-                f"part 0 is on {first}, but part {number}, a {kind_text(part)}, is on {device}; "
-                f'bring all to one device first, for example with convert(..., device="{first}")'
+                f"part 0 is on {devices[0]}, but part {number}, a {kind_text(parts[number])}, is "
+                f"on {device}; bring all to one device first, for example with convert(..., "
+                f'device="{devices[0]}")'
             )
 
 
-def _detached(part: Any, number: int) -> Any:
+def _detached(number: int, pair: tuple[Any, Adapter]) -> Any:
     """The memory of a part of a sum that no gradient is recorded of."""
-    adapter = adapter_of(part)
-    if adapter is not None and adapter.is_recorded(part):
+    part, adapter = pair
+    if adapter.is_recorded(part):
         raise ArgumentError(
             f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
             f"none; give a tensor first, or part {number}.detach()"
         )
-    if adapter is not None and adapter.is_of_gpus:
-        return adapter.reach(part, f"part {number}")  # type: ignore[attr-defined]
-    return as_array(part, f"part {number}")
+    if isinstance(adapter, CudaAdapter):
+        return adapter.reach(part, f"part {number}")
+    return adapter.arrive(part, f"part {number}")

@@ -4,6 +4,10 @@ An adapter gives the NumPy array that shares the memory of a tensor, and the ten
 memory of a result; between the two, everything is as for NumPy. What holds the memory: the NumPy
 array holds the tensor that it came from, and the tensor that goes out holds the array, so that a
 block returns to the pool when the last of them is gone.
+
+Adapters know their library and nothing of conversions: when an array is brought in and handed out,
+and what runs between, is for `adapters.py` to say. Here are the adapters of NumPy and of whatever
+has `__dlpack__`; every other library has a file of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from ..devices import CPU
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
 from ..spec import DType
+from .rows import take
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -32,28 +37,35 @@ _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 
 class Adapter:
     """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
 
-    name = "its library"
-    is_of_gpus = False
+    is_traced = False  # whether its arrays stand for data that is not there yet
+
+    # -- in --------------------------------------------------------------------------------
+
+    def arrive(self, x: Any, what: str) -> Array:
+        """The NumPy array that shares the memory of `x`."""
+        kind, ordinal = map(int, x.__dlpack_device__())
+        if kind not in _HOST:
+            device = f"{_DEVICES.get(kind, f'DLPack device {kind}')}:{ordinal}"
+            raise on_device(what, device, "move it to the CPU")
+        try:
+            return np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise out_of_reach(what, x, "pass a numpy.ndarray of its data") from error
 
     def device(self, x: Any, what: str) -> str:
         """Where an array is."""
         return CPU
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, in NumPy's words."""
+        """Shape and dtype, in NumPy's words; of an array that need not hold data."""
         array = self.arrive(x, what)
         return array.shape, array.dtype
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        kind, number = map(int, x.__dlpack_device__())
-        if kind not in _HOST:
-            device = f"{_DEVICES.get(kind, f'DLPack device {kind}')}:{number}"
-            raise on_device(what, device, "move it to the CPU")
-        try:
-            return np.from_dlpack(x)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass a numpy.ndarray of its data") from error
+    def take(self, x: Any, axis: int, positions: Array) -> Any:
+        """Copies of the samples at positions that exist, as an array of the library."""
+        return self.leave(take(self.arrive(x, "x"), axis, positions), x)
+
+    # -- out -------------------------------------------------------------------------------
 
     def leave(self, array: Array, like: Any) -> Any:
         """The array of the library of `like` that shares the memory of `array`."""
@@ -68,56 +80,9 @@ class Adapter:
                 "a dtype that its library has, or pass a numpy.ndarray"
             ) from error
 
-    def convert(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is."""
-        array = self.arrive(x, "x")
-        if converter.is_away:
-            from ..cuda.transfers import upload
-
-            return upload(converter, array, self.on_gpu(), out)
-        self.check_out_device(out, "x")
-        if out is not None:
-            converter(array, self.target(out))
-            return self.written(out)
-        result = converter(array)
-        return self.unmoved(x, array) if result is array else self.leave(result, x)
-
-    def on_gpu(self) -> CudaAdapter:
-        """The adapter of what arrays become on a GPU."""
-        from .adapters import cuda_adapter_for
-
-        return cuda_adapter_for("cupy")
-
-    def check_out_device(self, out: Any, name: str) -> None:
-        """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
-        from .adapters import device_adapter_of
-
-        adapter = None if out is None else device_adapter_of(out)
-        if adapter is not None:
-            raise DeviceError(
-                f"{name} is on cpu, but out is on {adapter.device(out, 'out')}; bring {name} over "
-                f'with device="{adapter.device(out, "out")}", or give an out on the CPU'
-            )
-
-    def unmoved(self, x: Any, array: Array) -> Any:
-        """`x` itself, where it is of the kind that results are."""
+    def same(self, x: Any, array: Array) -> Any:
+        """The result where nothing is moved: `x` itself, where it is of the kind of results."""
         return x if hasattr(x, "__array_namespace__") else array
-
-    def is_recorded(self, x: Any) -> bool:
-        """Whether the library records what is done to an array now, as `add_recorded` does."""
-        return False
-
-    def add_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """What `accumulator(parts, out)` is, where one of the parts is recorded."""
-        raise NotImplementedError
-
-    def add(self, accumulator: Accumulator, arrays: list[Array], like: Any, out: Any) -> Any:
-        """The sum of arrays in memory, of the kind of `like`."""
-        self.check_out_device(out, "part 0")
-        if out is not None:
-            accumulator(arrays, self.target(out))
-            return self.written(out)
-        return self.leave(accumulator(arrays), like)
 
     def target(self, out: Any) -> Array:
         """The memory of the caller's output, which is of the same library."""
@@ -128,9 +93,27 @@ class Adapter:
         """The caller's output, after its memory has changed."""
         return out
 
+    def on_gpu(self) -> CudaAdapter | None:
+        """The adapter of what arrays become on a GPU; None: CuPy's."""
+        return None
+
+    # -- what the library records ----------------------------------------------------------
+
+    def is_recorded(self, x: Any) -> bool:
+        """Whether the library records what is done to an array now: for a gradient, or traced."""
+        return False
+
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter(x, out)` is, of an array that is recorded."""
+        raise NotImplementedError
+
+    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """What `accumulator(parts, out)` is, where one of the parts is recorded."""
+        raise NotImplementedError
+
 
 class NumpyAdapter(Adapter):
-    """Arrays of NumPy among others: in sums, and on their way to a GPU."""
+    """Arrays of NumPy: subclasses, those beside others in a sum, and those that go to a GPU."""
 
     def arrive(self, x: Any, what: str) -> Array:
         """The array itself."""
@@ -139,6 +122,10 @@ class NumpyAdapter(Adapter):
     def leave(self, array: Array, like: Any) -> Any:
         """The array itself."""
         return array
+
+    def same(self, x: Any, array: Array) -> Any:
+        """`x` itself, of whatever subclass."""
+        return x
 
     def target(self, out: Any) -> Array:
         """The array itself, which is no other library's."""

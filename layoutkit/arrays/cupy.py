@@ -1,31 +1,29 @@
-"""Arrays on GPUs, in and out of a conversion without a copy: of CuPy, PyTorch, JAX and others.
+"""Arrays on GPUs, in and out of a conversion without a copy: CuPy's and those that share memory.
 
-An adapter says where an array lies (`reach`), makes arrays of its library, and names the stream on
-which its users expect work. Everything between is the same for all of them.
+Adapters of arrays on GPUs also say where one lies (`reach`), make new ones, and name the stream on
+which the library's users expect work. CuPy itself is imported by the runtime alone.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..axes import Move
 from ..cuda.memory import DeviceArray, check_same_device
-from ..devices import CPU, runtime
+from ..cuda.runtime import runtime
+from ..devices import CPU
 from ..errors import ArgumentError, DtypeError
+from ..memory import Array
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
 from .base import Adapter, NumpyAdapter, kind_text, on_device, out_of_reach
-from .symbolic import Jax
 
-if TYPE_CHECKING:
-    from ..accumulation import Accumulator
-    from ..converter import Converter
-
-__all__ = ["CudaAdapter", "ForeignAdapter", "JaxCudaAdapter"]
+__all__ = ["CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 
 # Arrays of other libraries that kernels may not have done with, each behind an event.
 _held: list[tuple[Any, Sequence[DeviceArray]]] = []
@@ -36,7 +34,6 @@ class CudaAdapter(Adapter):
     """The way of arrays on a GPU. This one is CuPy's."""
 
     name = "CuPy"
-    is_of_gpus = True
 
     # -- what the library knows ------------------------------------------------------------
 
@@ -70,8 +67,7 @@ class CudaAdapter(Adapter):
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
-        order = move.order + move.dropped
-        return array.owner.reshape(move.sizes).transpose(order).reshape(move.target_shape)
+        return move.view_of(array.owner)
 
     def real(self, array: DeviceArray) -> DeviceArray:
         """The real part of complex elements; it shares their memory."""
@@ -85,7 +81,7 @@ class CudaAdapter(Adapter):
         """A result of `empty` or `view`, as the library of the caller's array has it."""
         return owner
 
-    def unmoved(self, x: Any, array: Any) -> Any:
+    def same(self, x: Any, array: Any) -> Any:
         """The result where `array`, the owner that `reach` gave for `x`, is it."""
         return self.finished(array, x)
 
@@ -95,7 +91,7 @@ class CudaAdapter(Adapter):
         CuPy and torch hand memory on in the order of the stream that kernels are put on.
         """
 
-    # -- conversions and sums --------------------------------------------------------------
+    # -- in and out ------------------------------------------------------------------------
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype, in NumPy's words."""
@@ -106,50 +102,29 @@ class CudaAdapter(Adapter):
         """Where an array is."""
         return self.reach(x, what).device
 
-    def arrive(self, x: Any, what: str) -> Any:
+    def arrive(self, x: Any, what: str) -> Array:
         """Raise: the CPU does not reach the memory."""
         raise on_device(what, self.device(x, what), 'bring it over with convert(..., device="cpu")')
 
-    def convert(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is."""
-        array = self.reach(x, "x")
-        if converter.device == CPU:
-            from ..cuda.transfers import download
+    def take(self, x: Any, axis: int, positions: Array) -> Any:
+        """Copies of the samples at positions that exist, in the library's words."""
+        return x[(slice(None),) * axis + (positions,)]
 
-            return download(converter, array, self, x, out)
-        if converter.device is not None:
-            check_same_device(array, "x", converter.device, "device=")
-        from ..cuda.program import run
+    def target_on(
+        self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
+    ) -> DeviceArray:
+        """Where the caller's output lies, on the device of the array that is called `name`.
 
-        target = None if out is None else self.target_on(out, array, "x")
-        found = run(converter, array, target, self)
-        self.keep([array] if target is None else [array, target])
-        if found is array.owner and target is None:
-            return self.unmoved(x, found)
-        return self.finished(found, x) if target is None else self.written(out)
-
-    def add(self, accumulator: Accumulator, arrays: list[Any], like: Any, out: Any) -> Any:
-        """The sum of arrays on one GPU, of the kind of `like`."""
-        from ..cuda.sums import run
-
-        target = None if out is None else self.target_on(out, arrays[0], "part 0")
-        found = run(accumulator, arrays, target, self)
-        self.keep(arrays if target is None else [*arrays, target])
-        return self.finished(found, like) if target is None else self.written(out)
-
-    def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
-        """Where the caller's output lies, on the device of the array that is called `name`."""
-        from .adapters import device_adapter_of
-
-        adapter = device_adapter_of(out)
+        `adapter` is that of `out`, None where `out` is not on a GPU.
+        """
         if adapter is None:
-            check_same_device(array, name, CPU, f"out, a {kind_text(out)},")
+            check_same_device(first, name, CPU, f"out, a {kind_text(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
             )
         target = self.target_of(out)
-        check_same_device(array, name, target.device, "out")
+        check_same_device(first, name, target.device, "out")
         return target
 
     def target_of(self, out: Any) -> DeviceArray:
@@ -173,20 +148,21 @@ class ForeignAdapter(CudaAdapter):
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
             _, ordinal = map(int, x.__dlpack_device__())
-            return self.located(self._imported(x, what, ordinal))
+            return self.located(self.imported(x, what, ordinal))
         if interface.get("mask") is not None:
             raise ArgumentError(f"{what} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
         ordinal = found.device_of(address) if address else found.current()
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self.located(self._imported(x, what, ordinal), not readonly)
+            return self.located(self.imported(x, what, ordinal), not readonly)
         strides = interface.get("strides") or contiguous(shape, dtype)
         self._wait_for(interface.get("stream"), ordinal)
         owner = found.wrap(address, shape, tuple(strides), dtype, ordinal, x)
         return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
-    def _imported(self, x: Any, what: str, ordinal: int) -> Any:
+    def imported(self, x: Any, what: str, ordinal: int) -> Any:
+        """The CuPy array that shares the memory of `x`, by DLPack."""
         try:
             return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -220,48 +196,18 @@ class ForeignAdapter(CudaAdapter):
         namespace = getattr(like, "__array_namespace__", None)
         if namespace is None or not hasattr(namespace(), "from_dlpack"):
             return owner
-        return self._handed(owner, namespace().from_dlpack)
-
-    def _handed(self, owner: Any, take: Any) -> Any:
-        """What `take` makes of a CuPy array, which then waits for our stream of its device."""
-        with runtime().on(int(owner.data.device_id)):
-            return take(owner)
+        return handed(owner, namespace().from_dlpack)
 
 
-class JaxCudaAdapter(ForeignAdapter):
-    """Arrays of JAX on a GPU. They are immutable, so their memory is only read."""
+def adapter_for(x: Any) -> Adapter | None:
+    """The adapter of an array of CuPy."""
+    return _adapter if isinstance(x, sys.modules["cupy"].ndarray) else None
 
-    name = "jax"
 
-    def __init__(self, library: Jax) -> None:
-        self.library = library
-
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where an array lies."""
-        devices = x.devices()
-        if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
-            names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, "pass one that is on one GPU")
-        runtime()
-        (device,) = devices
-        return self.located(self._imported(x, what, int(device.local_hardware_id)))
-
-    def check(self, dtype: DType) -> None:
-        """Raise DtypeError unless JAX has the dtype."""
-        self.library.check(dtype)
-        super().check(dtype)
-
-    def target_on(self, out: Any, array: DeviceArray, name: str) -> DeviceArray:
-        """Raise: arrays of JAX are immutable."""
-        raise ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
-
-    def finished(self, owner: Any, like: Any) -> Any:
-        """A result as an array of JAX."""
-        return self._handed(owner, self.library.jax.dlpack.from_dlpack)
-
-    def unmoved(self, x: Any, array: Any) -> Any:
-        """`x` itself."""
-        return x
+def handed(owner: Any, take: Any) -> Any:
+    """What `take` makes of a CuPy array, which then waits for our stream of its device."""
+    with runtime().on(int(owner.data.device_id)):
+        return take(owner)
 
 
 def _in_cupy(dtype: DType) -> bool:
@@ -272,3 +218,6 @@ def _in_cupy(dtype: DType) -> bool:
         and kind in "buifc"
         and dtype.itemsize <= widest.get(kind, 8)
     )
+
+
+_adapter = CudaAdapter()

@@ -1,66 +1,266 @@
-"""Conversions and sums of arrays that JAX traces, in its own operations.
+"""Arrays of JAX: their memory, their words, and conversions of what JAX traces.
 
-They are judged as numeric ones are, by the same plan; JAX compiles and differentiates the rest.
+Of an array that JAX traces there is no memory yet: a conversion of it is judged as any other, by
+the same plan, and then said in operations of JAX, which compiles and differentiates them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .adapters import facts
-from .symbolic import Jax
+from ..cuda.memory import DeviceArray
+from ..cuda.runtime import runtime
+from ..errors import ArgumentError, DeviceError, DtypeError
+from ..memory import Array
+from ..planning.sums import computed_dtype
+from ..spec import DType, as_dtype, kind_of
+from .base import Adapter, kind_text, on_device, out_of_reach
+from .cupy import CudaAdapter, ForeignAdapter, handed
+from .symbolic import Symbolic
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..axes import Move
     from ..converter import Converter
     from ..formulas import Formula
-    from ..spec import DType
 
-__all__ = ["added", "converted"]
-
-
-def converted(converter: Converter, x: Any, library: Jax) -> Any:
-    """What `converter` makes of a traced array: unfold, compute, permute, fold, cast."""
-    plan = converter.plan(converter.spec_of(x))
-    library.check(plan.target.dtype)
-    y = x
-    if plan.formula is not None:
-        computed = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
-        y = _computed(y, plan.formula, plan.move, computed, library)
-    return library.cast(_moved(y, plan.move, library), plan.target.dtype, converter.casting)
+__all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
 
 
-def added(accumulator: Accumulator, parts: Sequence[Any], library: Jax) -> Any:
-    """The sum from left to right, computed in the dtype that numeric sums are."""
-    from ..accumulation import computed_dtype
+class Jax(Symbolic):
+    """Tracers, concrete arrays and ShapeDtypeStructs."""
 
-    shapes, dtypes, _ = zip(
-        *(facts(part, f"part {n}") for n, part in enumerate(parts)), strict=True
-    )
-    moves, result = accumulator.resolve(shapes, dtypes)
-    wide = computed_dtype(dtypes, result)
-    terms = [
-        library.to(_moved(library.xp.asarray(part), move, library), wide)
-        for part, move in zip(parts, moves, strict=True)
-    ]
-    return library.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
+    name, module = "jax", "jax.numpy"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jax: Any = import_module("jax")
+
+    def dtype(self, x: Any) -> DType:
+        return as_dtype(x.dtype)
+
+    def check(self, dtype: DType) -> None:
+        if kind_of(dtype) not in "buifc" or dtype.itemsize > (8, 16)[kind_of(dtype) == "c"]:
+            raise DtypeError(f"jax has no dtype {dtype}; use a number of at most 64 bits")
+
+    def to(self, x: Any, dtype: DType) -> Any:
+        return x.astype(self.width(dtype))
+
+    def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return self.jax.ShapeDtypeStruct(shape, self.width(dtype))
+
+    def order(self, x: Any, order: Sequence[int]) -> Any:
+        return self.xp.transpose(x, order)
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        return self.xp.concatenate(parts, axis=1)
+
+    def hot(self, labels: Any, count: int) -> Any:
+        return self.to(labels, np.dtype(np.int64))[..., None] == self.xp.arange(count)
+
+    def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
+        """Run it, or find the shapes of its results where a ShapeDtypeStruct stands for data."""
+        abstract = self.jax.ShapeDtypeStruct
+        if any(isinstance(leaf, abstract) for leaf in self.jax.tree.leaves(batch)):
+            return self.jax.eval_shape(lambda traced: function(traced, self), batch)
+        return function(batch, self)
+
+    def cut(self, x: Any, dtype: DType) -> Any:
+        """Floats as integers; JAX would clip negative ones to 0."""
+        if kind_of(dtype) != "u" or dtype.itemsize < 4:
+            return super().cut(x, dtype)
+        wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
+        return self.xp.where(x < 0, wrapped, self.to(x, dtype))
+
+    def width(self, dtype: DType) -> DType:
+        """The dtype as the settings of JAX allow it: without x64, of 32 bits."""
+        found: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
+        return found
 
 
-def _moved(x: Any, move: Move, library: Jax) -> Any:
-    return library.rearrange(x, move.sizes, move.order + move.dropped, move.target_shape)
+class _JaxArrays:
+    """What holds for all arrays of JAX, which are immutable."""
+
+    def __init__(self, words: Jax) -> None:
+        self.words = words
+
+    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype, which need no memory."""
+        return self.words.shape(x), self.words.dtype(x)
+
+    def take(self, x: Any, axis: int, positions: Array) -> Any:
+        """Copies of the samples at positions that exist."""
+        return x[(slice(None),) * axis + (positions,)]
+
+    def same(self, x: Any, array: Any) -> Any:
+        """`x` itself."""
+        return x
+
+    def target(self, out: Any) -> Any:
+        """Raise: nothing is written into an array of JAX."""
+        raise _immutable()
+
+    def on_gpu(self) -> CudaAdapter:
+        """Raise: JAX puts arrays on devices itself."""
+        raise DeviceError(
+            "x is an array of jax, which places arrays itself; use jax.device_put and leave "
+            "device= away"
+        )
 
 
-def _computed(x: Any, formula: Formula, move: Move, dtype: DType, library: Jax) -> Any:
+class JaxAdapter(_JaxArrays, Adapter):
+    """Arrays that hold data, on the CPU."""
+
+    def arrive(self, x: Any, what: str) -> Array:
+        """The NumPy array that shares the memory of `x`; read-only."""
+        self.words.dtype(x)
+        if x.is_deleted():
+            raise out_of_reach(what, x, "it was deleted or donated; pass one that holds data")
+        devices = x.devices()
+        if len(devices) > 1 or any(device.platform != "cpu" for device in devices):
+            names = ", ".join(sorted(map(str, devices)))
+            raise on_device(what, names, f'pass jax.device_put({what}, jax.devices("cpu")[0])')
+        try:
+            return np.asarray(x)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise out_of_reach(what, x, "pass an array that holds data") from error
+
+    def leave(self, array: Array, like: Any) -> Any:
+        """The array of JAX that shares the memory of `array`."""
+        self.words.check(array.dtype)
+        (device,) = like.devices()
+        return self.words.jax.device_put(array, device, may_alias=True)
+
+
+class TracedAdapter(_JaxArrays, Adapter):
+    """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
+
+    is_traced = True
+
+    def arrive(self, x: Any, what: str) -> Array:
+        """Raise: there is no memory."""
+        raise ArgumentError(
+            f"{what} is traced by jax and holds no data yet; call this outside jax.jit and jax.grad"
+        )
+
+    def is_recorded(self, x: Any) -> bool:
+        """Whether it is traced."""
+        return isinstance(x, self.words.jax.core.Tracer)
+
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter` makes of a traced array: unfold, compute, permute, fold, cast."""
+        if out is not None:
+            raise _immutable()
+        if converter.is_away:
+            self.on_gpu()
+        words, plan = self.words, converter.plan(converter.spec_of(x))
+        words.check(plan.target.dtype)
+        if plan.formula is not None:
+            computed = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
+            x = _computed(x, plan.formula, plan.move, computed, words)
+        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
+
+    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """The sum from left to right, computed in the dtype that numeric sums are."""
+        if out is not None:
+            raise _immutable()
+        words = self.words
+        shapes, dtypes = zip(*(self._facts_of(p, n) for n, p in enumerate(parts)), strict=True)
+        moves, result = accumulator.resolve(shapes, dtypes)
+        wide = computed_dtype(dtypes, result)
+        terms = [
+            words.to(words.rearranged(words.xp.asarray(part), move), wide)
+            for part, move in zip(parts, moves, strict=True)
+        ]
+        return words.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
+
+    def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of a part of a sum; raises where JAX cannot trace it."""
+        if isinstance(part, np.ndarray) and not isinstance(part, np.ma.MaskedArray):
+            return part.shape, part.dtype
+        if isinstance(part, self.words.jax.Array):
+            return self.facts(part, f"part {ordinal}")
+        raise ArgumentError(
+            f"part {ordinal} is a {kind_text(part)}, which cannot be added to one traced by jax; "
+            "pass an array of jax or NumPy"
+        )
+
+
+class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
+    """Arrays on a GPU, reached through DLPack."""
+
+    name = "jax"
+
+    def reach(self, x: Any, what: str) -> DeviceArray:
+        """Where an array lies."""
+        devices = x.devices()
+        if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
+            names = ", ".join(sorted(map(str, devices)))
+            raise on_device(what, names, "pass one that is on one GPU")
+        runtime()
+        (device,) = devices
+        return self.located(self.imported(x, what, int(device.local_hardware_id)))
+
+    def check(self, dtype: DType) -> None:
+        """Raise DtypeError unless JAX has the dtype."""
+        self.words.check(dtype)
+        super().check(dtype)
+
+    def target_on(
+        self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
+    ) -> DeviceArray:
+        """Raise: nothing is written into an array of JAX."""
+        raise _immutable()
+
+    def finished(self, owner: Any, like: Any) -> Any:
+        """A result as an array of JAX."""
+        return handed(owner, self.words.jax.dlpack.from_dlpack)
+
+
+def adapter_for(x: Any) -> Adapter | None:
+    """The adapter of an array; None for a ShapeDtypeStruct, which is none."""
+    host, traced, on_gpu = _adapters()
+    if traced.is_recorded(x):
+        return traced
+    if not isinstance(x, library().jax.Array):
+        return None
+    platforms = set() if x.is_deleted() else {device.platform for device in x.devices()}
+    return on_gpu if platforms and platforms <= {"gpu", "cuda"} else host
+
+
+def library_of(x: Any) -> Jax | None:
+    """JAX's words, for what it can trace or has traced."""
+    jax = library().jax
+    return library() if isinstance(x, jax.Array | jax.ShapeDtypeStruct) else None
+
+
+@lru_cache(maxsize=1)
+def library() -> Jax:
+    """JAX's words; ImportError where it is not installed."""
+    return Jax()
+
+
+@lru_cache(maxsize=1)
+def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter]:
+    return JaxAdapter(library()), TracedAdapter(library()), JaxCudaAdapter(library())
+
+
+def _computed(x: Any, formula: Formula, move: Move, dtype: DType, words: Jax) -> Any:
     """(x * scale - mean) / std in the unfolded axes of x, constants prepared in float64."""
     channels = move.sizes[move.axes.index("c")] if "c" in move.axes else 1
     shape = [channels if letter == "c" else 1 for letter in move.axes]
     factors, terms = (
-        np.broadcast_to(np.array(values, library.width(dtype)), channels).reshape(shape)
+        np.broadcast_to(np.array(values, words.width(dtype)), channels).reshape(shape)
         for values in formula.coefficients(channels if formula.per_channel else None)
     )
-    x = library.to(library.xp.reshape(x, move.sizes), dtype)
-    return library.xp.reshape(x * factors + terms, move.source_shape)
+    x = words.to(words.xp.reshape(x, move.sizes), dtype)
+    return words.xp.reshape(x * factors + terms, move.source_shape)
+
+
+def _immutable() -> ArgumentError:
+    return ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")

@@ -1,4 +1,4 @@
-"""Which samples: indices, windows and batch sizes as users write them, and copies of samples."""
+"""Which samples: indices, windows and batch sizes as users write them; copies; one-hot rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from ..buffers import empty
 from ..errors import ArgumentError, ShapeError
 from ..memory import Array, as_numpy
+from ..spec import DType
 
-__all__ = ["as_batch_size", "as_positions", "as_window", "take"]
+__all__ = ["as_batch_size", "as_positions", "as_window", "one_hot", "take"]
 
 
 def as_batch_size(value: Any) -> int:
@@ -67,6 +68,23 @@ def take(array: Array, axis: int, positions: Array) -> Array:
         np.take(array, positions, axis=axis, out=out, mode="clip")
     else:  # np.take would first copy all of the array
         out[...] = array[(slice(None),) * axis + (positions,)]
+    return out
+
+
+def one_hot(columns: Array, width: int, dtype: DType) -> Array:
+    """Rows of `width` numbers, 1 in the columns of each sample and 0 elsewhere; pooled memory.
+
+    `columns` has one integer a sample, shape (n,), or several, (n, k); a repeated one counts once.
+    The caller has proved that all are from 0 to width - 1.
+
+    >>> one_hot(np.array([[0, 2], [1, 1]]), 3, np.dtype("int8"))
+    array([[1, 0, 1],
+           [0, 1, 0]], dtype=int8)
+    """
+    out: Array = empty((len(columns), width), dtype)
+    out[...] = 0
+    rows = np.arange(len(columns)).reshape((-1,) + (1,) * (columns.ndim - 1))
+    out[rows, columns.astype(np.intp, copy=False)] = 1
     return out
 
 

@@ -1,26 +1,23 @@
-"""Which library the arrays of a batch come from, and that library's words for moving them.
+"""What is said of arrays in the words of their library, so that it can be traced and
+differentiated.
 
 NumPy arrays are converted by layoutkit itself. Batches of JAX and PyTorch are *symbolic*: what
-happens to them is said in their own operations, so that it can be traced, compiled and
-differentiated. A library that is not in `sys.modules` has made no batch, so nothing is imported
-to find that out.
+happens to them is said in operations of their own, which both have under other names (`jax.py`,
+`torch.py`) or under one name (here).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from ..cpu.casts import integer_bounds
-from ..errors import ArgumentError, DtypeError
-from ..spec import DType, as_dtype, kind_of
+from ..axes import Move
+from ..spec import DType, integer_bounds, kind_of
 
-__all__ = ["NUMPY", "Library", "Symbolic", "framework_named", "library_of"]
+__all__ = ["NUMPY", "Library", "Symbolic"]
 
 
 class Library:
@@ -82,6 +79,10 @@ class Symbolic(Library):
         """Unfold into `sizes`, permute, fold into `shape`."""
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
+    def rearranged(self, x: Any, move: Move) -> Any:
+        """What a move makes of an array."""
+        return self.rearrange(x, move.sizes, move.permutation, move.target_shape)
+
     def contiguous(self, x: Any) -> Any:
         """In memory as the shape says, where that can be told."""
         return x
@@ -131,129 +132,3 @@ class Symbolic(Library):
         inside = self.xp.where(x >= float(high + 1), self.xp.zeros_like(x), x)
         y = self.to(self.xp.clip(inside, float(low), None), dtype)
         return self.xp.where(x >= float(high + 1), self.xp.full_like(y, high), y)
-
-
-class Jax(Symbolic):
-    """Tracers, concrete arrays and ShapeDtypeStructs."""
-
-    name, module = "jax", "jax.numpy"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.jax: Any = import_module("jax")
-
-    def dtype(self, x: Any) -> DType:
-        return as_dtype(x.dtype)
-
-    def check(self, dtype: DType) -> None:
-        if kind_of(dtype) not in "buifc" or dtype.itemsize > (8, 16)[kind_of(dtype) == "c"]:
-            raise DtypeError(f"jax has no dtype {dtype}; use a number of at most 64 bits")
-
-    def to(self, x: Any, dtype: DType) -> Any:
-        return x.astype(self.width(dtype))
-
-    def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        return self.jax.ShapeDtypeStruct(shape, self.width(dtype))
-
-    def order(self, x: Any, order: Sequence[int]) -> Any:
-        return self.xp.transpose(x, order)
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        return self.xp.concatenate(parts, axis=1)
-
-    def hot(self, labels: Any, count: int) -> Any:
-        return self.to(labels, np.dtype(np.int64))[..., None] == self.xp.arange(count)
-
-    def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
-        """Run it, or find the shapes of its results where a ShapeDtypeStruct stands for data."""
-        abstract = self.jax.ShapeDtypeStruct
-        if any(isinstance(leaf, abstract) for leaf in self.jax.tree.leaves(batch)):
-            return self.jax.eval_shape(lambda traced: function(traced, self), batch)
-        return function(batch, self)
-
-    def cut(self, x: Any, dtype: DType) -> Any:
-        """Floats as integers; JAX would clip negative ones to 0."""
-        if kind_of(dtype) != "u" or dtype.itemsize < 4:
-            return super().cut(x, dtype)
-        wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
-        return self.xp.where(x < 0, wrapped, self.to(x, dtype))
-
-    def width(self, dtype: DType) -> DType:
-        """The dtype as the settings of JAX allow it: without x64, of 32 bits."""
-        found: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
-        return found
-
-
-class Torch(Symbolic):
-    """Tensors, those of the meta device and those that require a gradient included."""
-
-    name, module = "torch", "torch"
-
-    def is_sparse(self, x: Any) -> bool:
-        return x.layout is not self.xp.strided
-
-    def dtype(self, x: Any) -> DType:
-        return _named_dtype(str(x.dtype).removeprefix("torch."))
-
-    def check(self, dtype: DType) -> None:
-        if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
-            raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
-
-    def to(self, x: Any, dtype: DType) -> Any:
-        return x.to(getattr(self.xp, dtype.name))
-
-    def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        return self.xp.empty(shape, dtype=getattr(self.xp, dtype.name), device="meta")
-
-    def order(self, x: Any, order: Sequence[int]) -> Any:
-        return x.permute(*order)
-
-    def contiguous(self, x: Any) -> Any:
-        return x.contiguous()
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        return self.xp.cat(list(parts), dim=1)
-
-    def hot(self, labels: Any, count: int) -> Any:
-        return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
-
-
-_named_dtype = lru_cache(maxsize=64)(as_dtype)
-_jax = lru_cache(maxsize=1)(Jax)
-_torch = lru_cache(maxsize=1)(Torch)
-_FRAMEWORKS: dict[str, Callable[[], Symbolic]] = {"jax": _jax, "torch": _torch}
-
-
-def library_of(x: Any) -> Library | None:
-    """The library that made the array; None for what is no array of a library known here."""
-    if isinstance(x, np.ndarray) or _is_a(x, "scipy.sparse", "sparray", "spmatrix"):
-        return NUMPY
-    if _is_a(x, "jax", "Array", "ShapeDtypeStruct"):
-        return _jax()
-    if _is_a(x, "torch", "Tensor"):
-        return _torch()
-    return None
-
-
-def framework_named(name: str) -> Symbolic:
-    """The library of symbolic batches of that name, imported now.
-
-    Raises
-    ------
-    ArgumentError
-        It has another name, or is not installed.
-    """
-    if not isinstance(name, str) or name not in _FRAMEWORKS:
-        raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
-    try:
-        return _FRAMEWORKS[name]()
-    except ImportError as error:
-        fix = f'pip install "layoutkit[{name}]"'
-        raise ArgumentError(f"{name} is not installed, or does not load: {fix}") from error
-
-
-def _is_a(x: Any, module: str, *names: str) -> bool:
-    """Whether x is of a class of a module that something else has imported."""
-    loaded = sys.modules.get(module)
-    # While another thread is importing it, a module may not have its names yet.
-    return loaded is not None and isinstance(x, tuple(getattr(loaded, n, ()) for n in names))

@@ -1,113 +1,81 @@
-"""The adapters of PyTorch and JAX: their memory, their dtypes, and what they record."""
+"""Tensors of PyTorch: their memory, their dtypes, their words, and what their graph records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..errors import ArgumentError, DeviceError
+from ..axes import Move
+from ..cuda.memory import DeviceArray
+from ..cuda.runtime import runtime
+from ..devices import name_of
+from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array
-from ..spec import DType, kind_of
+from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, kind_text, on_device, out_of_reach
-from .symbolic import Jax, Torch, library_of
+from .cupy import CudaAdapter
+from .symbolic import Symbolic
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-    from .cupy import CudaAdapter
 
-__all__ = ["JaxAdapter", "TorchAdapter", "TracedAdapter"]
+__all__ = ["TorchAdapter", "TorchCudaAdapter", "adapter_for", "library", "library_of"]
 
 
-class _Framework(Adapter):
-    """What holds for both: facts need no memory."""
+class Torch(Symbolic):
+    """Tensors, those of the meta device and those that require a gradient included."""
 
-    library: Torch | Jax
+    name, module = "torch", "torch"
+
+    def is_sparse(self, x: Any) -> bool:
+        return x.layout is not self.xp.strided
+
+    def dtype(self, x: Any) -> DType:
+        return _named_dtype(str(x.dtype).removeprefix("torch."))
+
+    def check(self, dtype: DType) -> None:
+        if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
+            raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
+
+    def to(self, x: Any, dtype: DType) -> Any:
+        return x.to(getattr(self.xp, dtype.name))
+
+    def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return self.xp.empty(shape, dtype=getattr(self.xp, dtype.name), device="meta")
+
+    def order(self, x: Any, order: Sequence[int]) -> Any:
+        return x.permute(*order)
+
+    def contiguous(self, x: Any) -> Any:
+        return x.contiguous()
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        return self.xp.cat(list(parts), dim=1)
+
+    def hot(self, labels: Any, count: int) -> Any:
+        return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
+
+
+class _Tensors:
+    """What holds for tensors on the CPU and on a GPU. Where a gradient is asked, they record."""
+
+    def __init__(self, words: Torch) -> None:
+        self.words = words
+        self.torch = words.xp
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, in NumPy's words."""
-        return self.library.shape(x), self.library.dtype(x)
+        """Shape and dtype, which need no memory."""
+        return self.words.shape(x), self.words.dtype(x)
 
-    def unmoved(self, x: Any, array: Array) -> Any:
+    def take(self, x: Any, axis: int, positions: Array) -> Any:
+        """Copies of the samples at positions that exist."""
+        return x.index_select(axis, self.torch.as_tensor(positions, device=x.device))
+
+    def same(self, x: Any, array: Any) -> Any:
         """`x` itself."""
         return x
-
-
-class TorchAdapter(_Framework):
-    """Tensors of PyTorch. Those that require a gradient are recorded in its graph."""
-
-    def __init__(self, library: Torch) -> None:
-        self.library: Torch = library
-        self.torch = library.xp
-
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        self._check_host(x, what)
-        self.check_plain(x, what)
-        dtype = self.library.dtype(x)
-        try:
-            if not _is_foreign(dtype):
-                return x.detach().numpy()  # type: ignore[no-any-return]
-            bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
-            return bits.numpy().view(dtype)  # type: ignore[no-any-return]
-        except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise out_of_reach(what, x, "pass a plain torch.Tensor that holds data") from error
-
-    def leave(self, array: Array, like: Any) -> Any:
-        """The array of the library that shares the memory of `array`."""
-        dtype = array.dtype
-        self.library.check(dtype)
-        if not _is_foreign(dtype):
-            return self.torch.from_numpy(array)
-        bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
-        return bits.view(getattr(self.torch, dtype.name))
-
-    def convert(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is."""
-        if not self.is_recorded(x):
-            return super().convert(converter, x, out)
-        _refuse_recorded_out(out, "x")
-        plan = converter.plan(x)
-        if plan.kernel != "view":
-            from .torch_autograd import converted
-
-            return converted(converter, x)
-        # In torch's own words, so that it knows whose memory the view shares.
-        move = plan.move
-        return self.library.rearrange(x, move.sizes, move.order + move.dropped, move.target_shape)
-
-    def add_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum, recorded."""
-        first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
-        _refuse_recorded_out(out, f"part {first}")
-        from .torch_autograd import added
-
-        return added(accumulator, parts)
-
-    def target(self, out: Any) -> Array:
-        """The memory of the caller's output."""
-        if not isinstance(out, self.torch.Tensor):
-            raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
-            )
-        self.check_out(out)
-        return self.arrive(out, "out")
-
-    def check_out(self, out: Any) -> None:
-        """Raise where writing into a tensor would falsify a graph."""
-        if self.is_recorded(out):
-            raise ArgumentError(
-                "out requires a gradient, which writing into it would falsify; leave out= away, "
-                "or call under torch.no_grad()"
-            )
-
-    def on_gpu(self) -> CudaAdapter:
-        """The adapter of tensors on a GPU."""
-        from .adapters import cuda_adapter_for
-
-        return cuda_adapter_for("torch", self.library)
 
     def written(self, out: Any) -> Any:
         """The caller's output, after its memory has changed."""
@@ -121,12 +89,24 @@ class TorchAdapter(_Framework):
             isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
         )
 
-    def _check_host(self, x: Any, what: str) -> None:
-        """Raise unless the tensor is on the CPU."""
-        if x.device.type == "meta":
-            raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
-        if x.device.type != "cpu":
-            raise on_device(what, str(x.device), f"pass {what}.cpu()")
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter(x, out)` is, in the graph of `x`."""
+        _refuse_recorded_out(out, "x")
+        plan = converter.plan(x)
+        if plan.kernel != "view":
+            from .torch_autograd import converted
+
+            return converted(converter, x)
+        # In torch's own words, so that it knows whose memory the view shares.
+        return self.words.rearranged(x, plan.move)
+
+    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """The sum, in the graph of its parts."""
+        first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
+        _refuse_recorded_out(out, f"part {first}")
+        from .torch_autograd import added
+
+        return added(accumulator, parts)
 
     def check_plain(self, x: Any, what: str) -> None:
         """Raise unless a tensor's memory holds its values."""
@@ -141,77 +121,140 @@ class TorchAdapter(_Framework):
                     f"{what}.resolve_{bit}()"
                 )
 
+    def check_out(self, out: Any) -> None:
+        """Raise where writing into a tensor would falsify a graph."""
+        if self.is_recorded(out):
+            raise ArgumentError(
+                "out requires a gradient, which writing into it would falsify; leave out= away, "
+                "or call under torch.no_grad()"
+            )
 
-class JaxAdapter(_Framework):
-    """Arrays of JAX that hold data. They are immutable, so their memory is only read."""
 
-    def __init__(self, library: Jax) -> None:
-        self.library: Jax = library
+class TorchAdapter(_Tensors, Adapter):
+    """Tensors that the CPU reaches."""
 
     def arrive(self, x: Any, what: str) -> Array:
         """The NumPy array that shares the memory of `x`."""
-        self.library.dtype(x)
-        if x.is_deleted():
-            raise out_of_reach(what, x, "it was deleted or donated; pass one that holds data")
-        devices = x.devices()
-        if len(devices) > 1 or any(device.platform != "cpu" for device in devices):
-            names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, f'pass jax.device_put({what}, jax.devices("cpu")[0])')
+        self._check_host(x, what)
+        self.check_plain(x, what)
+        dtype = self.words.dtype(x)
         try:
-            return np.asarray(x)
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass an array that holds data") from error
+            if not _is_foreign(dtype):
+                return x.detach().numpy()  # type: ignore[no-any-return]
+            bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
+            return bits.numpy().view(dtype)  # type: ignore[no-any-return]
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise out_of_reach(what, x, "pass a plain torch.Tensor that holds data") from error
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The array of the library that shares the memory of `array`."""
-        self.library.check(array.dtype)
-        (device,) = like.devices()
-        return self.library.jax.device_put(array, device, may_alias=True)
-
-    def on_gpu(self) -> CudaAdapter:
-        """Raise: JAX puts arrays on devices itself."""
-        raise _placed_by_jax()
+        """The tensor that shares the memory of `array`."""
+        dtype = array.dtype
+        self.words.check(dtype)
+        if not _is_foreign(dtype):
+            return self.torch.from_numpy(array)
+        bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
+        return bits.view(getattr(self.torch, dtype.name))
 
     def target(self, out: Any) -> Array:
         """The memory of the caller's output."""
-        raise _immutable()
+        if not isinstance(out, self.torch.Tensor):
+            raise ArgumentError(
+                f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
+            )
+        self.check_out(out)
+        return self.arrive(out, "out")
+
+    def on_gpu(self) -> CudaAdapter:
+        """The adapter of tensors on a GPU."""
+        return _adapters()[1]
+
+    def _check_host(self, x: Any, what: str) -> None:
+        """Raise unless the tensor is on the CPU."""
+        if x.device.type == "meta":
+            raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
+        if x.device.type != "cpu":
+            raise on_device(what, str(x.device), f"pass {what}.cpu()")
 
 
-class TracedAdapter(_Framework):
-    """Arrays of JAX that stand for data, under jit or grad: conversions are operations of jnp."""
+class TorchCudaAdapter(_Tensors, CudaAdapter):
+    """Tensors on a GPU: torch's memory, torch's stream. Results come from torch's allocator."""
 
-    def __init__(self, library: Jax) -> None:
-        self.library: Jax = library
+    name = "torch"
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        raise ArgumentError(
-            f"{what} is traced by jax and holds no data yet; call this outside jax.jit and jax.grad"
-        )
+    def reach(self, x: Any, what: str) -> DeviceArray:
+        """Where a tensor lies."""
+        runtime()
+        self.check_plain(x, what)
+        dtype = self.words.dtype(x)
+        strides = tuple(step * dtype.itemsize for step in x.stride())
+        ordinal = x.device.index or 0
+        return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
-    def convert(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is."""
-        if out is not None:
-            raise _immutable()
-        if converter.is_away:
-            raise _placed_by_jax()
-        from .jax import converted
+    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+        """Where a tensor lies that `empty`, `view` or a conversion has made."""
+        return self.reach(x, "the result")
 
-        return converted(converter, x, self.library)
+    def device(self, x: Any, what: str) -> str:
+        """Where a tensor is."""
+        return name_of(x.device.index or 0)
 
-    def is_recorded(self, x: Any) -> bool:
-        """Whether it is traced."""
-        return isinstance(x, self.library.jax.core.Tracer)
+    def stream(self, ordinal: int) -> Any:
+        """The current stream of torch."""
+        return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
 
-    def add_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum, recorded."""
-        if out is not None:
-            raise _immutable()
-        from .jax import added
+    def check(self, dtype: DType) -> None:
+        """Raise DtypeError unless torch has the dtype."""
+        self.words.check(dtype)
 
-        for number, part in enumerate(parts):
-            _check_traceable(part, number)
-        return added(accumulator, parts, self.library)
+    def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """A new contiguous tensor."""
+        kind = getattr(self.torch, dtype.name)
+        made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
+        return self.located(made)
+
+    def view(self, array: DeviceArray, move: Move) -> Any:
+        """The tensor that shares the memory, moved where nothing has to move."""
+        return self.words.rearranged(array.owner, move)
+
+    def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
+        """Write one tensor to another as NumPy's unsafe cast does, in torch's words."""
+        source = values.owner.detach()
+        if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
+            source = self.words.cut(source, out.dtype)
+        out.owner.detach().copy_(source)
+
+    def target_of(self, out: Any) -> DeviceArray:
+        """Where the caller's output lies."""
+        self.check_out(out)
+        return self.reach(out, "out")
+
+    def on_cpu(self) -> Adapter:
+        """The adapter of tensors on the CPU."""
+        return _adapters()[0]
+
+
+def adapter_for(x: Any) -> Adapter | None:
+    """The adapter of a tensor."""
+    return _adapters()[x.is_cuda] if library_of(x) else None
+
+
+def library_of(x: Any) -> Torch | None:
+    """Torch's words, for tensors."""
+    return library() if isinstance(x, library().xp.Tensor) else None
+
+
+@lru_cache(maxsize=1)
+def library() -> Torch:
+    """Torch's words; ImportError where it is not installed."""
+    return Torch()
+
+
+@lru_cache(maxsize=1)
+def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
+    return TorchAdapter(library()), TorchCudaAdapter(library())
+
+
+_named_dtype = lru_cache(maxsize=64)(as_dtype)
 
 
 def _refuse_recorded_out(out: Any, name: str) -> None:
@@ -220,26 +263,6 @@ def _refuse_recorded_out(out: Any, name: str) -> None:
             f"{name} requires a gradient, which does not pass through out=; leave out= away, or "
             f"call under torch.no_grad()"
         )
-
-
-def _check_traceable(part: Any, number: int) -> None:
-    plain = isinstance(part, np.ndarray) and not isinstance(part, np.ma.MaskedArray)
-    if not plain and not isinstance(library_of(part), Jax):
-        raise ArgumentError(
-            f"part {number} is a {kind_text(part)}, which cannot be added to one traced by jax; "
-            "pass an array of jax or NumPy"
-        )
-
-
-def _immutable() -> ArgumentError:
-    return ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
-
-
-def _placed_by_jax() -> DeviceError:
-    return DeviceError(
-        "x is an array of jax, which places arrays itself; use jax.device_put and leave device= "
-        "away"
-    )
 
 
 def _is_foreign(dtype: DType) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..memory import Array
-from ..spec import DType, kind_of
+from ..spec import DType, integer_bounds, kind_of
 
-__all__ = ["cast_into", "integer_bounds"]
+__all__ = ["cast_into"]
 
 
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
@@ -54,11 +54,3 @@ def _saturated(values: Array, target: DType) -> Array:
     # high + 1 is a power of two, which every float holds; high itself may not be one.
     rounded = np.where(whole >= float(high + 1), wide(high), rounded)
     return np.where(whole <= float(low), wide(low), rounded)
-
-
-def integer_bounds(dtype: DType) -> tuple[int, int]:
-    """The range of an integer dtype, also of ml_dtypes' int4 and the like."""
-    bits = int(dtype.name.lstrip("uint"))
-    if kind_of(dtype) == "u":
-        return 0, (1 << bits) - 1
-    return -(1 << bits - 1), (1 << bits - 1) - 1

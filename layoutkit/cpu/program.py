@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from ..buffers import empty_with_address
+from ..devices import CPU
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
-from ..planning.kernels import Choice
 from ..planning.plan import Plan
+from ..planning.task import Task
+from ..spec import DType
 from ..threads import Job
 from .casts import cast_into
 
-__all__ = ["Program", "has_half"]
+__all__ = ["Program", "has_half", "planned"]
 
 
 def has_half() -> bool:
@@ -23,6 +24,18 @@ def has_half() -> bool:
     from ..kernels.cpu.compiler import cpu_features
 
     return not cpu_features().isdisjoint({"f16c", "neon"})
+
+
+def planned(
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    device: str = CPU,
+    out: Any = None,
+) -> Plan:
+    """How a task is done for an array that lies so, with the kernels of this CPU."""
+    return task.plan(shape, strides, dtype, device, out, has_half)
 
 
 class Program:
@@ -35,9 +48,7 @@ class Program:
         self.plan = plan
         self._shape, self._dtype = plan.target.shape, plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
-        choice = plan.choice
-        self._simple = choice is not None and plan.before is plan.after is None
-        self._simple = self._simple and not (choice and choice.beyond)
+        self._simple, self._same = plan.is_one_pass, plan.move.is_identity
         if plan.loops is not None:
             self._src, self._dst = plan.loops.src_offset, plan.loops.dst_offset
 
@@ -54,32 +65,22 @@ class Program:
             job.run(address(array) + self._src, dst)
             return out
         if self.plan.kernel == "view":
-            return self._view(x, array)
+            return x if self._same else self.plan.move.view_of(array)
         result = empty_with_address(self._shape, self._dtype)[0] if out is None else out
         if self.plan.choice is not None:
-            self._stages(self.plan.choice, array, result)
+            self._stages(array, result)
         return result
 
-    def _view(self, x: Any, array: Array) -> Any:
-        move = self.plan.move
-        order = move.order + move.dropped
-        if x.shape == self._shape and order == tuple(range(len(order))):
-            return x
-        return array.reshape(move.sizes).transpose(order).reshape(self._shape)
-
-    def _stages(self, choice: Choice, array: Array, result: Array) -> None:
+    def _stages(self, array: Array, result: Array) -> None:
         """Run all stages of the plan, and the loops that are too many for a kernel."""
         before, after = self.plan.before, self.plan.after
         if before is not None:
             with np.errstate(all="ignore"):
                 array = array.astype(before, order="C")
         middle = result if after is None else empty_with_address(self._shape, after)[0]
-        src, dst = address(array) + self._src, address(middle) + self._dst
-        for place in product(*(range(loop.count) for loop in choice.beyond)):
-            x = src + sum(i * loop.src for i, loop in zip(place, choice.beyond, strict=True))
-            y = dst + sum(i * loop.dst for i, loop in zip(place, choice.beyond, strict=True))
-            alignment = min(y & -y, LINE)
-            (self._jobs.get(alignment) or self.prepare(alignment)).run(x, y)
+        for src, dst in self.plan.launches():
+            alignment = min((to := address(middle) + dst) & -to, LINE)
+            (self._jobs.get(alignment) or self.prepare(alignment)).run(address(array) + src, to)
         if after is not None:
             cast_into(result, middle, saturate=self.plan.saturate)
 
@@ -87,13 +88,8 @@ class Program:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
         from ..kernels.cpu.compiler import load
         from ..kernels.cpu.launch import prepare
-        from ..planning.epilogue import Coefficients, Epilogue
 
-        plan, finish = self.plan, None
-        if plan.names is not None:
-            coefficients = Coefficients(*plan.coefficients) if plan.coefficients else None
-            finish = Epilogue(*plan.names, plan.saturate, coefficients)
-        launch = prepare(plan.choice, finish, alignment)
-        kernel = load(launch.spec)
-        job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved)
+        plan = self.plan
+        launch = prepare(plan.choice, plan.epilogue, alignment)
+        job = Job(load(launch.spec), launch.params, launch.units, launch.grain, plan.bytes_moved)
         return self._jobs.setdefault(alignment, job)

@@ -1,6 +1,6 @@
 """A sum made ready to run: machine code, tiles, and what has to be done before and after.
 
-What is done before and after is decided in `sumplans`, and done here by NumPy.
+What is done before and after is decided in `planning.sums`, and done here by NumPy.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ from ..buffers import empty, empty_with_address
 from ..kernels.cpu.tiles import MAX_NEST, Summation, prepare_sum
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
-from ..planning.sums import Request, Stage, lay_out, operand
+from ..planning.sums import Stage, SumRequest, conversion, make_sum_plan, operand
 from ..threads import Job, get_num_threads
 from .casts import cast_into
-from .program import has_half
+from .program import Program, has_half
 
-__all__ = ["Sum"]
+__all__ = ["Sum", "prepared"]
+
+Run = Callable[[Sequence[Array], Array | None], Array]
+
+
+def prepared(request: SumRequest) -> Run:
+    """What sums arrays like those of a request into an output or new memory."""
+    if len(request.moves) > 1:
+        return Sum(request)
+    mover = Program(conversion(request, has_half))
+    return lambda parts, out: mover(parts[0], parts[0], out)
 
 
 @dataclass(frozen=True)
@@ -38,21 +48,21 @@ class Sum:
     Safe to call from many threads: it is not changed, except that jobs are added.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SumRequest) -> None:
         self._request = request
         self._empty = 0 in request.shape
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
-            self._layout = lay_out(request, has_half, MAX_NEST)
-            self._stages = [_ready(stage) for stage in self._layout.stages]
+            self._plan = make_sum_plan(request, has_half, MAX_NEST)
+            self._stages = [_ready(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
         """Sum the arrays into `out` or new memory."""
         final = empty(self._request.shape, self._request.result) if out is None else out
         if self._empty:
             return final
-        layout = self._layout
-        total = final if layout.in_place else empty(self._request.shape, layout.written)
+        plan = self._plan
+        total = final if plan.in_place else empty(self._request.shape, plan.written)
         pairs = zip(arrays, self._stages, strict=True)
         self._run([array if stage is None else stage(array) for array, stage in pairs], total)
         if total is not final:
@@ -60,7 +70,7 @@ class Sum:
         return final
 
     def _run(self, parts: Sequence[Array], total: Array) -> None:
-        nest = self._layout.nest
+        nest = self._plan.nest
         dst = address(total) + nest.dst_offset
         alignment = min(dst & -dst, LINE)
         ready = self._jobs.get(alignment) or self._prepare(alignment)
@@ -73,11 +83,11 @@ class Sum:
 
     def _prepare(self, alignment: int) -> _Ready:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
-        layout, computed = self._layout, self._request.computed
-        parts = [operand(dtype) for dtype in layout.dtypes]
-        sides = operand(computed), operand(layout.written)
-        summation = prepare_sum(layout.nest.loops, parts, *sides, alignment)
-        item = sum(dtype.itemsize for dtype in (*layout.dtypes, layout.written))
+        plan, computed = self._plan, self._request.computed
+        parts = [operand(dtype) for dtype in plan.dtypes]
+        sides = operand(computed), operand(plan.written)
+        summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
+        item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(
             summation.kernel, summation.params, summation.units, summation.grain,
             item * prod(self._request.shape),
@@ -89,8 +99,9 @@ def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
     """A stage as what NumPy and CPU kernels do."""
     if stage is None:
         return None
-    if stage.move is not None:
-        return stage.converter()
+    if stage.plan is not None:
+        program = Program(stage.plan)
+        return lambda array: program(array, array, None)
     computed = stage.dtype
 
     def cast(array: Array) -> Array:

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..devices import name_of
 from ..errors import ArgumentError, DeviceError
-from ..memory import Array
-from ..outputs import overlaps
+from ..memory import Array, overlaps
 from ..spec import DType
 
 __all__ = ["DeviceArray", "check_same_device", "check_writable"]
@@ -35,6 +34,11 @@ class DeviceArray:
     def device(self) -> str:
         """The name of the GPU."""
         return name_of(self.ordinal)
+
+    @property
+    def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+        """Shape, strides, dtype and device: what plans are made of."""
+        return self.shape, self.strides, self.dtype, self.device
 
     @property
     def size(self) -> int:

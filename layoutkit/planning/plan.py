@@ -12,14 +12,15 @@ A conversion is at most three stages, of which nearly all have only the second:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
 from ..spec import ArraySpec, DType, kind_of
-from .epilogue import is_known, kernel_name
+from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .kernels import Choice, choose, why, work
 from .loops import CanonicalLoops, Loop, canonical, steps_of
 
@@ -40,6 +41,11 @@ class Request:
     casting: str
     may_view: bool
     devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
+
+    @property
+    def saturates(self) -> bool:
+        """Whether casts to integers clip."""
+        return self.casting == "saturate"
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,9 @@ class Plan:
     after: DType | None = None
     loops: CanonicalLoops | None = None
     choice: Choice | None = None
-    names: tuple[str, str] | None = None  # the kernel's dtypes; None for a pure move
+    epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
     formula: Formula | None = None
-    coefficients: tuple[tuple[float, ...], ...] | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -83,6 +88,27 @@ class Plan:
         """Where x is, and where the result is made."""
         return self.source.device, self.target.device
 
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether all there is to do is one launch of the kernel."""
+        staged = self.before is not None or self.after is not None
+        return self.choice is not None and not staged and not self.choice.beyond
+
+    def launches(self) -> Iterator[tuple[int, int]]:
+        """Byte offsets in the source and in the output at which the kernel begins.
+
+        One pair, or one for each place of the loops that are too many for a kernel.
+        """
+        if self.loops is None or self.choice is None:
+            return
+        beyond = self.choice.beyond
+        for place in product(*(range(loop.count) for loop in beyond)):
+            turns = list(zip(place, beyond, strict=True))
+            yield (
+                self.loops.src_offset + sum(at * loop.src for at, loop in turns),
+                self.loops.dst_offset + sum(at * loop.dst for at, loop in turns),
+            )
+
     def _details(self) -> list[tuple[str, str]]:
         details = []
         library = "NumPy" if self.devices == (CPU, CPU) else "the array's library"
@@ -95,7 +121,7 @@ class Plan:
         if self.formula is not None:
             formula = f"(x * scale - mean) / std in {self._computed()}, as it passes"
             details.append(("formula", formula))
-        elif self.names is not None and self.names[0] != self.names[1]:
+        elif self.epilogue is not None and self.epilogue.source != self.epilogue.target:
             details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
         if self.after is not None:
             details.append(("after", f"{library} writes the {self.after} result to the output"))
@@ -129,7 +155,9 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         return plain
     # Before size 0 is looked at, so that constants of a wrong length are always refused.
     formula = request.formula
-    coefficients = None if formula is None else formula.coefficients(_channels(move))
+    coefficients = None
+    if formula is not None:
+        coefficients = Coefficients(*formula.coefficients(_channels(move)))
     if source.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
@@ -140,8 +168,10 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         _loops(request, strides, out, kernel_target), kernel_source.itemsize, pure=pure
     )
     choice = choose(loops, kernel_target.itemsize, pure=pure)
-    if coefficients is not None and loops.coefs_backward:
-        coefficients = coefficients[0][::-1], coefficients[1][::-1]
+    epilogue = None
+    if not pure:
+        names = kernel_name(kernel_source), kernel_name(kernel_target)
+        epilogue = Epilogue(*names, request.saturates, _in_turn(coefficients, loops))
     return replace(
         plain,
         kernel=choice.kernel,
@@ -150,10 +180,16 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         after=after,
         loops=loops,
         choice=choice,
-        names=None if pure else (kernel_name(kernel_source), kernel_name(kernel_target)),
-        saturate=request.casting == "saturate",
-        coefficients=coefficients,
+        epilogue=epilogue,
+        saturate=request.saturates,
     )
+
+
+def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
+    """The coefficients in the order in which the loops meet them."""
+    if found is None or not loops.coefs_backward:
+        return found
+    return Coefficients(found.factor[::-1], found.term[::-1])
 
 
 def _channels(move: Move) -> int | None:
@@ -212,7 +248,7 @@ def _castable(source: DType, target: DType, request: Request, has_half: Callable
     if not is_known(target, has_half) or kind_of(source) == "c":
         return False
     to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
-    return not to_integer or request.casting == "saturate"
+    return not to_integer or request.saturates
 
 
 # ---- loops -------------------------------------------------------------------------------

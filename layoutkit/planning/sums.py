@@ -1,44 +1,46 @@
 """The plan of a sum: its loops, what is done to each part before, and what is written.
 
 Parts whose dtype kernels do not know (float8, foreign byte orders, reals among complex numbers)
-are first cast. Where no one nest of loops fits all parts (`nests`), each is first brought into
+are first cast. Where no one nest of loops fits all parts (`loops.nest`), each is first brought into
 the output's layout. Everything else is one pass over memory. Pure: no array is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from ..axes import Move
-from ..converter import Converter
+from ..devices import CPU
 from ..spec import DType, kind_of
 from .epilogue import Operand, is_known, kernel_name
 from .loops import Nest, SumLoop, nest
-from .plan import contiguous
+from .plan import Plan, Request, contiguous, make_plan
 
-__all__ = ["Layout", "Request", "Stage", "lay_out", "operand"]
+__all__ = [
+    "Stage",
+    "SumPlan",
+    "SumRequest",
+    "computed_dtype",
+    "conversion",
+    "make_sum_plan",
+    "operand",
+]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What is done to a part before it is added: a cast, and with a `move` a conversion."""
+    """What is done to a part before it is added: a cast, or the conversion of a plan."""
 
     dtype: DType
-    move: Move | None = None
-
-    def converter(self) -> Converter:
-        """What moves a part, in any order of dtypes."""
-        if self.move is None:
-            raise RuntimeError("a stage that only casts has no converter")
-        sizes = dict(zip(self.move.axes, self.move.sizes, strict=True))
-        pattern = f"{self.move.source}->{self.move.target}"
-        return Converter(pattern, dtype=self.dtype, casting="unsafe", **sizes)  # type: ignore[arg-type]
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)
-class Request:
+class SumRequest:
     """Everything that decides how a sum runs, checked before.
 
     `moves` lead from each part to the output. `out_strides` None: new contiguous memory.
@@ -50,6 +52,7 @@ class Request:
     computed: DType
     result: DType
     out_strides: tuple[int, ...] | None
+    device: str = CPU
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,7 +61,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SumPlan:
     """What the kernel sums: loops, dtypes of the parts, and what is done to each before.
 
     `written` is the dtype of the memory that it writes, the caller's output if `in_place`.
@@ -71,7 +74,22 @@ class Layout:
     in_place: bool
 
 
-def lay_out(request: Request, has_half: Callable[[], bool], most: int) -> Layout:
+def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
+    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
+    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
+    if kinds <= {"u", "i"}:
+        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
+    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
+    wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
+    return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
+
+
+def conversion(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
+    """The plan of a sum of a single part: it is moved, and nothing is added."""
+    return _converted(request, 0, request.result, request.out_strides, False, has_half)
+
+
+def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) -> SumPlan:
     """Decide what kernels sum, in at most `most` loops, and what is done before and after."""
     cast = [not _adds(dtype, request.computed, has_half) for dtype in request.dtypes]
     dtypes, strides = list(request.dtypes), list(request.strides)
@@ -89,17 +107,35 @@ def lay_out(request: Request, has_half: Callable[[], bool], most: int) -> Layout
     out = contiguous(request.shape, written) if out is None else out
     found = nest(request.moves, strides, out)
     if found is None or len(found.loops) > most:
-        return _rearranged(request, written)
-    return Layout(found, tuple(dtypes), tuple(stages), written, in_place)
+        return _rearranged(request, written, has_half)
+    return SumPlan(found, tuple(dtypes), tuple(stages), written, in_place)
 
 
-def _rearranged(request: Request, written: DType) -> Layout:
+def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool]) -> SumPlan:
     """Every part is first converted to contiguous memory in the layout of the sum."""
     computed, parts = request.computed, len(request.moves)
     loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
-    stages = tuple(Stage(computed, move) for move in request.moves)
+    plans = [_converted(request, at, computed, None, True, has_half) for at in range(parts)]
+    stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result
-    return Layout(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
+    return SumPlan(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
+
+
+def _converted(
+    request: SumRequest,
+    part: int,
+    target: DType,
+    strides: tuple[int, ...] | None,
+    may_view: bool,
+    has_half: Callable[[], bool],
+) -> Plan:
+    """The plan that brings a part into the layout of the sum, in memory of these strides."""
+    move, devices = request.moves[part], (request.device, request.device)
+    asked = Request(
+        f"{move.source}->{move.target}", move, request.dtypes[part], target, request.strides[part],
+        strides, None, "unsafe", may_view, devices,
+    )  # fmt: skip
+    return make_plan(asked, has_half)
 
 
 def _adds(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
@@ -117,7 +153,7 @@ def _finishes(computed: DType, result: DType, has_half: Callable[[], bool]) -> b
     return kind_of(computed) != "c" and same_kind and is_known(result, has_half)
 
 
-def _runs(request: Request) -> bool:
+def _runs(request: SumRequest) -> bool:
     """Whether the caller's output can be written in contiguous runs."""
     if request.out_strides is None:
         return True

@@ -1,23 +1,26 @@
-"""What a Converter is asked to do, and the plans that follow from it. No array is touched."""
+"""What a Converter is asked to do, checked, and the plans that follow from it.
+
+Touches no array: of x it wants shape, strides, dtype and device, of the caller's output what has
+these.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..axes import Pattern, parse_pattern
-from ..devices import CPU, canonical
-from ..errors import ArgumentError, DtypeError, PatternError
+from ..devices import canonical
+from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..formulas import Formula, computed_dtype, make_formula
-from ..keywords import checked_copy, checked_sizes
-from ..outputs import check_out
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Task", "make_task"]
+__all__ = ["Task", "check_out", "make_task"]
 
 
 class Task(NamedTuple):
@@ -60,12 +63,14 @@ class Task(NamedTuple):
         shape: tuple[int, ...],
         strides: tuple[int, ...],
         source: DType,
-        device: str = CPU,
-        out: Any = None,
+        device: str,
+        out: Any,
+        has_half: Callable[[], bool],
     ) -> Plan:
         """How an array that lies so on `device` is converted; raises where it is not.
 
-        `out` is what has a shape, strides and a dtype.
+        `out` is what has a shape, strides and a dtype, or None for new memory. `has_half`: whether
+        float16 is known where the work is done, which only that device can say.
         """
         # Imported with the first conversion, so that `import layoutkit` stays light.
         from .plan import Request, make_plan
@@ -84,17 +89,10 @@ class Task(NamedTuple):
             may_view=out is None and self.copy is not True and devices[0] == devices[1],
             devices=devices,
         )  # fmt: skip
-        found = make_plan(request, _has_half_on(devices))
+        found = make_plan(request, has_half)
         if self.copy is False and found.kernel != "view":
             self._refuse_copy(shape, strides, source, devices)
         return found
-
-    def plan_of_spec(self, spec: ArraySpec) -> Plan:
-        """How a contiguous array of a spec is converted."""
-        from .plan import contiguous
-
-        strides = contiguous(spec.shape, spec.dtype)
-        return self.plan(spec.shape, strides, spec.dtype, spec.device)
 
     def _refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
@@ -142,15 +140,37 @@ def make_task(
         check_movable(wanted)
     formula = make_formula(scale, mean, std)
     place = None if device is None else canonical(device)
-    return Task(parsed, wanted, formula, casting, place, checked_copy(copy), checked_sizes(sizes))
+    return Task(parsed, wanted, formula, casting, place, _checked_copy(copy), _checked_sizes(sizes))
 
 
-def _has_half_on(devices: tuple[str, str]) -> Any:
-    """Whether kernels know float16 where the work is done: on the GPU, if one is part of it."""
-    if devices == (CPU, CPU):
-        from ..cpu.program import has_half
+def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
+    """Raise unless `out` has the shape of the result and no place twice."""
+    if out.shape != shape:
+        raise ShapeError(f"out has shape {out.shape}, but {what} makes {shape}; give that shape")
+    reach = out.dtype.itemsize
+    for step, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        if count > 1:
+            if step < reach and 0 not in out.shape:
+                raise ArgumentError(
+                    f"out of shape {out.shape} and strides {out.strides} may hold one place "
+                    "twice; give an out whose elements do not overlap"
+                )
+            reach += step * (count - 1)
 
-        return has_half
-    from ..cuda.program import has_half
 
-    return has_half
+def _checked_copy(copy: Any) -> bool | None:
+    """`copy`; ArgumentError unless it is None, True or False."""
+    if copy is None or copy is True or copy is False:
+        return copy
+    raise ArgumentError(f"copy={copy!r}; it is None, True or False")
+
+
+def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes; ShapeError for a name that is no axis."""
+    for name in sizes:
+        if len(name) != 1:
+            raise ShapeError(
+                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
+                "axis, which has one letter; correct its name"
+            )
+    return sizes

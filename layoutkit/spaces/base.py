@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.symbolic import NUMPY, framework_named
+from ..arrays.libraries import framework_named
+from ..arrays.symbolic import NUMPY
 from ..errors import SpaceError
 from ..spec import check_casting
 from .checks import Leaf, checked_size, common_library, common_size

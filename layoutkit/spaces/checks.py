@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.symbolic import Library, library_of
+from ..arrays.libraries import library_of
+from ..arrays.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..spec import DType, can_cast, check_movable, kind_of
 from .places import path_text

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.symbolic import library_of
+from ..arrays.libraries import library_of
 from ..errors import DataError, ShapeError, SpaceError
 from .base import Space
 from .checks import describe

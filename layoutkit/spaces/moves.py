@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.rows import one_hot
 from ..arrays.symbolic import NUMPY, Library, Symbolic
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import DtypeError, SpaceError
-from ..onehot import one_hot
 from ..spec import DType, check_cast, kind_of
 from . import sparse
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.symbolic import Symbolic, library_of
-from ..devices import CPU, check_device
+from ..arrays.libraries import library_of
+from ..arrays.symbolic import Symbolic
+from ..cuda.runtime import check_device
+from ..devices import CPU
 from ..errors import BackwardError, DeviceError, LayoutkitError, SpaceError
 from ..spec import as_dtype, kind_of
 

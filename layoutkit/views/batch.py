@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..arrays.access import Seen, copies, seen, window
 from ..buffers import empty
 from ..devices import CPU
 from ..errors import BackwardError, DtypeError
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
-from .bases import Seen, copies, seen, window
 from .gettings import Getting, Gettings
 
 __all__ = ["Batch", "Gradient"]
@@ -80,11 +80,11 @@ class Batch:
 
     def picked(self, positions: Array) -> Any:
         """Copies of the samples at positions that exist."""
-        return copies(self.source, self.array, self.plans.batch_axis, positions)
+        return copies(self.source, self.plans.batch_axis, positions)
 
     def part(self, places: slice, copy: bool) -> Any:
         """The samples of a window: copies of them, or the base's own memory."""
-        samples = window(self.source, self.array, self.plans.batch_axis, places)
+        samples = window(self.source, self.plans.batch_axis, places)
         if not copy:
             return samples
         plain = isinstance(samples, np.ndarray)  # its byte order stays

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..arrays.access import like_base, on_cpu
+from ..arrays.rows import one_hot
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
 from ..memory import Array
-from ..onehot import one_hot
 from ..spec import DType, as_dtype, kind_of
-from .bases import like_base, on_cpu
 from .column import FirstColumn
 from .dataview import DataView
 from .gettings import Gettings, Mover

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.access import like_base, on_cpu, seen
 from ..axes import check_rank, parse_layout
 from ..buffers import empty
 from ..converter import Converter
 from ..cpu.casts import cast_into
 from ..devices import CPU
 from ..errors import DtypeError, ShapeError
-from ..memory import Array, as_numpy
-from ..outputs import check_out, check_writable
+from ..memory import Array, as_numpy, check_writable
+from ..planning.task import check_out
 from ..spec import ArraySpec, DType, as_dtype, check_cast, kind_of
-from .bases import like_base, on_cpu, seen
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..arrays.access import seen
 from ..arrays.rows import as_positions, as_window
 from ..devices import CPU
 from ..errors import ArgumentError, ViewError
@@ -13,7 +14,6 @@ from ..spaces import viewing as spaces
 from ..spec import DType
 from . import display
 from .base import View
-from .bases import seen
 from .batch import Batch, Gradient
 from .gettings import Gettings
 

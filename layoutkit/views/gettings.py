@@ -18,15 +18,16 @@ from ..accumulation import Accumulator
 from ..axes import check_rank, parse_layout, parse_pattern
 from ..caching import remember
 from ..converter import Converter
-from ..devices import CPU, check_device
+from ..cuda.runtime import check_device
+from ..devices import CPU
 from ..errors import PatternError
 from ..memory import Array
 from ..notation import Layout, identity
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
 
 if TYPE_CHECKING:
+    from ..arrays.access import Seen
     from ..planning.plan import Plan
-    from .bases import Seen
 
 __all__ = ["Getting", "Gettings", "Mover"]
 

@@ -15,9 +15,10 @@ import types
 
 import numpy as np
 import pytest
+from fake_cuda import replace
 
 import layoutkit
-from layoutkit import bench, cli, devices
+from layoutkit import bench, cli
 from layoutkit.bench import cases, device_rows, run
 from layoutkit.bench.device import Cuda
 from layoutkit.bench.device_peers import CudaTorch, CuPy, device_peers
@@ -663,8 +664,7 @@ def test_what_was_measured_is_kept_when_it_ends_early(tmp_path, monkeypatch):
 
 
 def test_without_cupy_there_is_one_message_and_nothing_else(monkeypatch, capsys):
-    monkeypatch.setattr(devices, "_runtime", None)
-    monkeypatch.setitem(sys.modules, "cupy", None)
+    replace(monkeypatch, None, None)
     assert cli.main(["bench", "--device", "cuda"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

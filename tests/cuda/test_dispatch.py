@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, MOVED, assert_same, laid, random_array
 from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, install, values_of
+from fake_cuda import FakeArray, values_of
 
 import layoutkit
 from layoutkit import (
@@ -33,11 +33,6 @@ IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc)", "bhwc->b(chw)"]
 # What CuPy has, and what it moves.
 DEVICE_DTYPES = [d for d in MOVED if d.isnative and d.kind not in "Mm" and "float8" not in d.name]
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    return install(monkeypatch)
 
 
 def same(got, wanted):

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from children import python
-from fake_cuda import FakeRuntime, install
+from fake_cuda import FakeRuntime, install, replace
 
-import layoutkit.devices
 from layoutkit import (
     ArraySpec,
     Converter,
@@ -45,14 +44,16 @@ def cupy_module(version="14.2.0", count=0, driver=0):
 
     runtime = SimpleNamespace(getDeviceCount=device_count, driverGetVersion=lambda: driver)
     return SimpleNamespace(
-        __version__=version, cuda=SimpleNamespace(runtime=runtime), ndarray=type("ndarray", (), {})
+        __version__=version,
+        cuda=SimpleNamespace(runtime=runtime),
+        ndarray=type("ndarray", (), {"__module__": "cupy"}),
     )
 
 
 @pytest.fixture
 def fresh(monkeypatch):
     """No runtime was made yet; none is kept."""
-    monkeypatch.setattr(layoutkit.devices, "_runtime", None)
+    replace(monkeypatch, sys.modules.get("cupy"), None)
     return monkeypatch
 
 

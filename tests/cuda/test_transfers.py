@@ -11,7 +11,7 @@ import pytest
 from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
 from children import python
 from cuda_shim import needs_compiler
-from fake_cuda import Event, FakeArray, Stream, install, values_of
+from fake_cuda import Event, FakeArray, Stream, values_of
 
 from layoutkit import (
     ArgumentError,
@@ -27,18 +27,13 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.cuda import transfers
+from layoutkit.cuda import ring, transfers
 from reference import reference_convert
 
 pytestmark = needs_compiler
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    return install(monkeypatch)
 
 
 def same(got, wanted):
@@ -155,7 +150,7 @@ def test_copies_go_on_beside_the_kernels(gpu):
     """The copy of the next batch waits for no kernel but the one that last read its block."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     first, second = converter(IMAGES), converter(IMAGES + 1)
-    copies = transfers._ring(0)._copies
+    copies = ring.ring_of(0)._copies
     copies.last.finish()
     del first, second
     kernels = [work for work in _history(gpu.stream(0).last) if work.name == "kernel"]
@@ -235,7 +230,7 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
 def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
     """A slot that was to grow and could not has no block, rather than one that is too small."""
     converter = Converter("bhwc->bchw", device="cuda")
-    for _ in range(transfers.SLOTS):
+    for _ in range(ring.SLOTS):
         converter(IMAGES[:1])
     empty = type(gpu).empty
 
@@ -246,10 +241,10 @@ def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
 
     with monkeypatch.context() as broken:
         broken.setattr(type(gpu), "empty", full)
-        for _ in range(2 * transfers.SLOTS):
+        for _ in range(2 * ring.SLOTS):
             with pytest.raises(MemoryError):
                 converter(IMAGES)
-    for _ in range(2 * transfers.SLOTS):
+    for _ in range(2 * ring.SLOTS):
         same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 

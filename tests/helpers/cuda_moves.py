@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import cuda_shim
 import numpy as np
 
 from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
+from layoutkit.cuda.launches import has_half
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.kernels.cuda.tiles import MAX_AXES, prepare_sum
-from layoutkit.planning.epilogue import Coefficients, Epilogue
-from layoutkit.planning.sums import lay_out, operand
+from layoutkit.planning.sums import make_sum_plan, operand
 
 EDGE = 256  # what addresses are a multiple of, before they are shifted
 
@@ -55,19 +53,12 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """The plan, and for each launch: it, the output, and the shifts of both sides."""
-    converter = Converter(pattern, copy=True, **keywords)
-    plan = converter.task.plan(x.shape, x.strides, x.dtype, "cuda:0", out)
+    task = Converter(pattern, copy=True, **keywords).task
+    plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, has_half)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
-    finish = None
-    if plan.names is not None:
-        coefficients = plan.coefficients and Coefficients(*plan.coefficients)
-        finish = Epilogue(*plan.names, plan.saturate, coefficients)
     launches = []
-    for place in product(*(range(loop.count) for loop in plan.choice.beyond)):
-        turns = list(zip(place, plan.choice.beyond, strict=True))
-        src = plan.loops.src_offset + sum(i * loop.src for i, loop in turns)
-        dst = plan.loops.dst_offset + sum(i * loop.dst for i, loop in turns)
-        launch = prepare(plan.choice, finish, address(x) + src, address(out) + dst)
+    for src, dst in plan.launches():
+        launch = prepare(plan.choice, plan.epilogue, address(x) + src, address(out) + dst)
         launches.append((launch, out, (dst, src)))
     return plan, launches
 
@@ -83,14 +74,14 @@ def planned_sum(parts, layout, out=None, **keywords):
     """The launch of a sum, its output, its sources and the shifts of all."""
     accumulator = Accumulator(tuple(of for _, of in parts), layout, **keywords)
     request = accumulator.plan([array for array, _ in parts], out)
-    lay = lay_out(request, lambda: True, MAX_AXES - 1)
-    assert lay.in_place
-    assert not any(lay.stages)
+    plan = make_sum_plan(request, has_half, MAX_AXES - 1)
+    assert plan.in_place
+    assert not any(plan.stages)
     arrays = [array for array, _ in parts]
-    out = placed(request.shape, lay.written) if out is None else out
-    operands = [operand(dtype) for dtype in (*lay.dtypes, request.computed, lay.written)]
-    launch = prepare_sum(lay.nest.loops, operands[:-2], *operands[-2:])
-    return launch, out, arrays, (lay.nest.dst_offset, *lay.nest.src_offsets)
+    out = placed(request.shape, plan.written) if out is None else out
+    operands = [operand(dtype) for dtype in (*plan.dtypes, request.computed, plan.written)]
+    launch = prepare_sum(plan.nest.loops, operands[:-2], *operands[-2:])
+    return launch, out, arrays, (plan.nest.dst_offset, *plan.nest.src_offsets)
 
 
 def address(array):

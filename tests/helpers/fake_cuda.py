@@ -18,8 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 from cuda_shim import launch as execute
 
-import layoutkit.devices
-from layoutkit import accumulation, conversion
+from layoutkit import accumulation, conversion, devices
+from layoutkit.cuda import casts, transfers
+from layoutkit.cuda import runtime as the_one
 
 POISON = 0xA5
 
@@ -89,7 +90,9 @@ class Event:
 
 
 class FakeArray:
-    """What CuPy's array is to layoutkit."""
+    """What CuPy's array is to layoutkit, which knows it by its package."""
+
+    __module__ = "cupy"
 
     def __init__(self, memory, ordinal, owner=None):
         self.memory, self.ordinal, self.owner = memory, ordinal, owner
@@ -269,13 +272,14 @@ def install(monkeypatch, count=2):
 def replace(monkeypatch, cupy, runtime):
     """Let layoutkit use this module and runtime, and nothing that was loaded on another one."""
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(layoutkit.devices, "_runtime", runtime)
-    conversion._kept.cache_clear()
-    accumulation._kept.cache_clear()
+    monkeypatch.setattr(the_one, "_runtime", runtime)
+    monkeypatch.setattr(devices, "_current", runtime and runtime.current)
+    for find in (conversion._kept, accumulation._kept, casts._launches, transfers._unmoved):
+        find.cache_clear()
 
 
 def values_of(array):
     """The values of an array on a fake GPU, after what its current stream has to do."""
-    runtime = layoutkit.devices.runtime()
+    runtime = the_one.runtime()
     runtime.stream(array.ordinal).synchronize()
     return array.memory

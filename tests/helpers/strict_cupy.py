@@ -70,6 +70,8 @@ class Event:
 class Array:
     """`cupy.ndarray`, which holds its memory or that of a `MemoryPointer`."""
 
+    __module__ = "cupy"
+
     def __init__(self, memory, number):
         self.memory, self.shape, self.dtype = memory, memory.shape, memory.dtype
         self.strides = memory.strides

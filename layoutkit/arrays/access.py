@@ -1,0 +1,76 @@
+"""What a View sees of an array of any library, and parts of it in that library's words.
+
+NumPy arrays and, through an adapter, arrays that the CPU reaches are seen as NumPy arrays that
+share their memory; those on a GPU by their shape, strides and dtype alone. What is made of parts is
+of the kind of the array.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..cuda.transfers import brought, sent
+from ..devices import CPU
+from ..memory import Array, as_numpy
+from ..spec import DType
+from .adapters import adapter_of, as_array, device_adapter_of
+from .rows import take
+
+__all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
+
+
+class Seen(Protocol):
+    """What a view needs to know of an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype in NumPy's words."""
+
+
+def seen(x: Any, what: str) -> tuple[Any, str]:
+    """How an array of any library is seen, and its device.
+
+    Raises ArgumentError for what is no array, or holds no data.
+    """
+    if isinstance(x, np.ndarray):
+        return as_numpy(x, what), CPU
+    adapter = device_adapter_of(x)
+    if adapter is None:
+        return as_array(x, what), CPU
+    return adapter.reach(x, what), adapter.device(x, what)
+
+
+def copies(x: Any, axis: int, positions: Array) -> Any:
+    """Copies of the samples at positions that exist, contiguous; of NumPy's in pooled memory."""
+    adapter = adapter_of(x)
+    return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
+
+
+def window(x: Any, axis: int, part: slice) -> Any:
+    """The samples of a window, in the array's own memory."""
+    source = x if hasattr(x, "__getitem__") else as_array(x)
+    return source[(slice(None),) * axis + (part,)]
+
+
+def on_cpu(x: Any, what: str = "x") -> Array:
+    """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
+    adapter = device_adapter_of(x)
+    if adapter is None:
+        return as_array(x, what)
+    return brought(adapter.reach(x, what), adapter)
+
+
+def like_base(array: Array, base: Any) -> Any:
+    """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
+    adapter = adapter_of(base)
+    if adapter is None:
+        return array
+    if (gpu := device_adapter_of(base)) is None:
+        return adapter.leave(array, base)
+    return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)

@@ -1,0 +1,71 @@
+"""Which file of this folder knows the arrays of a class: the one named after their package.
+
+Arrays of classes of package `torch` are the business of `torch.py`, so a new library is one new
+file, with a function `adapter_for(x)`: the adapter of an array, or None for what is none. Where its
+arrays can be said in words of their own (`symbolic.py`), it has `library_of(x)` and `library()`
+too.
+
+A library that is not imported has made no array, so none is imported to find one out.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from .symbolic import NUMPY, Library, Symbolic
+
+__all__ = ["file_of", "framework_named", "library_of"]
+
+_FRAMEWORKS = ("jax", "torch")  # whose words batches of spaces can be said in
+_ALIASES = {"jaxlib": "jax"}  # packages whose classes are another package's arrays
+
+
+def library_of(x: Any) -> Library | None:
+    """The library that made the array; None for what is no array of a library known here."""
+    sparse = sys.modules.get("scipy.sparse")
+    if isinstance(x, np.ndarray) or (sparse is not None and sparse.issparse(x)):
+        return NUMPY
+    find = getattr(file_of(x), "library_of", None)
+    return None if find is None else find(x)
+
+
+def framework_named(name: str) -> Symbolic:
+    """The library of symbolic batches of that name, imported now.
+
+    Raises
+    ------
+    ArgumentError
+        It has another name, or is not installed.
+    """
+    if not isinstance(name, str) or name not in _FRAMEWORKS:
+        raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
+    try:
+        found: Symbolic = import_module(f".{name}", __package__).library()
+        return found
+    except ImportError as error:
+        fix = f'pip install "layoutkit[{name}]"'
+        raise ArgumentError(f"{name} is not installed, or does not load: {fix}") from error
+
+
+def file_of(x: Any) -> ModuleType | None:
+    """The module of this folder that is named after the package of the class of x, or of a base."""
+    return _file_of(type(x))  # type: ignore[arg-type]  # every class is hashable
+
+
+@lru_cache(maxsize=256)
+def _file_of(kind: type) -> ModuleType | None:
+    for package in (each.__module__.partition(".")[0] for each in kind.__mro__):
+        name = f"{__package__}.{_ALIASES.get(package, package)}"
+        if package in sys.modules and find_spec(name) is not None:
+            found = import_module(name)
+            if hasattr(found, "adapter_for"):  # not one of the other rooms of this folder
+                return found
+    return None
