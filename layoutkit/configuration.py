@@ -38,7 +38,7 @@ def show_config() -> None:
 def _facts() -> Iterable[tuple[str, object]]:
     from . import __version__
     from .kernels.cpu.compiler import cache_dir, loaded, package_version, target_cpu
-    from .kernels.cpu.launch import lanes
+    from .kernels.cpu.registers import lanes
 
     stats = buffers.stats()
     folder = cache_dir()

@@ -36,6 +36,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...planning.epilogue import DTYPES
 from . import disk
 
 __all__ = ["Kernel", "KernelSpec", "cache_dir", "load", "package_version"]
@@ -135,12 +136,18 @@ def _load(spec: KernelSpec) -> Kernel:
 @cache
 def fingerprint() -> str:
     """Everything besides the spec that shapes machine code, as text."""
-    sources = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.read_bytes())
+    sources = hashlib.sha256(repr(DTYPES).encode())
+    for folder in _folders():
+        for path in sorted(folder.glob("*.py")):
+            sources.update(path.read_bytes())
     name, features = target_cpu()
     versions = [package_version("numba"), package_version("llvmlite")]
     return "\n".join([sources.hexdigest(), *versions, sys.platform, name, features])
+
+
+def _folders() -> list[Path]:
+    """Where the modules of this package are, which is one folder unless somebody adds to it."""
+    return [Path(folder) for folder in importlib.import_module(__package__).__path__]
 
 
 def package_version(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What every conversion kernel is made of: a walk, a mover and a epilogue.
+"""What every conversion kernel is made of: a walk, a mover and an epilogue.
 
 For each work unit of the walk the mover brings a block into the output's order. A pure move
 whose output rows can be stored as they come goes straight to the output. Otherwise the block
@@ -6,92 +6,47 @@ is gathered in a scratch area of the first-level cache and the epilogue takes it
 by row: it casts, applies the formula and streams whole lines out. Memory is read once and
 written once either way.
 
+A mover is a module of this folder, named as its kernel in planning/kernels.py. Its function
+`mover(itemsize, channels, literal, nt)` makes a `walk.Mover` for items of so many bytes; `literal`
+is what the kernel's Cutter says (cutters.py), and `nt` whether to stream whole aligned lines.
+
 The parameter block that tells them what to do is described in words.py.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from numba import uintp
 
-from . import gather, interleave, numeric, transpose
+from ...planning.epilogue import DTYPES
+from .epilogue import epilogue_of
 from .simd import fence, i64_at, stack
 from .walk import COEF, DST, SRC, STATE, advance, inline, start
-from .words import (
-    COEFS,
-    FACTOR,
-    JOINED,
-    OUTS,
-    PACE,
-    PITCH,
-    Q_LOOP,
-    Q_TABLE,
-    R_LOOP,
-    R_PERIOD,
-    R_STEP,
-    R_TABLE,
-    SCRATCH,
-    TERM,
-)
+from .words import COEFS, FACTOR, JOINED, OUTS, PITCH, Q_LOOP, Q_TABLE, R_LOOP, SCRATCH, TERM
 
 
-def build(move, itemsize, shape, finish, nt):
-    """The kernel of a mover ("rows", "transpose", "split-3", ...) and a epilogue.
+def build(move, itemsize, literal, epilogue, nt):
+    """The kernel of a mover ("transpose", "split-3", ..., or "rows" for none) and an epilogue.
 
-    `shape` is the mover's literal: lanes, depth and squares of a tile ("4x2x2"), or the width of
-    a vector.
-    `finish` is "" for a plain move, else "source-target-coefs-saturate".
+    `epilogue` is "" for a plain move, else "source-target-coefs-saturate".
     """
-    if not finish:
-        return direct(block_mover(move, itemsize, shape, nt), nt)
-    source, target, coefs, saturate = finish.split("-")
-    epilogue = numeric.epilogue(source, target, coefs, bool(int(saturate)), nt)
-    pieces = itemsize // numeric.itemsize(source)  # a 16-byte item is finished as two words
+    if not epilogue:
+        return direct(mover_of(move, itemsize, literal, nt).move, nt)
+    source, target, coefs, saturate = epilogue.split("-")
+    convert = epilogue_of(source, target, coefs, bool(int(saturate)), nt)
+    pieces = itemsize // DTYPES[source].item  # a 16-byte item is converted as two words
     if move == "rows":
-        return rowwise(epilogue, pieces, nt)
-    pieces *= int(move[-1]) if move.startswith("merge") else 1  # items of one place of axis r
-    return staged(block_mover(move, itemsize, shape, 0), epilogue, pieces, nt)
+        return rowwise(convert, pieces, nt)
+    mover = mover_of(move, itemsize, literal, 0)
+    return staged(mover.move, convert, pieces * mover.width, nt)
 
 
-def block_mover(move, itemsize, shape, nt):
-    """Adapt a mover to the parameter block: move(params, src, dst, n, m)."""
+def mover_of(move, itemsize, literal, nt):
+    """The mover of a name such as "transpose" or "split-3"."""
     name, _, channels = move.partition("-")
-    if name == "transpose":
-        lanes, depth, squares = map(int, shape.split("x"))
-        body = transpose.mover(itemsize, lanes, depth, squares, nt)
-
-        @inline
-        def tiles(params, src, dst, n, m):
-            rows = params + uintp(8 * i64_at(params, R_TABLE))
-            cols = params + uintp(8 * i64_at(params, Q_TABLE))
-            pr, sr = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
-            body(src, rows, pr, sr, n, dst, cols, m)
-
-        return tiles
-    if name == "gather":
-        pick = gather.mover(itemsize)
-
-        @inline
-        def items(params, src, dst, n, m):
-            rows = params + uintp(8 * i64_at(params, R_TABLE))
-            period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
-            pick(src, rows, period, step, n, dst, i64_at(params, PACE))
-
-        return items
-    if name == "split":
-        split = interleave.splitter(itemsize, int(channels), int(shape), nt)
-
-        @inline
-        def planes(params, src, dst, n, m):
-            split(src, n, dst, params + uintp(8 * i64_at(params, Q_TABLE)))
-
-        return planes
-    merge = interleave.merger(itemsize, int(channels), int(shape), nt)
-
-    @inline
-    def pixels(params, src, dst, n, m):
-        merge(src, params + uintp(8 * i64_at(params, R_TABLE)), n, dst)
-
-    return pixels
+    module = import_module(f".{name}", __package__)
+    return module.mover(itemsize, int(channels or 0), literal, nt)
 
 
 @inline
@@ -122,8 +77,8 @@ def direct(move, nt):
     return kernel
 
 
-def rowwise(finish, pieces, nt):
-    """Runs are contiguous on both sides: nothing to move, only to finish, row by row."""
+def rowwise(convert, pieces, nt):
+    """Runs are contiguous on both sides: nothing to move, only to convert, row by row."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -141,7 +96,7 @@ def rowwise(finish, pieces, nt):
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
                 line, to = x + uintp(i64_at(ins, q)), y + uintp(i64_at(outs, q))
-                finish(line, to, n, factor + shift, term + shift)
+                convert(line, to, n, factor + shift, term + shift)
             advance(params, state)
         if nt:
             fence()
@@ -149,8 +104,8 @@ def rowwise(finish, pieces, nt):
     return kernel
 
 
-def staged(move, finish, pieces, nt):
-    """Move each block to the scratch area, then finish it row by row."""
+def staged(move, convert, pieces, nt):
+    """Move each block to the scratch area, then convert it row by row."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -172,7 +127,7 @@ def staged(move, finish, pieces, nt):
                 shift = uintp(k + i64_at(coefs, q))
                 line = scratch + uintp(q * pitch)
                 to = y + uintp(i64_at(outs, q))
-                finish(line, to, n * pieces, factor + shift, term + shift)
+                convert(line, to, n * pieces, factor + shift, term + shift)
             advance(params, state)
         if nt:
             fence()

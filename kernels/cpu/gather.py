@@ -10,14 +10,18 @@ from __future__ import annotations
 from numba import uintp
 
 from .simd import i64_at, move_item
-from .walk import inline
+from .walk import Mover, inline
+from .words import PACE, R_PERIOD, R_STEP, R_TABLE
 
 
-def mover(itemsize):
-    """move(src, rows, period, step, n, dst, pace): place i of the run lies at i * pace bytes."""
+def mover(itemsize, channels, literal, nt):
+    """Items one by one, from the first to the last of the run."""
 
     @inline
-    def move(src, rows, period, step, n, dst, pace):
+    def move(params, src, dst, n, m):
+        rows = params + uintp(8 * i64_at(params, R_TABLE))
+        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+        pace = i64_at(params, PACE)
         base = 0
         done = 0
         while done < n:
@@ -27,4 +31,4 @@ def mover(itemsize):
             done += period
             base += step
 
-    return move
+    return Mover(move)

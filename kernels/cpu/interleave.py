@@ -1,4 +1,4 @@
-"""Two, three or four channels taken apart (`split`) or put together (`merge`) in registers.
+"""Two, three or four channels taken apart or put together in registers: what split and merge share.
 
 A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
 items from memory for each channel and rearranges all of them by shuffles:
@@ -8,19 +8,15 @@ items from memory for each channel and rearranges all of them by shuffles:
 
     merge is the same picture from below. Ends that fill no step are covered by a step that
     overlaps its neighbour; fewer pixels than one step go item by item.
-
-`split` reads packed pixels and writes channel c to output + cols[c]; `merge` reads channel c
-from source + rows[c] and writes packed pixels.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import types, uintp
+from numba import types
 from numba.extending import intrinsic
 
-from .simd import I64, i64_at, move_item, shuffle, vload, vstore
-from .walk import inline
+from .simd import I64, shuffle, vload, vstore
 
 
 def pick(b, parts, wanted):
@@ -55,10 +51,9 @@ def put_together(b, parts):
     return [pick(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
 
-def steps(itemsize, channels, width, nt):
-    """The two intrinsics: split_step(src, dst, cols) and merge_step(src, rows, dst)."""
-    n = width // itemsize
-    type_ = ir.VectorType(ir.IntType(8 * itemsize), n)
+def split_step(itemsize, channels, width, nt):
+    """step(src, dst, cols): one vector of packed pixels for each channel to its row."""
+    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def split(context, b, signature, args):
         src, dst, cols = args
@@ -66,6 +61,17 @@ def steps(itemsize, channels, width, nt):
         for c, value in enumerate(take_apart(b, parts)):
             vstore(b, value, b.add(dst, vload(b, cols, 8 * c, I64, 8)), 0, nt)
         return context.get_dummy_value()
+
+    @intrinsic
+    def step(typingctx, src, dst, cols):
+        return types.void(types.uintp, types.uintp, types.uintp), split
+
+    return step
+
+
+def merge_step(itemsize, channels, width, nt):
+    """step(src, rows, dst): one vector of each channel's row to packed pixels."""
+    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def merge(context, b, signature, args):
         src, rows, dst = args
@@ -75,59 +81,7 @@ def steps(itemsize, channels, width, nt):
         return context.get_dummy_value()
 
     @intrinsic
-    def split_step(typingctx, src, dst, cols):
-        return types.void(types.uintp, types.uintp, types.uintp), split
-
-    @intrinsic
-    def merge_step(typingctx, src, rows, dst):
+    def step(typingctx, src, rows, dst):
         return types.void(types.uintp, types.uintp, types.uintp), merge
 
-    return split_step, merge_step
-
-
-def splitter(itemsize, channels, width, nt):
-    """split(src, n, dst, cols): n packed pixels to `channels` rows."""
-    count, pixel = width // itemsize, itemsize * channels
-    whole, plain = (steps(itemsize, channels, width, flag)[0] for flag in (nt, 0))
-
-    @inline
-    def split(src, n, dst, cols):
-        if n < count:
-            for p in range(n):
-                for c in range(channels):
-                    x = src + uintp(p * pixel + c * itemsize)
-                    move_item(x, dst + uintp(i64_at(cols, c) + p * itemsize), itemsize)
-            return
-        for first in range(0, n, count):
-            i = min(first, n - count)
-            x, y = src + uintp(i * pixel), dst + uintp(i * itemsize)
-            if nt and i != first:
-                plain(x, y, cols)
-            else:
-                whole(x, y, cols)
-
-    return split
-
-
-def merger(itemsize, channels, width, nt):
-    """merge(src, rows, n, dst): `channels` rows to n packed pixels."""
-    count, pixel = width // itemsize, itemsize * channels
-    whole, plain = (steps(itemsize, channels, width, flag)[1] for flag in (nt, 0))
-
-    @inline
-    def merge(src, rows, n, dst):
-        if n < count:
-            for p in range(n):
-                for c in range(channels):
-                    x = src + uintp(i64_at(rows, c) + p * itemsize)
-                    move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
-            return
-        for first in range(0, n, count):
-            i = min(first, n - count)
-            x, y = src + uintp(i * itemsize), dst + uintp(i * pixel)
-            if nt and i != first:
-                plain(x, rows, y)
-            else:
-                whole(x, rows, y)
-
-    return merge
+    return step

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from layoutkit.memory import address
-from layoutkit.planning.epilogue import Epilogue, Operand
-from layoutkit.planning.kernels import Loop, canonical, choose
-from layoutkit.planning.loops import Place
-
+from ...memory import address
+from ...planning.epilogue import Epilogue, Operand
+from ...planning.kernels import choose
+from ...planning.loops import Loop, SumLoop, canonical
 from .compiler import KernelSpec, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .words import LINE, MAX_LOOPS
@@ -66,7 +65,7 @@ class _Step:
 
 
 def prepare_sum(
-    loops: Sequence[Place],
+    loops: Sequence[SumLoop],
     parts: Sequence[Operand],
     computed: Operand,
     target: Operand,
@@ -105,7 +104,7 @@ def prepare_sum(
 # ---- tiles -------------------------------------------------------------------------------
 
 
-def tile_places(loops: Sequence[Place], items: Sequence[int], item: int) -> tuple[int, ...]:
+def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tuple[int, ...]:
     """How many places of each loop one tile takes. `items`: of the parts; `item`: computed."""
     near = _near(loops, items)
     places = [1] * len(loops)
@@ -125,7 +124,7 @@ def tile_places(loops: Sequence[Place], items: Sequence[int], item: int) -> tupl
     return tuple(_even(loop.count, count) for loop, count in zip(loops, places, strict=True))
 
 
-def _near(loops: Sequence[Place], items: Sequence[int]) -> dict[int, int]:
+def _near(loops: Sequence[SumLoop], items: Sequence[int]) -> dict[int, int]:
     """For each part, the loop along which its elements lie closest."""
     found = {}
     for part in range(len(items)):
@@ -134,7 +133,7 @@ def _near(loops: Sequence[Place], items: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def _grow(places: list[int], loops: Sequence[Place], axes: Sequence[int], room: int) -> None:
+def _grow(places: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
     """Lengthen a tile along `axes` in turn, doubling, as long as it has room."""
     grown = True
     while grown:
@@ -163,7 +162,7 @@ def _steps(tile: Sequence[int], item: int) -> list[int]:
     return steps
 
 
-def _tile_offsets(loops: Sequence[Place], tile: Sequence[int]) -> Iterator[int]:
+def _tile_offsets(loops: Sequence[SumLoop], tile: Sequence[int]) -> Iterator[int]:
     """Numbers whose multiples are all offsets of tiles in the output."""
     for loop, count in zip(loops, tile, strict=True):
         if count < loop.count:
@@ -195,15 +194,15 @@ def _step(
     pure = source == target and not add
     loops = canonical(box, source.item, pure=pure)
     choice = choose(loops, target.item, pure=pure)
-    finish = None if pure else Epilogue(source.name, target.name, add=add)
-    launch = prepare(choice, finish, alignment, stream)
+    epilogue = None if pure else Epilogue(source.name, target.name, add=add)
+    launch = prepare(choice, epilogue, alignment, stream)
     params = np.frombuffer(launch.params, np.uint8)
     code = load(launch.spec).address
     offsets = loops.src_offset, loops.dst_offset
     return _Step(code, address(params), launch.units, *offsets, params)
 
 
-def _words(loops: Sequence[Place], tile: Sequence[int], steps: Sequence[_Step]) -> Iterator[int]:
+def _words(loops: Sequence[SumLoop], tile: Sequence[int], steps: Sequence[_Step]) -> Iterator[int]:
     """The parameter block of accumulate.py."""
     if len(loops) > MAX_LOOPS:
         raise RuntimeError(f"{len(loops)} loops around a tile; the kernel takes {MAX_LOOPS}")

@@ -29,12 +29,26 @@ from __future__ import annotations
 from numba import uintp
 
 from .simd import i64_at, move_item, move_vector, stack, transpose_tile
-from .walk import inline
-from .words import LANE, LINE
+from .walk import Mover, inline
+from .words import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 
 
-def mover(itemsize, lanes, depth, squares, nt):
-    """move(src, rows, period, step, n, dst, cols, m)."""
+def mover(itemsize, channels, literal, nt):
+    """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
+    transpose = tiles(itemsize, *map(int, literal.split("x")), nt)
+
+    @inline
+    def move(params, src, dst, n, m):
+        rows = params + uintp(8 * i64_at(params, R_TABLE))
+        cols = params + uintp(8 * i64_at(params, Q_TABLE))
+        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+        transpose(src, rows, period, step, n, dst, cols, m)
+
+    return Mover(move)
+
+
+def tiles(itemsize, lanes, depth, squares, nt):
+    """transpose(src, rows, period, step, n, dst, cols, m)."""
     side = LANE // itemsize
     deep, wide = side * lanes * depth, side * squares
     packed = deep * LINE
@@ -95,7 +109,7 @@ def mover(itemsize, lanes, depth, squares, nt):
                 move_item(x, dst + uintp(i64_at(cols, q) + r * itemsize), itemsize)
 
     @inline
-    def move(src, rows, period, step, n, dst, cols, m):
+    def transpose(src, rows, period, step, n, dst, cols, m):
         large = n >= deep and m >= side
         reach = deep if large else side
         for first in range(0, n, reach):
@@ -108,4 +122,4 @@ def mover(itemsize, lanes, depth, squares, nt):
             else:
                 small(x, table, y, cols, n, m)
 
-    return move
+    return transpose

@@ -1,4 +1,4 @@
-"""The loops around every kernel: a walk over the work units of a plan.
+"""The loops around every kernel: a walk over the work units of a plan, and who moves each of them.
 
 A plan cuts its work into equal units, numbered in the order of the output, and describes them as
 nested loops (words.py).
@@ -6,12 +6,25 @@ nested loops (words.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from numba import njit, uintp
 
 from .simd import i64_at, i64_put
 from .words import MAX_LOOPS
 
 inline = njit(forceinline=True, error_model="numpy", boundscheck=False)
+
+
+class Mover(NamedTuple):
+    """What brings a block into the output's order: move(params, src, dst, n, m), inlined.
+
+    The block has n places of the run, of `width` items each, and m rows.
+    """
+
+    move: Callable[..., None]
+    width: int = 1
 
 
 # The state of a walk: a counter for every loop, then the unit's byte offset in the source, the

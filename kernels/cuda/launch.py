@@ -20,9 +20,9 @@ from math import gcd, prod
 
 import numpy as np
 
-from layoutkit.planning.epilogue import Coefficients, Epilogue
-from layoutkit.planning.kernels import Choice, Loop
-
+from ...planning.epilogue import Coefficients, Epilogue
+from ...planning.kernels import Choice
+from ...planning.loops import Loop
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
 
 __all__ = ["MAX_PARTS", "THREADS", "TURNS", "Launch", "prepare"]

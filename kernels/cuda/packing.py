@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from layoutkit.planning.kernels import Loop
+from ...planning.loops import Loop
 
-__all__ = ["MAX_OUTER", "NO_LOOP", "axis", "divisor", "loops", "offsets"]
+__all__ = ["MAX_LOOPS", "NO_LOOP", "axis", "divisor", "loops", "offsets"]
 
-MAX_OUTER = 12  # loops around a tile
+MAX_LOOPS = 12  # of a nest in a parameter block: outer loops, and those of fused axes and items
 MAX_COUNT = 1 << 31  # what a kernel divides is below
 NO_LOOP = Loop(1, 0, 0, 0)
 
@@ -30,10 +30,10 @@ def offsets(loop: Loop) -> bytes:
 
 def loops(nest: Sequence[Loop]) -> bytes:
     """Loops, outermost first."""
-    if len(nest) > MAX_OUTER:
-        raise RuntimeError(f"{len(nest)} loops around a tile; kernels take {MAX_OUTER}")
+    if len(nest) > MAX_LOOPS:
+        raise RuntimeError(f"{len(nest)} loops around a tile; kernels take {MAX_LOOPS}")
     packed = b"".join(divisor(loop.count) + offsets(loop) for loop in nest)
-    spare = (divisor(1) + offsets(NO_LOOP)) * (MAX_OUTER - len(nest))
+    spare = (divisor(1) + offsets(NO_LOOP)) * (MAX_LOOPS - len(nest))
     return struct.pack("Q", len(nest)) + packed + spare
 
 

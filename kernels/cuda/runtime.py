@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutkit.errors import DeviceError
-
+from ...errors import DeviceError
 from .launch import Launch
 from .source import source
 

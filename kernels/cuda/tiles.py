@@ -9,9 +9,8 @@ import struct
 from collections.abc import Sequence
 from math import prod
 
-from layoutkit.planning.epilogue import Operand
-from layoutkit.planning.loops import Place
-
+from ...planning.epilogue import Operand
+from ...planning.loops import SumLoop
 from .launch import MAX_PARTS, THREADS, TURNS, Launch
 from .packing import divisor
 
@@ -28,7 +27,7 @@ CODES = {name: at for at, name in enumerate(
 
 
 def prepare_sum(
-    loops: Sequence[Place], parts: Sequence[Operand], computed: Operand, target: Operand
+    loops: Sequence[SumLoop], parts: Sequence[Operand], computed: Operand, target: Operand
 ) -> Launch:
     """Cut a sum into boxes.
 
@@ -66,12 +65,12 @@ def prepare_sum(
     )
 
 
-def _pair(loops: Sequence[Place], size: int) -> Place:
+def _pair(loops: Sequence[SumLoop], size: int) -> SumLoop:
     """The loop over the real and the imaginary part."""
-    return Place(2, size, (size,) * len(loops[0].srcs))
+    return SumLoop(2, size, (size,) * len(loops[0].srcs))
 
 
-def _box(loops: Sequence[Place], room: int, area: int) -> tuple[list[int], list[int]]:
+def _box(loops: Sequence[SumLoop], room: int, area: int) -> tuple[list[int], list[int]]:
     """Places of a box along each loop, and the steps of its rows."""
     while True:
         box = _places(loops, room)
@@ -81,7 +80,7 @@ def _box(loops: Sequence[Place], room: int, area: int) -> tuple[list[int], list[
         room //= 2
 
 
-def _places(loops: Sequence[Place], room: int) -> list[int]:
+def _places(loops: Sequence[SumLoop], room: int) -> list[int]:
     """A box that is long wherever the output or a part is contiguous, and then along others."""
     inner = len(loops) - 1
     near = {inner, *(_nearest(loops, part) for part in range(len(loops[0].srcs)))}
@@ -91,13 +90,13 @@ def _places(loops: Sequence[Place], room: int) -> list[int]:
     return [_even(loop.count, count) for loop, count in zip(loops, box, strict=True)]
 
 
-def _nearest(loops: Sequence[Place], part: int) -> int:
+def _nearest(loops: Sequence[SumLoop], part: int) -> int:
     """The loop along which the elements of a part lie closest."""
     steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
     return min(reversed(range(len(loops))), key=steps.__getitem__)
 
 
-def _grow(box: list[int], loops: Sequence[Place], axes: Sequence[int], room: int) -> None:
+def _grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
     """Lengthen a box along `axes` in turn, doubling, as long as there is room."""
     grown = True
     while grown:
@@ -124,7 +123,7 @@ def _rows(box: Sequence[int]) -> list[int]:
     return steps
 
 
-def _side(loop: Place, box: int, step: int) -> bytes:
+def _side(loop: SumLoop, box: int, step: int) -> bytes:
     srcs = (*loop.srcs, *[0] * (MAX_PARTS - len(loop.srcs)))
     head = divisor(-(-loop.count // box)) + divisor(box)
     return head + struct.pack(f"Qqq{MAX_PARTS}q", loop.count, loop.dst, step, *srcs)

@@ -13,7 +13,7 @@ typedef unsigned char byte;
 typedef long long int64;
 typedef unsigned long long uint64;
 
-constexpr unsigned MAX_OUTER = 12;  // loops around a tile
+constexpr unsigned MAX_LOOPS = 12;  // of a nest
 
 // n / count is n * multiplier >> shift, for n < 2^31.
 struct Divisor {
@@ -39,7 +39,7 @@ struct Loop {
 
 struct Loops {
     uint64 count;
-    Loop loop[MAX_OUTER];
+    Loop loop[MAX_LOOPS];
 
     // The offsets of the n-th turn of all loops.
     INLINE Offsets place(unsigned n) const {

@@ -14,7 +14,7 @@ import numpy as np
 from ..caching import MAX_KEPT
 from ..devices import name_of
 from ..notation import identity
-from ..planning.plan import is_known
+from ..planning.epilogue import is_known
 from ..planning.task import Task, make_task
 from ..spec import DType, kind_of
 from .launches import Launches, has_half

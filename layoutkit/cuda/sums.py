@@ -14,7 +14,7 @@ from ..caching import remember
 from ..kernels.cuda.launch import MAX_PARTS
 from ..kernels.cuda.tiles import MAX_AXES, prepare_sum
 from ..memory import layout_key
-from ..planning.loops import Place
+from ..planning.loops import SumLoop
 from ..planning.sums import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
 from ..spec import DType, kind_of
 from .casts import aligned, cast, cast_into
@@ -146,11 +146,11 @@ class _DeviceSum:
         check_warm(launch, self._ordinal, stream, "a sum")
         return self._kernels.setdefault(at, runtime().load(launch, self._ordinal))
 
-    def _place(self, loop: Place, plan: SumPlan, written: DType, at: int, end: int) -> Place:
+    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
         """A loop of one turn: its output, what was summed before, and its own parts."""
         if not self._chained:
             return loop
         item, computed = plan.written.itemsize, self._request.computed.itemsize
         before = (loop.dst // item * computed,) if at else ()
         srcs = (*before, *loop.srcs[at:end])
-        return Place(loop.count, loop.dst // item * written.itemsize, srcs)
+        return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)

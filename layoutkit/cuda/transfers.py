@@ -23,7 +23,8 @@ from ..errors import ArgumentError
 from ..formulas import computed_dtype
 from ..memory import Array, layout_key
 from ..notation import identity
-from ..planning.plan import Plan, contiguous, is_known
+from ..planning.epilogue import is_known
+from ..planning.plan import Plan, contiguous
 from ..planning.task import make_task
 from ..spec import DType, as_dtype
 from .launches import has_half

@@ -1,41 +1,173 @@
-"""The loops of a sum: one nest for the output and all parts, whatever layouts they are in.
+"""Loops around a conversion or a sum, brought to their shortest form. Pure: integers in and out.
 
-A sum visits every element of the output once and needs it from every part. `nest` splits the
-output's axes so far that each piece is one step in every part, and then drops, turns around,
-orders and fuses loops as `planning.canonical` does for two sides. Pure: integers in and out.
+Everything is visited once. An axis becomes a loop: a count, and the bytes from one place to the
+next on every side. `canonical`, for the two sides of a conversion, and `nest`, for the output and
+the k parts of a sum, drop loops of one, walk the output forwards and in its order, and fuse
+neighbours that are one loop on all sides: `bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one
+batched 2-D transpose, and `bhwc->chwb` a 3-D reversal.
+
+Knows nothing of dtypes but their bytes, and of kernels only which items they move at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..axes import Move
-from .plan import steps_of
 
-__all__ = ["Nest", "Place", "nest"]
+__all__ = ["CanonicalLoops", "Loop", "Nest", "SumLoop", "canonical", "nest", "steps_of"]
 
-Factor = tuple[int, int]  # how many places of an axis, and the bytes from one to the next
+ITEMS = (1, 2, 4, 8, 16)  # bytes that kernels move at once
+
+_Factor = tuple[int, int]  # how many places of an axis, and the bytes from one to the next
 
 
-class Place(NamedTuple):
-    """One loop: its count, the step in the output and the step in each part, in bytes."""
+class Loop(NamedTuple):
+    """A loop of a conversion: its count and the steps in source, output and coefficients."""
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which no loop needs
+    src: int
+    dst: int
+    coef: int = 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """What one turn adds on every side."""
+        return self[1:]
+
+    def backward(self) -> Loop:
+        """The loop from its other end; whose coefficients are then met in reverse."""
+        return Loop(self.count, -self.src, -self.dst, self.coef)
+
+
+class SumLoop(NamedTuple):
+    """A loop of a sum: its count, the step in the output and the step in each part, in bytes."""
+
+    count: int  # type: ignore[assignment]
     dst: int
     srcs: tuple[int, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """What one turn adds on every side."""
+        return (self.dst, *self.srcs)
+
+    def backward(self) -> SumLoop:
+        """The loop from its other end."""
+        return SumLoop(self.count, -self.dst, tuple(-step for step in self.srcs))
+
+
+@dataclass(frozen=True)
+class CanonicalLoops:
+    """Loops in output order, outermost first, and the offsets of the first element visited."""
+
+    loops: tuple[Loop, ...]
+    item: int
+    src_offset: int = 0
+    dst_offset: int = 0
+    coefs_backward: bool = False  # the coefficients are met in reverse
 
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops in output order, outermost first, and the offsets of the first element visited."""
+    """The same for the loops of a sum."""
 
-    loops: tuple[Place, ...]
+    loops: tuple[SumLoop, ...]
     dst_offset: int
     src_offsets: tuple[int, ...]
+
+
+# ---- for both ----------------------------------------------------------------------------
+
+_AnyLoop = TypeVar("_AnyLoop", Loop, SumLoop)
+
+
+def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
+    """Join each loop with its inner neighbour where every side steps on without a gap."""
+    fused: list[_AnyLoop] = []
+    for loop in loops:
+        if fused and _continues(fused[-1], loop):
+            loop = loop._replace(count=loop.count * fused.pop().count)
+        fused.append(loop)
+    return fused
+
+
+def _continues(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
+    return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
+
+
+def steps_of(
+    groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Byte step of every elementary axis of an array whose axes are `groups` of them."""
+    size = dict(zip(axes, sizes, strict=True))
+    steps: dict[str, int] = {}
+    for group, stride in zip(groups, strides, strict=True):
+        for letter in reversed(group):
+            steps[letter] = stride
+            stride *= size[letter]
+    return tuple(steps[letter] for letter in axes)
+
+
+# ---- two sides ---------------------------------------------------------------------------
+
+
+def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalLoops:
+    """Bring loops (in any order) to their shortest form. `pure`: bits move unchanged.
+
+    Examples
+    --------
+    bhwc -> bchw of (2, 4, 4, 3) items of 4 bytes is one batched transpose:
+
+    >>> hw = [Loop(4, 48, 16), Loop(4, 12, 4)]
+    >>> for loop in canonical([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops:
+    ...     print(tuple(loop))
+    (2, 192, 192, 0)
+    (3, 4, 64, 0)
+    (16, 12, 4, 0)
+    """
+    item = itemsize
+    todo = list(loops)
+    if pure and itemsize not in ITEMS:
+        item = max(size for size in ITEMS if itemsize % size == 0)
+        todo.append(Loop(itemsize // item, item, item))
+    todo = [loop for loop in todo if loop.count != 1]
+    todo.sort(key=lambda loop: -abs(loop.dst))
+    turned = _turn(todo, item)
+    fused = _fuse(turned.loops)
+    if pure:
+        fused, item = _widen(fused, item)
+    return replace(turned, loops=tuple(fused), item=item)
+
+
+def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
+    """Walk the output forwards; except the innermost, rather walk the source forwards."""
+    turned, src, dst, coefs_backward = [], 0, 0, False
+    for place, loop in enumerate(loops):
+        innermost = place == len(loops) - 1
+        if (loop.dst if innermost or not loop.src else loop.src) < 0:
+            src += (loop.count - 1) * loop.src
+            dst += (loop.count - 1) * loop.dst
+            coefs_backward |= loop.coef != 0
+            loop = loop.backward()
+        turned.append(loop)
+    return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
+
+
+def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
+    """A short innermost run that is contiguous on both sides is one larger item."""
+    if len(loops) > 1 and loops[-1].src == loops[-1].dst == item:
+        size = loops[-1].count * item
+        if size in ITEMS:
+            return loops[:-1], size
+    return loops, item
+
+
+# ---- k sides -----------------------------------------------------------------------------
 
 
 def nest(
@@ -43,8 +175,9 @@ def nest(
 ) -> Nest | None:
     """The loops around moves to one shape; `strides` are the parts', `out` the output's.
 
-    None where no nest fits all parts: one that splits an axis of 24 places into 4 by 6, say,
-    beside one that splits it into 6 by 4.
+    The output's axes are split so far that each piece is one step in every part. None where no
+    nest fits all parts: one that splits an axis of 24 places into 4 by 6, say, beside one that
+    splits it into 6 by 4.
 
     >>> from layoutkit.axes import parse_pattern
     >>> moves = [parse_pattern(p).resolve((2, 3, 4)) for p in ("bcw->bcw", "wcb->bcw")]
@@ -52,10 +185,10 @@ def nest(
     (4, 3, 2)
     >>> moves = [parse_pattern("bcw->bcw").resolve((4, 3, 2)), moves[1]]
     >>> nest(moves, [(24, 8, 4), (48, 16, 4)], (24, 8, 4)).loops[0]
-    Place(count=4, dst=24, srcs=(24, 4))
+    SumLoop(count=4, dst=24, srcs=(24, 4))
     """
     factors = [_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]
-    loops: list[Place] = []
+    loops: list[SumLoop] = []
     for axis, step in enumerate(out):
         pieces = _split([part[axis] for part in factors])
         if pieces is None:
@@ -63,11 +196,11 @@ def nest(
         inner = prod(count for count, _ in pieces)
         for count, steps in pieces:
             inner //= count
-            loops.append(Place(count, step * inner, steps))
-    return _canonical(loops, len(moves))
+            loops.append(SumLoop(count, step * inner, steps))
+    return _canonical_nest(loops, len(moves))
 
 
-def _factors(move: Move, strides: tuple[int, ...]) -> list[list[Factor]]:
+def _factors(move: Move, strides: tuple[int, ...]) -> list[list[_Factor]]:
     """For each axis of the target: the sizes and source steps of its letters, outermost first."""
     source = steps_of(move.source.groups, move.axes, move.sizes, strides)
     step = dict(zip(move.axes, source, strict=True))
@@ -78,7 +211,7 @@ def _factors(move: Move, strides: tuple[int, ...]) -> list[list[Factor]]:
     ]
 
 
-def _split(parts: Sequence[list[Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
+def _split(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
     """The common refinement of one axis: (count, a step for each part), outermost first."""
     bounds = {1}
     for factors in parts:
@@ -93,7 +226,7 @@ def _split(parts: Sequence[list[Factor]]) -> list[tuple[int, tuple[int, ...]]] |
     return [(high // low, tuple(_step(f, low) for f in parts)) for low, high in spans]
 
 
-def _step(factors: list[Factor], inner: int) -> int:
+def _step(factors: list[_Factor], inner: int) -> int:
     """The bytes that a part steps on when its axis goes on by `inner` places."""
     below = 1
     for count, step in reversed(factors):
@@ -103,33 +236,17 @@ def _step(factors: list[Factor], inner: int) -> int:
     raise RuntimeError(f"no factor of {factors} has a step of {inner} places")
 
 
-def _canonical(loops: list[Place], parts: int) -> Nest:
+def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
     """Walk the output forwards, in its order, over as few loops as there can be."""
-    dst, srcs = 0, [0] * parts
-    turned = []
+    dst, srcs, turned = 0, [0] * parts, []
     for loop in loops:
         if loop.count == 1:
             continue
         if loop.dst < 0:
             dst += (loop.count - 1) * loop.dst
             srcs = [at + (loop.count - 1) * s for at, s in zip(srcs, loop.srcs, strict=True)]
-            loop = Place(loop.count, -loop.dst, tuple(-s for s in loop.srcs))
+            loop = loop.backward()
         turned.append(loop)
-    turned = turned or [Place(1, 0, (0,) * parts)]
+    turned = turned or [SumLoop(1, 0, (0,) * parts)]
     turned.sort(key=lambda loop: -loop.dst)
     return Nest(tuple(_fuse(turned)), dst, tuple(srcs))
-
-
-def _fuse(loops: list[Place]) -> list[Place]:
-    """Join each loop with its inner neighbour where every side steps on without a gap."""
-    fused: list[Place] = []
-    for loop in loops:
-        if fused and _continues(fused[-1], loop):
-            loop = loop._replace(count=loop.count * fused.pop().count)
-        fused.append(loop)
-    return fused
-
-
-def _continues(outer: Place, inner: Place) -> bool:
-    steps = zip((outer.dst, *outer.srcs), (inner.dst, *inner.srcs), strict=True)
-    return all(a == inner.count * b for a, b in steps)

@@ -15,52 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
-
-import numpy as np
 
 from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
 from ..spec import ArraySpec, DType, kind_of
-from .epilogue import Coefficients, Epilogue
-from .kernels import Choice, Loop, Loops, canonical, choose
+from .epilogue import Coefficients, Epilogue, is_known, kernel_name
+from .kernels import Choice, choose, why, work
+from .loops import CanonicalLoops, Loop, canonical, steps_of
 
-__all__ = [
-    "Plan",
-    "Request",
-    "contiguous",
-    "is_known",
-    "kernel_name",
-    "make_plan",
-    "steps_of",
-]
-
-# What CPU kernels call a dtype (kernels/cpu/numeric.py).
-_NAMES = {
-    np.dtype(t): name
-    for t, name in [
-        (np.bool_, "b1"), (np.int8, "i1"), (np.int16, "i2"), (np.int32, "i4"), (np.int64, "i8"),
-        (np.uint8, "u1"), (np.uint16, "u2"), (np.uint32, "u4"), (np.uint64, "u8"),
-        (np.float16, "f2"), (np.float32, "f4"), (np.float64, "f8"),
-    ]
-}  # fmt: skip
-
-_WHY = {
-    "view": "nothing has to move: the result shares the memory of x",
-    "empty": "the array has no elements",
-    "copy": "both sides are contiguous along the same axes: runs are copied",
-    "cast": "both sides are contiguous along the same axes: runs are converted as they pass",
-    "split": "few channels, side by side in x and apart in the result: whole registers are sorted",
-    "merge": "few channels, apart in x and side by side in the result: whole registers are sorted",
-    "transpose": "the contiguous axis changes: register tiles, whole cache lines on both sides",
-    "gather": "no axis is long and contiguous on either side: item by item",
-}
-_WHY_ON_A_GPU = _WHY | {
-    "split": "few channels, side by side in x and apart in the result: pixels are taken apart",
-    "merge": "few channels, apart in x and side by side in the result: pixels are put together",
-    "transpose": "the contiguous axis changes: tiles in shared memory, whole rows on both sides",
-}
+__all__ = ["Plan", "Request", "contiguous", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +70,7 @@ class Plan:
     bytes_moved: int
     before: DType | None = None
     after: DType | None = None
-    loops: Loops | None = None
+    loops: CanonicalLoops | None = None
     choice: Choice | None = None
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
@@ -114,8 +78,8 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
-        why = _WHY if self.devices == (CPU, CPU) else _WHY_ON_A_GPU
-        lines.append(f"  kernel    {self.kernel}: {why[self.kernel]}")
+        reason = why(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
+        lines.append(f"  kernel    {self.kernel}: {reason}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
 
@@ -153,7 +117,7 @@ class Plan:
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
-            details += _describe(self.choice)
+            details.append(("work", work(self.choice)))
         if self.formula is not None:
             formula = f"(x * scale - mean) / std in {self._computed()}, as it passes"
             details.append(("formula", formula))
@@ -168,24 +132,6 @@ class Plan:
 
     def _computed(self) -> DType:
         return computed_dtype(self.before or self.source.dtype, self.after or self.target.dtype)
-
-
-def _describe(choice: Choice) -> list[tuple[str, str]]:
-    """The loops in words: how many times what is done."""
-    run = prod(loop.count for loop in choice.run)
-    rows = prod(loop.count for loop in choice.rows)
-    times = prod(loop.count for loop in choice.outer)
-    if choice.kernel == "transpose":
-        what = f"{times} x a 2-D transpose of {rows} by {run} items"
-    elif choice.kernel == "split":
-        what = f"{times} x {run} pixels of {rows} channels, taken apart"
-    elif choice.kernel == "merge":
-        pixels = run // choice.channels
-        what = f"{times} x {pixels} pixels of {choice.channels} channels, put together"
-    else:
-        what = f"{times} x a run of {run} items"
-    size = choice.source_item
-    return [("work", f"{what}, {size} byte{'s' if size > 1 else ''} each")]
 
 
 def _megabytes(plan: Plan) -> str:
@@ -239,7 +185,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
 
 
-def _in_turn(found: Coefficients | None, loops: Loops) -> Coefficients | None:
+def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
     """The coefficients in the order in which the loops meet them."""
     if found is None or not loops.coefs_backward:
         return found
@@ -297,18 +243,6 @@ def _runs(request: Request) -> bool:
     return not long or min(long) == request.target.itemsize
 
 
-def kernel_name(dtype: DType) -> str:
-    """What CPU kernels call a dtype that they know."""
-    return "bf" if dtype.name == "bfloat16" else _NAMES[dtype]
-
-
-def is_known(dtype: DType, has_half: Callable[[], bool]) -> bool:
-    """Whether CPU kernels know a dtype; `has_half`: whether they know float16."""
-    if dtype == np.float16:
-        return dtype.isnative and has_half()
-    return dtype.name == "bfloat16" or (dtype in _NAMES and dtype.isnative)
-
-
 def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
     """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
     if not is_known(target, has_half) or kind_of(source) == "c":
@@ -327,19 +261,6 @@ def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
         strides.append(step)
         step *= max(count, 1)
     return tuple(reversed(strides))
-
-
-def steps_of(
-    groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Byte step of every elementary axis of an array whose axes are `groups` of them."""
-    size = dict(zip(axes, sizes, strict=True))
-    steps: dict[str, int] = {}
-    for group, stride in zip(groups, strides, strict=True):
-        for letter in reversed(group):
-            steps[letter] = stride
-            stride *= size[letter]
-    return tuple(steps[letter] for letter in axes)
 
 
 def _loops(

@@ -16,9 +16,9 @@ import numpy as np
 from ..axes import Move
 from ..devices import CPU
 from ..spec import DType, kind_of
-from .epilogue import Operand
-from .loops import Nest, Place, nest
-from .plan import Plan, Request, contiguous, is_known, kernel_name, make_plan
+from .epilogue import Operand, is_known, kernel_name
+from .loops import Nest, SumLoop, nest
+from .plan import Plan, Request, contiguous, make_plan
 
 __all__ = [
     "Stage",
@@ -114,7 +114,7 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
 def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool]) -> SumPlan:
     """Every part is first converted to contiguous memory in the layout of the sum."""
     computed, parts = request.computed, len(request.moves)
-    loop = Place(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
+    loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
     plans = [_converted(request, at, computed, None, True, has_half) for at in range(parts)]
     stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result

@@ -9,6 +9,7 @@ from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
 
 from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
+from layoutkit.planning.kernels import MAX_TABLE
 from reference import reference_convert
 
 NAMES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -210,7 +211,7 @@ def test_channels_that_only_one_side_has():
 
 @pytest.mark.parametrize("around", [-1, 0, 1])
 def test_about_the_longest_run_of_coefficients(around):
-    channels = launch.MAX_TABLE + around
+    channels = MAX_TABLE + around
     x = np.arange(6 * channels, dtype="u2").reshape(2, 3, channels)
     check_formula(x, "bwc->bwc", channels=channels)
     check_formula(x, "bwc->bcw", channels=channels)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, convert
 from layoutkit.conversion import plan
-from layoutkit.planning.kernels import MAX_OUTER, MAX_TABLE, Loop, canonical, choose
+from layoutkit.planning.kernels import MAX_OUTER, MAX_TABLE, choose
+from layoutkit.planning.loops import Loop, canonical
 
 KERNELS = [
     ("bhwc->bhwc", (2, 4, 4, 3), "f4", {}, "view"),

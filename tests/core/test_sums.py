@@ -13,7 +13,7 @@ from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
 from layoutkit.axes import parse_pattern
 from layoutkit.kernels.cpu import tiles
-from layoutkit.planning.loops import Place, nest
+from layoutkit.planning.loops import SumLoop, nest
 from layoutkit.planning.plan import contiguous
 from reference import reference_convert
 
@@ -251,13 +251,13 @@ def resolved(patterns, shapes):
 def test_parts_in_the_layout_of_the_sum_are_one_loop():
     moves = resolved(["bhwc->bhwc"] * 2, [(2, 3, 4, 5)] * 2)
     steps = contiguous((2, 3, 4, 5), np.dtype("f4"))
-    assert nest(moves, [steps] * 2, steps).loops == (Place(120, 4, (4, 4)),)
+    assert nest(moves, [steps] * 2, steps).loops == (SumLoop(120, 4, (4, 4)),)
 
 
 def test_a_backward_output_is_walked_forwards():
     moves = resolved(["b->b"] * 2, [(5,)] * 2)
     found = nest(moves, [(4,), (-4,)], (-4,))
-    assert (found.loops, found.dst_offset) == ((Place(5, 4, (-4, 4)),), -16)
+    assert (found.loops, found.dst_offset) == ((SumLoop(5, 4, (-4, 4)),), -16)
     assert found.src_offsets == (16, -16)
 
 
@@ -272,7 +272,7 @@ def test_tiles_fit_and_cover(counts, near, item):
         loops.insert(0, (count, step))
         step *= count
     places = [
-        Place(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
+        SumLoop(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
         for at, (count, step) in enumerate(loops)
     ]
     tile = tiles.tile_places(places, [4] * len(near), item)

@@ -37,6 +37,7 @@ import numpy as np
 import ml_dtypes
 import layoutkit
 from layoutkit.kernels.cpu import compiler, launch
+from layoutkit.kernels.cpu.registers import lanes
 from layoutkit.cpu.program import has_half
 
 rng = np.random.default_rng(0)
@@ -91,7 +92,7 @@ layoutkit.set_num_threads(2)
 x = numbers((16, 24, 24, 32), "f4")
 for _ in range(20):
     compare(layoutkit.convert(x, "bhwc->bchw"), x.transpose(0, 3, 1, 2), "threads")
-print(launch.lanes(), has_half(), len(compiler.loaded()))
+print(lanes(), has_half(), len(compiler.loaded()))
 """
 
 

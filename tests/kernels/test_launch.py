@@ -8,9 +8,11 @@ import pytest
 
 from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
+from layoutkit.kernels.cpu.cutters import CUTTERS
 from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
 from layoutkit.planning.epilogue import Epilogue
-from layoutkit.planning.kernels import MAX_OUTER, Choice, Loop
+from layoutkit.planning.kernels import MAX_OUTER, Choice
+from layoutkit.planning.loops import Loop
 from reference import reference_convert
 
 
@@ -127,7 +129,7 @@ def test_staged_blocks_fit_the_scratch_area(items):
             run = (Loop(7, 1 << 20, target * run_count), Loop(run_count, 1 << 12, target))
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
             choice = Choice("transpose", 0, run, rows, (), source, target)
-            finish = Epilogue(names[source], names[target])
-            cutter = launch._Cutter(choice, finish, 64, stream=False)
-            run_axis, rows_axis = cutter._axes()
-            assert cutter._pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            epilogue = Epilogue(names[source], names[target])
+            cutter = CUTTERS["transpose"](choice, epilogue, 64, stream=False)
+            run_axis, rows_axis = cutter.axes()
+            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH

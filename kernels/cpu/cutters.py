@@ -1,0 +1,244 @@
+"""The Cutter of every kernel of planning/kernels.py: what it does its own way. Imports no Numba.
+
+The numbers are policy; what was measured for them is in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...planning.epilogue import Epilogue
+from ...planning.kernels import MAX_TABLE, Choice
+from ...planning.loops import Loop
+from .cutting import REPEAT_BYTES, BlockAxis, Cutter, length, offsets
+from .registers import lanes, vector_bytes
+from .words import LANE, LINE, SCRATCH
+
+__all__ = ["CUTTERS"]
+
+ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
+SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
+STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
+ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
+JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
+FUSED_ROWS = 64  # at most so many rows where two axes are fused, or short runs are copied
+COPY_BYTES = 32768  # bytes of one unit of a plain copy
+
+
+# ---- copy and cast -----------------------------------------------------------------------
+
+
+class RowsCutter(Cutter):
+    """Nothing is moved: rows are finished from the source to the output, several if short."""
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(_rows_together(choice), epilogue, alignment, stream)
+        self.staged = False
+
+    def mover(self) -> str:
+        """None: the engine's own loop over rows."""
+        return "rows"
+
+    def stores_as_it_comes(self, grid: int) -> bool:
+        """Never: it is the epilogue that stores."""
+        return False
+
+    def rows(self) -> BlockAxis:
+        """As many rows as one unit of a plain copy holds."""
+        loops = self.choice.rows
+        if not loops:
+            return super().rows()
+        run = length(self.choice.run) * max(self.item, self.out)
+        block = max(1, min(FUSED_ROWS, COPY_BYTES // run))
+        return _axis_of_rows(loops, block)
+
+    def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
+        """Long runs, as nothing has to stay in a cache but coefficients that repeat."""
+        room = COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES
+        return max(quantum, room // max(self.item, self.out) // quantum * quantum)
+
+    def looked_up(self, run: BlockAxis) -> BlockAxis:
+        """Without a table: neighbours are neighbours on both sides."""
+        return run
+
+    def columns(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
+        """Where each row of a block is in the source."""
+        return offsets(self.choice.rows, 1, rows.longest)
+
+
+def _rows_together(choice: Choice) -> Choice:
+    """The same choice of runs with short ones taken several at a time."""
+    run = length(choice.run) * max(choice.source_item, choice.target_item)
+    if not choice.outer or run > COPY_BYTES // 2:
+        return choice
+    return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
+
+
+def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
+    """The rows of a block, and where each is in the output."""
+    total = length(loops)
+    axis = BlockAxis(total, min(total, block))
+    return replace(axis, table=offsets(loops, 2, axis.longest))
+
+
+# ---- split and merge ---------------------------------------------------------------------
+
+
+class SplitCutter(Cutter):
+    """Pixels to one row for each channel."""
+
+    def literal(self) -> str:
+        """The width of vectors."""
+        return str(vector_bytes(self.item))
+
+    def rows(self) -> BlockAxis:
+        """All channels."""
+        return _axis_of_rows(self.choice.rows, self.choice.channels)
+
+
+class MergeCutter(Cutter):
+    """A place of the run is a pixel; the table holds where each channel is in the source."""
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        self.width = choice.channels
+
+    def literal(self) -> str:
+        """The width of vectors."""
+        return str(vector_bytes(self.item))
+
+    def along(self) -> tuple[Loop, ...]:
+        """The loop over pixels."""
+        return self.choice.run[:1]
+
+    def looked_up(self, run: BlockAxis) -> BlockAxis:
+        """The run with the source offsets of the channels."""
+        return replace(run, table=offsets(self.choice.run[1:], 1, self.width))
+
+
+# ---- transpose ---------------------------------------------------------------------------
+
+
+class TransposeCutter(Cutter):
+    """Tiles of whole registers; short output rows that lie end to end are finished as one."""
+
+    area = SCRATCH
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        side = LANE // self.item
+        self.tile = max(side * lanes() * self._depth(), LINE // self.item)
+        self._wide = side * self._squares()  # rows that are taken at once
+        self.joined = self._follows_on()
+
+    def literal(self) -> str:
+        """Lanes of a register, and the vectors and squares side by side in a tile."""
+        return f"{lanes()}x{self._depth()}x{self._squares()}"
+
+    def _depth(self) -> int:
+        """Vectors side by side in an output row: two cache lines, which DRAM takes as one."""
+        long = length(self.choice.run) * self.item >= 2 * LANE * lanes()
+        return 2 if long and self.item > 1 else 1
+
+    def _squares(self) -> int:
+        """Squares side by side: as much of a source line as registers hold."""
+        return SQUARES[self._depth()][self.item]
+
+    def _follows_on(self) -> bool:
+        """Whether the rows of a staged block are short and lie end to end in the output."""
+        run = length(self.choice.run)
+        if self.direct or run * max(self.item, self.out) > JOINED_BYTES:
+            return False
+        expected = run * self.out
+        for loop in reversed(self.choice.rows):
+            if loop.dst != expected or loop.coef:
+                return False
+            expected *= loop.count
+        return True
+
+    def unfuse(self) -> None:
+        """Put the outermost loop of a fused axis among the outer loops."""
+        choice = self.choice
+        if len(choice.rows) > 1:
+            self.choice = replace(
+                choice, rows=choice.rows[1:], outer=(*choice.outer, choice.rows[0])
+            )
+        elif len(choice.run) > 1:
+            self.choice = replace(choice, run=choice.run[1:], outer=(*choice.outer, choice.run[0]))
+        else:
+            super().unfuse()
+        self.joined = self._follows_on()
+
+    def rows(self) -> BlockAxis:
+        """Whole source lines; whole turns of the inner loop where two are fused."""
+        loops, inner = self.choice.rows, length(self.choice.rows[1:])
+        room = ADDED_ROWS if self.coefs() == "add" else STAGED_ROWS
+        if self.direct:
+            room = ROW_BYTES // self.item
+        if self.joined:
+            room = SCRATCH // (2 * self.item * length(self.choice.run))
+            unit = inner if inner > 1 else min(self._wide, room)
+            block = max(room // unit, 1) * unit
+        elif len(loops) > 1:
+            block = _best_multiple(inner, self._wide, max(inner, FUSED_ROWS))
+        else:
+            block = max(self._wide, room // self._wide * self._wide)
+        return _axis_of_rows(loops, block)
+
+    def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
+        """All of a run whose rows are finished as one."""
+        return total if self.joined else super().run_block(total, quantum, rows)
+
+
+def _best_multiple(inner: int, unit: int, limit: int) -> int:
+    """The multiple of `inner` up to `limit` that fills whole units best; of equals the largest."""
+    multiples = range(inner, limit + 1, inner)
+    return max(multiples, key=lambda n: (n / (-(-n // unit) * unit), n))
+
+
+# ---- gather ------------------------------------------------------------------------------
+
+
+class GatherCutter(Cutter):
+    """Item by item, from a table of source offsets."""
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        self.tile = 1
+        self.stream = self.stream and self.staged  # single items are never streamed
+
+    def stores_as_it_comes(self, grid: int) -> bool:
+        """Whether items can be stored one by one: they are apart, or not streamed."""
+        return self.choice.run[-1].dst != self.out or not self.stream
+
+    def period(self, run: BlockAxis) -> int:
+        """As many whole turns of the inner loops as the table holds."""
+        loops = self.along()
+        inner = length(loops[1:])
+        return max(1, min(MAX_TABLE // inner, loops[0].count)) * inner
+
+    def walk(self, run: BlockAxis, rows: BlockAxis) -> tuple[list[Loop], int, int]:
+        """The nearest loop of the source innermost, as its turns share cache lines."""
+        outer = self.outer_loops()
+        if not outer:
+            return super().walk(run, rows)
+        loops = [*outer[:-1], self.run_loop(run), outer[-1], self.row_loop(rows)]
+        return loops, len(outer) - 1, len(outer) + 1
+
+
+CUTTERS: dict[str, type[Cutter]] = {
+    "copy": RowsCutter,
+    "cast": RowsCutter,
+    "split": SplitCutter,
+    "merge": MergeCutter,
+    "transpose": TransposeCutter,
+    "gather": GatherCutter,
+}

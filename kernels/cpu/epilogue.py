@@ -1,0 +1,133 @@
+"""What happens to items as they are stored: the cast, the normalising formula, or an addition.
+
+A run of the output is written by an epilogue: it reads n items that are already in the output's
+order, converts them (`numeric.py`), and stores them. 64 bytes of output are one step, whatever the
+dtypes; LLVM cuts wider or narrower operands into registers of the CPU. What is left at the ends of
+a run is done by the same code under a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types, uintp
+from numba.extending import intrinsic
+
+from ...planning.epilogue import DTYPES, computed_in
+from .numeric import COMPUTED, FLOATS, call, cast, element, mangled, narrow
+from .simd import I64, address, undef_like, vload, vstore
+from .walk import inline
+from .words import LINE
+
+
+def masked_load(b: Any, base: Any, type_: Any, mask: Any) -> Any:
+    pointer = address(b, base, 0, type_)
+    align = ir.Constant(ir.IntType(32), 1)
+    empty = ir.Constant(type_, None)
+    return call(b, f"llvm.masked.load.{mangled(type_)}.p0", type_, pointer, align, mask, empty)
+
+
+def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
+    pointer = address(b, base, 0, value.type)
+    align = ir.Constant(ir.IntType(32), 1)
+    name = f"llvm.masked.store.{mangled(value.type)}.p0"
+    call(b, name, ir.VoidType(), value, pointer, align, mask)
+
+
+def affine(b: Any, x: Any, source: str, coefs: str, factor: Any, term: Any, computed: str) -> Any:
+    """x * factor + term in the computed dtype; one pair for the run, or one for each item."""
+    x = cast(b, x, source, computed, False)
+    if coefs == "each":
+        a, c = vload(b, factor, 0, x.type), vload(b, term, 0, x.type)
+    else:
+        a, c = (broadcast(b, vload(b, at, 0, x.type.element), x.type) for at in (factor, term))
+    return call(b, "llvm.fmuladd." + mangled(x.type), x.type, x, a, c)
+
+
+def plus(b: Any, x: Any, y: Any) -> Any:
+    """The sum of two vectors; integers wrap."""
+    is_float = x.type.element in COMPUTED.values()
+    return b.fadd(x, y) if is_float else b.add(x, y)
+
+
+def broadcast(b: Any, value: Any, type_: Any) -> Any:
+    first = b.insert_element(ir.Constant(type_, ir.Undefined), value, ir.Constant(I64, 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), type_.count), None)
+    return b.shuffle_vector(first, undef_like(first), zeros)
+
+
+def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: bool) -> Any:
+    """The intrinsic that finishes one cache line of output: step(src, dst, factor, term, count)."""
+    count = LINE // DTYPES[target].item
+    memory = ir.VectorType(element(source), count)
+    computed = computed_in(source, target)
+
+    def finished(b: Any, x: Any, factor: Any, term: Any) -> Any:
+        if coefs in ("none", "add"):
+            return cast(b, x, source, target, saturate)
+        x = affine(b, x, source, coefs, factor, term, computed)
+        if target == "bf" and source not in FLOATS:
+            # The only NaN that integers lead to is 0 * inf, whose payload is empty.
+            return narrow(b, x, "bf", nan=False)
+        return cast(b, x, computed, target, saturate)
+
+    def whole(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        src, dst, factor, term, _ = args
+        value = finished(b, vload(b, src, 0, memory), factor, term)
+        if coefs == "add":
+            value = plus(b, vload(b, dst, 0, value.type), value)
+        vstore(b, value, dst, 0, nt)
+        return context.get_dummy_value()
+
+    def part(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        src, dst, factor, term, n = args
+        places = ir.Constant(ir.VectorType(I64, count), list(range(count)))
+        mask = b.icmp_signed("<", places, broadcast(b, n, places.type))
+        x = masked_load(b, src, memory, mask)
+        value = finished(b, x, factor, term)
+        if coefs == "add":
+            value = plus(b, masked_load(b, dst, value.type, mask), value)
+        masked_store(b, value, dst, mask)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def one_step(typingctx: Any, src: Any, dst: Any, factor: Any, term: Any, n: Any) -> Any:
+        pointers = [types.uintp] * 4
+        return types.void(*pointers, types.intp), part if masked else whole
+
+    return one_step
+
+
+def epilogue_of(
+    source: str, target: str, coefs: str, saturate: bool, nt: int
+) -> Callable[..., None]:
+    """epilogue(src, dst, n, factor, term): convert a run of n items.
+
+    `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line
+    of slack behind it) or "add" (no formula: what stands at dst is added). `nt`: stream whole
+    aligned lines; the ends are stored plainly.
+    """
+    si, di, ci = (DTYPES[n].item for n in (source, target, computed_in(source, target)))
+    count, move = LINE // di, (ci if coefs == "each" else 0)
+    whole = step(source, target, coefs, saturate, nt, False)
+    part = step(source, target, coefs, saturate, 0, True)
+
+    @inline
+    def epilogue(src, dst, n, factor, term):
+        i = 0
+        if nt:
+            head = (LINE - dst % LINE) % LINE // di
+            if head > 0:
+                i = min(n, head)
+                part(src, dst, factor, term, i)
+        while i + count <= n:
+            at = uintp(i)
+            whole(src + at * si, dst + at * di, factor + at * move, term + at * move, 0)
+            i += count
+        if i < n:
+            at = uintp(i)
+            part(src + at * si, dst + at * di, factor + at * move, term + at * move, n - i)
+
+    return epilogue

@@ -1,0 +1,39 @@
+"""Packed pixels of two, three or four channels to one row for each channel (see interleave.py).
+
+Channel c goes to output + cols[c].
+"""
+
+from __future__ import annotations
+
+from numba import uintp
+
+from .interleave import split_step
+from .simd import i64_at, move_item
+from .walk import Mover, inline
+from .words import Q_TABLE
+
+
+def mover(itemsize, channels, literal, nt):
+    """All pixels of a block; `literal` is the width of a vector."""
+    width = int(literal)
+    count, pixel = width // itemsize, itemsize * channels
+    whole, plain = (split_step(itemsize, channels, width, flag) for flag in (nt, 0))
+
+    @inline
+    def move(params, src, dst, n, m):
+        cols = params + uintp(8 * i64_at(params, Q_TABLE))
+        if n < count:
+            for p in range(n):
+                for c in range(channels):
+                    x = src + uintp(p * pixel + c * itemsize)
+                    move_item(x, dst + uintp(i64_at(cols, c) + p * itemsize), itemsize)
+            return
+        for first in range(0, n, count):
+            i = min(first, n - count)
+            x, y = src + uintp(i * pixel), dst + uintp(i * itemsize)
+            if nt and i != first:
+                plain(x, y, cols)
+            else:
+                whole(x, y, cols)
+
+    return Mover(move)

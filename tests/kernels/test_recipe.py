@@ -1,0 +1,104 @@
+"""How a CPU kernel is added: a module, a row and a Cutter, and nothing else.
+
+The toy turns runs around that the source holds backwards, for which layoutkit goes item by item. It
+is added to a process of its own, which keeps its machine code in a folder of its own.
+"""
+
+from pathlib import Path
+
+from children import python
+
+# What would be kernels/cpu/reverse.py.
+MODULE = '''
+"""Runs whose items the source holds in the opposite order."""
+
+from numba import uintp
+
+from .simd import move_item
+from .walk import Mover, inline
+
+
+def mover(itemsize, channels, literal, nt):
+    """From the first item of the result, which is the last one of x, onwards."""
+
+    @inline
+    def move(params, src, dst, n, m):
+        for place in range(n):
+            move_item(src - uintp(place * itemsize), dst + uintp(place * itemsize), itemsize)
+
+    return Mover(move)
+'''
+
+CHECKS = """
+import numpy as np
+import layoutkit
+from layoutkit import Converter, conversion, convert
+from layoutkit.kernels.cpu import compiler, cutters
+from layoutkit.kernels.cpu.cutting import Cutter
+from layoutkit.planning import kernels
+from reference import reference_convert
+
+images = np.random.default_rng(1).random((40, 30, 70, 9), np.float32)[..., ::-1]
+backwards = np.arange(3 * 5 * 300, dtype="u2").reshape(3, 5, 300)[..., ::-1]
+
+
+def check(array, pattern, **keywords):
+    expected = reference_convert(array, pattern, **keywords)
+    got = convert(array, pattern, copy=True, **keywords)
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 if keywords else 0)
+
+
+def movers():
+    return {str(kernel.spec).split("-")[1] for kernel in compiler.loaded()} - {"serve", "run"}
+
+
+# ---- the three steps ------------------------------------------------------------------------
+
+layoutkit.kernels.cpu.__path__.append(FOLDER)
+
+
+def fits(inner):
+    if (inner.last.src, inner.last.dst) != (-inner.item, inner.target_item):
+        return None
+    return inner.roles([inner.last])
+
+
+row = kernels.KernelRow(
+    "reverse", fits, "x holds runs backwards", "{times} x {run} items turned around"
+)
+kernels.KERNELS.insert(0, row)
+cutters.CUTTERS["reverse"] = Cutter
+
+# ---- it is chosen, says so, and is right: in order, streamed, staged, with a formula ---------
+
+plan = str(Converter("abc->abc", copy=True).plan(backwards))
+assert "  kernel    reverse: x holds runs backwards" in plan, plan
+assert "  work      15 x 300 items turned around, 2 bytes each" in plan, plan
+check(backwards, "abc->abc")
+check(backwards, "abc->bac")
+check(images, "bhwc->bhwc")
+check(images, "bhwc->hwbc", mean=[0.1 * c for c in range(9)], std=2)
+check(backwards, "abc->abc", dtype="f4", scale=0.5)
+assert movers() == {"reverse"}, movers()
+
+# ---- it is taken away, and nothing of it remains ---------------------------------------------
+
+kernels.KERNELS.remove(row)
+del cutters.CUTTERS["reverse"]
+layoutkit.kernels.cpu.__path__.remove(FOLDER)
+conversion._kept.cache_clear()
+assert Converter("abc->abc", copy=True).plan(backwards).kernel == "gather"
+check(backwards, "abc->abc")
+assert movers() == {"reverse", "gather"}, movers()
+"""
+
+
+def test_a_kernel_is_one_module_one_row_and_one_cutter(tmp_path):
+    added, cache = tmp_path / "added", tmp_path / "cache"
+    added.mkdir()
+    (added / "reverse.py").write_text(MODULE)
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    before = f"import sys\nsys.path.append({helpers!r})\nFOLDER = {str(added)!r}\n"
+    assert python(before + CHECKS, LAYOUTKIT_CACHE_DIR=cache) == ""
+    assert any(path.name.startswith("engine-") for path in cache.iterdir())
