@@ -11,7 +11,7 @@ from loopback import Site, serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.batches import workers
+from layoutkit.data.batches import crew
 from layoutkit.data.reading import reader as reader_module
 
 N = 12
@@ -238,7 +238,7 @@ def test_close_waits_for_a_call_that_returns(gate):
 
 
 def test_close_does_not_wait_for_a_call_that_never_returns(gate, monkeypatch):
-    monkeypatch.setattr(workers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(crew, "_PATIENCE", 0.05)
     batches = sampled_batcher(INDEX, batch_size=2, get=gate, num_workers=2, prefetch=3)
     loop = iter(batches)
     next(loop)

@@ -10,13 +10,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...errors import DataError
-from ..loops import Loop, Loops
+from ..epochs import EpochIterator, Epochs
 from ..reading.reader import Reader
 from .batch import Batch
 from .chunks import name_of, words_of
+from .crew import Crew
 from .passes import Pass
 from .settings import Settings, settings_of
-from .workers import Crew
 
 __all__ = ["Batcher", "sampled_batcher"]
 
@@ -109,7 +109,7 @@ def sampled_batcher(
     return Batcher(settings_of(**locals()), epoch)
 
 
-class Batcher(Loops[Batch]):
+class Batcher(Epochs[Batch]):
     """Batches, epoch by epoch; made by `sampled_batcher`.
 
     `for batch in batcher` is an epoch, and `state_dict()` names the place behind the batch handed
@@ -161,7 +161,7 @@ class Batcher(Loops[Batch]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> Loop[Batch]:
+    def __iter__(self) -> EpochIterator[Batch]:
         if self._closed:
             raise DataError("this Batcher is closed; make a new one with sampled_batcher")
         return super().__iter__()

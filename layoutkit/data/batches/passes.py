@@ -15,10 +15,10 @@ from ...memory import Array
 from ...views import DataView
 from ..records import Record
 from .batch import Batch, Dropped
+from .crew import Crew, run_here
 from .drafts import Draft
 from .feeds import Numbers
 from .settings import Settings
-from .workers import Crew, run_here
 
 __all__ = ["Pass"]
 

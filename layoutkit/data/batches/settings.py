@@ -12,16 +12,16 @@ import numpy as np
 from ...axes import as_shape, check_rank, parse_layout
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
+from ..epochs import flag, whole_number
 from ..indexes import Index, open_index
-from ..loops import flag, whole_number
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from ..samplers import Sampler
 from ..samplers import sampler as make_sampler
-from ..samplers.planning import check_turns
+from ..samplers.validation import check_turns
 from .chunks import Work
 from .feeds import Feed
-from .viewing import Viewer, default_layout
+from .viewers import Viewer, default_layout
 
 __all__ = ["Settings", "settings_of"]
 

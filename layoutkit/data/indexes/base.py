@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 from ..records import Label, Record
 
 __all__ = ["Groups", "Index", "grouped"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ..reading.urls import is_url, joined, translated
 from ..records import Record
 from .base import Index
-from .files import is_url, joined, translated
 from .partition import Partition
 
 __all__ = ["DirectoryIndex"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ..loops import whole_number
+from ..epochs import whole_number
+from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
-from .files import is_url
+from .partfiles import PartsIndex
 from .partition import Partition
-from .parts import PartsIndex
 from .table import open_table
 from .tensor import open_tensor
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..reading.urls import exists, folder_of, joined, opened
 from ..records import Record, records_of
 from .base import Index
-from .files import exists, folder_of, joined, opened
 from .partition import Partition
 
 __all__ = ["TableIndex", "open_table"]
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
 
 
 @dataclass
-class Rows:
+class TableRows:
     """The rows of a table by column, and its records: one for each label of a row."""
 
     filenames: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class TableIndex(Index):
     in several of them.
     """
 
-    def __init__(self, kind: str, prefix: str, rows: Rows, partition: Partition) -> None:
+    def __init__(self, kind: str, prefix: str, rows: TableRows, partition: Partition) -> None:
         labels = sorted(rows.labels)
         ranks = np.empty(len(labels) + 1, np.int64)
         ranks[[rows.labels[label] for label in labels]] = np.arange(len(labels))
@@ -146,8 +146,8 @@ class TableIndex(Index):
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str) -> Rows:
-    rows = Rows()
+def _read(path: str, delimiter: str) -> TableRows:
+    rows = TableRows()
     with opened(path) as file:
         # utf-8-sig: a byte order mark is no part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")

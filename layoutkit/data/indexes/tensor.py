@@ -13,9 +13,9 @@ import numpy as np
 from ...arrays.adapters import adapter_of, as_array
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
+from ..reading.urls import is_url, opened, translated
 from ..records import Record, records_of
 from .base import Index
-from .files import is_url, opened, translated
 from .partition import Partition
 
 __all__ = ["TensorIndex", "open_tensor"]

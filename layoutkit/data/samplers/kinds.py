@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...errors import DataError
-from . import labels, parts, sequences, slices, walks
+from . import labels, partwise, sequences, slices, walks
 from .order import Order
 
 __all__ = ["Kind", "kind_of"]
@@ -64,17 +64,17 @@ _KINDS = {
             draws=True,
             labelled=True,
         ),
-        Kind("part-linear", "part-linear", parts.PartLinear, parts=True),
+        Kind("part-linear", "part-linear", partwise.PartLinear, parts=True),
         Kind(
             "part-linear-permutation",
             "part-linear-permutation",
-            parts.PartLinearPermutation,
+            partwise.PartLinearPermutation,
             parts=True,
         ),
         Kind(
             "part-permutation-permutation",
             "part-permutation-permutation",
-            parts.PartPermutationPermutation,
+            partwise.PartPermutationPermutation,
             parts=True,
         ),
     )

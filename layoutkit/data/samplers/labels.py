@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..permutation import drawn, hashed, key_of, shuffled
-from .order import Order, Plan
+from .order import Order, SamplingPlan
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -68,7 +68,7 @@ def _limits(weights: Sequence[Fraction]) -> Array:
 class _Drawn(Order):
     """A label, then one of its records, both drawn anew for each place."""
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._labelled: Labelled = plan.material
         self._rows_key = key_of(plan.base, plan.seed, epoch, "records")
@@ -105,7 +105,7 @@ class LabelPermutation(Order):
     of the permutation number c // count.
     """
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._labelled: Labelled = plan.material
         self._rows_key = key_of(plan.base, plan.seed, epoch, "records")

@@ -23,7 +23,7 @@ import numpy as np
 from ...memory import Array
 from ..permutation import key_of
 
-__all__ = ["AHEAD", "Order", "Plan", "ceil_div", "ends"]
+__all__ = ["AHEAD", "Order", "SamplingPlan", "ceil_div", "ends"]
 
 # Places that are computed at once: for fewer, the calls of NumPy cost more than the numbers. Who
 # goes on gets twice as many each time, up to the most; a first item is not to wait for those.
@@ -31,7 +31,7 @@ AHEAD, MOST_AHEAD = 512, 8192
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """What a sampler is asked for, checked: all that its orders need besides the epoch.
 
     base : str                   the kind whose order it is; even_shuffled_sequential's is
@@ -58,10 +58,13 @@ class Plan:
     material: Any
 
 
+Plan = SamplingPlan  # its name in pickles of earlier versions
+
+
 class Order:
     """The order of one epoch; the kinds differ in `_numbers`."""
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         self.plan = plan
         self.key = key_of(plan.base, plan.seed, epoch)
         self._ahead: tuple[int, Array] = (0, np.arange(0))

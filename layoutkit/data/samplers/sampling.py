@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import DataError
-from ..errors import NoLength
-from ..loops import Loop, Loops
+from ..epochs import EpochIterator, Epochs
+from ..protocolerrors import NoLength
 from .kinds import Kind, kind_of
 from .order import Order
-from .parts import from_marks
-from .planning import plan_of
+from .partwise import from_marks
+from .validation import plan_of
 
 __all__ = ["Sampler", "sampler"]
 
@@ -64,7 +64,7 @@ def sampler(
     return Sampler(chosen, plan, epoch)
 
 
-class Sampler(Loops[Any]):
+class Sampler(Epochs[Any]):
     """The order of records, epoch by epoch; made by `sampler`.
 
     For those who read ahead, `_order(epoch)` is the order of any epoch, an `Order` that gives the
@@ -180,7 +180,7 @@ class Batches:
         """The sampler's epoch."""
         return self._sampler.epoch
 
-    def __iter__(self) -> Loop[Any]:
+    def __iter__(self) -> EpochIterator[Any]:
         return self._sampler._begin(self._sampler._batch_steps)
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..permutation import drawn, shuffled, unshuffled
-from .order import Order, Plan, ceil_div
+from .order import Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
     from ...memory import Array
@@ -22,7 +22,7 @@ class Batchwise(Order):
     all places behind it are moved by what it lacks.
     """
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._width = plan.batch_size or 1
         self._slices = ceil_div(plan.count, self._width)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import DataError, ShapeError
-from ..loops import whole_number
+from ..epochs import whole_number
 from . import layouts
-from .blocks import blocks_of
 from .keys import kinds_of
+from .minibatches import blocks_of
 from .parts import Parts
 from .sample import Sample
 

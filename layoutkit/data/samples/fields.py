@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import NoSuchField
+from ..protocolerrors import NoSuchField
 from . import layouts
 from .parts import Parts, check_name
 from .stores import Store

@@ -11,7 +11,7 @@ from ...errors import DataError
 from ...memory import Array
 from ...spaces import Conv2DSpace, DataSpecsMapping, IndexSpace, Space, VectorSpace
 from ...spec import kind_of
-from ..loops import Loops
+from ..epochs import Epochs
 from ..samplers import sampler
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetIterator"]
 
 
-class DatasetIterator(Loops[Any]):
+class DatasetIterator(Epochs[Any]):
     """Batches of a Dataset's fields, epoch by epoch; made by `Dataset.iterator`.
 
     A batch is in memory of its own: it is never written to again, and to write to it does not

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...memory import Array
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 
 __all__ = ["Part", "as_positions", "expand", "field_names", "kinds_of", "place_of", "same_part"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..errors import NoLength
+from ..protocolerrors import NoLength
 from . import layouts
 from .fields import HasFields
 from .parts import Parts, Said, check_mapping, check_name, parts_of, parts_of_sample

@@ -196,21 +196,21 @@ class _Box:
         kept = [step.size for step in self._steps if not isinstance(step.part, int)]
         return np.ascontiguousarray(value).reshape(kept)
 
-    def _step(self, selector: Selector) -> _Step:
+    def _step(self, selector: Selector) -> _AxisKey:
         if isinstance(selector, int):
-            return _Step(slice(selector, selector + 1) if self._listed else selector, 1)
+            return _AxisKey(slice(selector, selector + 1) if self._listed else selector, 1)
         if isinstance(selector, range):
             if selector.step > 0 or not selector:
-                return _Step(_as_key(selector), len(selector))
+                return _AxisKey(_as_key(selector), len(selector))
             backward = slice(None, None, -1)
-            return _Step(_as_key(selector[::-1]), len(selector), backward, backward)
+            return _AxisKey(_as_key(selector[::-1]), len(selector), backward, backward)
         unique, order = np.unique(selector, return_inverse=True)
         last = np.zeros(len(unique), np.intp)
         last[order] = np.arange(len(selector))
-        return _Step(unique, len(unique), order, last)
+        return _AxisKey(unique, len(unique), order, last)
 
 
-class _Step(NamedTuple):
+class _AxisKey(NamedTuple):
     """One axis of a key: its part, how much it gives, the order of that, and the way back."""
 
     part: Any

@@ -3,7 +3,7 @@
     Window    a selection of a source
     Rows      a list of arrays
 
-Those of datasets that have no length are in `unbounded.py`, mini-batches in `blocks.py`.
+Those of datasets that have no length are in `unbounded.py`, mini-batches in `minibatches.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...arrays.rows import take
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType
-from ..errors import NoLength, OutOfRange
+from ..protocolerrors import NoLength, OutOfRange
 from .keys import expand, field_names, kinds_of, place_of
 from .selections import Selection
 from .sources import ArraySource, Source

@@ -16,8 +16,8 @@ from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import can_cast
 from ...views import DataView
-from ..batches.viewing import default_layout
-from ..loops import Loops, flag, whole_number
+from ..batches.viewers import default_layout
+from ..epochs import Epochs, flag, whole_number
 from ..permutation import key_of, shuffled
 from ..samples.layouts import as_view
 from . import protocol
@@ -73,7 +73,7 @@ class _Field:
         return view
 
 
-class ArrayProvider(Loops[ProviderBatch]):
+class ArrayProvider(Epochs[ProviderBatch]):
     """Batches of `batch_size` rows from arrays, each an epoch's next samples.
 
     >>> import numpy as np

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...memory import Array
+from ..reading.urls import joined, listed, opened
 from ..records import Label, Record
 from .base import Index
-from .files import joined, listed, opened
 from .partition import Partition
 
 __all__ = ["PartsIndex"]

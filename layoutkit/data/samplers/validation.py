@@ -1,4 +1,4 @@
-"""From the arguments of a sampler to a Plan; whatever does not fit is said here."""
+"""From the arguments of a sampler to a SamplingPlan; whatever does not fit is said here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError
+from ..epochs import whole_number
 from ..indexes import Index, PartsIndex, grouped
-from ..loops import whole_number
 from .kinds import Kind
 from .labels import Labelled
-from .order import Plan, ceil_div
+from .order import SamplingPlan, ceil_div
 
 __all__ = ["check_turns", "plan_of"]
 
@@ -26,7 +26,7 @@ _MAX = (1 << 63) - 1
 
 
 class Chosen(NamedTuple):
-    """What is sampled: see Plan."""
+    """What is sampled: see SamplingPlan."""
 
     number: int
     item: Any = None
@@ -36,8 +36,8 @@ class Chosen(NamedTuple):
 
 def plan_of(
     kind: Kind, index: Any, batch_size: Any, num_batches: Any, label: Any, weights: Any, seed: Any
-) -> Plan:
-    """The Plan of these arguments.
+) -> SamplingPlan:
+    """The SamplingPlan of these arguments.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def plan_of(
     _check_words(kind, label, weights)
     chosen = _chosen(kind, index, label, weights)
     batch = _width(kind, chosen, batch, batches)
-    plan = Plan(
+    plan = SamplingPlan(
         kind.name,
         kind.base,
         whole_number("seed", seed, None),
@@ -231,7 +231,7 @@ def _turns(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -
     return batches
 
 
-def check_turns(kind: Kind, plan: Plan) -> None:
+def check_turns(kind: Kind, plan: SamplingPlan) -> None:
     """Raise unless as many batches as are asked for can be had; parts may say so only later."""
     if plan.num_batches is None or plan.draws:
         return

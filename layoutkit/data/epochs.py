@@ -1,8 +1,8 @@
 """One loop at a time over epochs, and a state that names a place in them.
 
-`Loops` is the base of everything here that is iterated epoch by epoch. What can be iterated
-twice is not the same object as the loop that runs: `iter(x)` gives a new `Loop`, and `x` knows
-which one is the latest.
+`Epochs` is the base of everything here that is iterated epoch by epoch. What can be iterated
+twice is not the same object as the loop that runs: `iter(x)` gives a new `EpochIterator`, and `x`
+knows which one is the latest.
 
     for item in x: ...        epoch x.epoch; running to the end adds one
     next(iter(x))             a peek: the next loop begins the same epoch again
@@ -25,14 +25,14 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import DataError
 
-__all__ = ["Loop", "Loops", "flag", "whole_number"]
+__all__ = ["EpochIterator", "Epochs", "flag", "whole_number"]
 
 T = TypeVar("T")
 _LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
 Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 
 
-class Loops(ABC, Generic[T]):
+class Epochs(ABC, Generic[T]):
     """What is iterated epoch by epoch, and continues where a state says."""
 
     def __init__(self, epoch: int) -> None:
@@ -40,14 +40,14 @@ class Loops(ABC, Generic[T]):
         self._position = 0
         self._loaded = False
         # Weak, so that a loop that is broken off ends as soon as nobody holds it.
-        self._latest: weakref.ref[Loop[T]] | None = None
+        self._latest: weakref.ref[EpochIterator[T]] | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch that the latest loop is in; after its end, the next one."""
         return self._epoch
 
-    def __iter__(self) -> Loop[T]:
+    def __iter__(self) -> EpochIterator[T]:
         return self._begin(self._steps)
 
     def set_epoch(self, epoch: int) -> None:
@@ -94,10 +94,10 @@ class Loops(ABC, Generic[T]):
     def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
         """Take from a state what `_marks` gave; DataError, and nothing changes, if it is wrong."""
 
-    def _begin(self, steps: Steps[T]) -> Loop[T]:
+    def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """The latest loop from now on."""
         self._go(self._epoch, self._position if self._loaded else 0)
-        loop = Loop(self, steps(self._epoch, self._position))
+        loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop
 
@@ -138,10 +138,10 @@ class Loops(ABC, Generic[T]):
         return {**self.__dict__, "_latest": None}  # a copy has no loop under way
 
 
-class Loop(Iterator[T]):
+class EpochIterator(Iterator[T]):
     """One pass over an epoch; the latest of its owner, or over."""
 
-    def __init__(self, owner: Loops[T], steps: Iterator[tuple[T, int]]) -> None:
+    def __init__(self, owner: Epochs[T], steps: Iterator[tuple[T, int]]) -> None:
         self._owner = owner
         self._steps = steps
         self._done = False

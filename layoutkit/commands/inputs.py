@@ -10,7 +10,7 @@ from ..axes import parse_pattern
 from ..errors import ArgumentError, PatternError
 from .images import find_images, open_images
 from .npyfiles import is_npy, open_npy
-from .streaming import Job, Source
+from .streaming import FileJob, SlabSource
 
 __all__ = ["check_destination", "open_source"]
 
@@ -36,7 +36,9 @@ def check_destination(source: str, destination: Path, suffix: str = ".npy") -> N
 
 
 @contextmanager
-def open_source(source: str, job: Job, resize: tuple[int, int] | None = None) -> Iterator[Source]:
+def open_source(
+    source: str, job: FileJob, resize: tuple[int, int] | None = None
+) -> Iterator[SlabSource]:
     """Open what `source` names: a `.npy` file by its content, anything else as pictures."""
     path = Path(source)
     if path.suffix == ".npy" or (path.is_file() and is_npy(path)):
