@@ -17,15 +17,15 @@ begin again quickly gives further integers in `_marks(position)` and takes them 
 
 from __future__ import annotations
 
-import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from ..checks import as_count
 from ..errors import DataError
 
-__all__ = ["EpochIterator", "Epochs", "flag", "whole_number"]
+__all__ = ["EpochIterator", "Epochs"]
 
 T = TypeVar("T")
 _LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
@@ -36,7 +36,7 @@ class Epochs(ABC, Generic[T]):
     """What is iterated epoch by epoch, and continues where a state says."""
 
     def __init__(self, epoch: int) -> None:
-        self._epoch = whole_number("epoch", epoch)
+        self._epoch = as_count("epoch", epoch)
         self._position = 0
         self._loaded = False
         # Weak, so that a loop that is broken off ends as soon as nobody holds it.
@@ -52,7 +52,7 @@ class Epochs(ABC, Generic[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; the loop under way is over."""
-        self._go(whole_number("epoch", epoch), 0)
+        self._go(as_count("epoch", epoch), 0)
 
     def state_dict(self) -> dict[str, int | str]:
         """The place behind what the latest loop handed out, in a few integers and strings."""
@@ -117,7 +117,7 @@ class Epochs(ABC, Generic[T]):
         if set(state) != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
-        numbers = {k: whole_number(k, state[k]) for k in ("epoch", "position", "records")}
+        numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), *(["records"] if numbers["position"] else [])}
         differ = [k for k in own if k in compared and state[k] != own[k]]
         if differ:
@@ -127,7 +127,7 @@ class Epochs(ABC, Generic[T]):
                 "or on an object made with the same arguments"
             )
         for mark in self._marks(0):
-            whole_number(mark, state[mark])
+            as_count(mark, state[mark])
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:
@@ -205,22 +205,3 @@ def _is_busy(error: BaseException) -> bool:
     """
     trace = error.__traceback__
     return isinstance(error, ValueError) and trace is not None and trace.tb_next is None
-
-
-def whole_number(name: str, value: Any, least: int | None = 0) -> int:
-    """`value` as an int; DataError unless it is a whole number of at least `least` (None: any)."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise DataError(f"{name}={value!r}; it is a whole number{bound}")
-    return number
-
-
-def flag(name: str, value: Any) -> bool:
-    """`value`; DataError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise DataError(f"{name}={value!r}; it is True or False")
-    return value

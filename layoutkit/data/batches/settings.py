@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...axes import as_shape, check_rank, parse_layout
+from ...checks import as_count, as_flag, as_word
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
-from ..epochs import flag, whole_number
 from ..indexes import Index, open_index
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
@@ -82,7 +82,7 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
-    size = whole_number("batch_size", batch_size, 1)
+    size = as_count("batch_size", batch_size, 1)
     processor, getters = given["processor"], given["get"]
     _check_callable("processor", processor)
     dims, layouts = _dims(given["input_dims"], given["batch_dims"]), _layouts(given["layout"])
@@ -92,8 +92,8 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
     samplers = _samplers(indexes, given["sampler"], size, given["num_batches"], given["seed"])
     workers, timeout = _workers(given["num_workers"], given["timeout"])
-    strict = _one_of("on_error", given["on_error"], ("drop", "raise")) == "raise"
-    refill = flag("refill", given["refill"])
+    strict = as_word("on_error", given["on_error"], ("drop", "raise")) == "raise"
+    refill = as_flag("refill", given["refill"])
     limit = samplers[0]._plan.num_batches if samplers[0]._plan.draws else None
     if refill and samplers[0]._plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
@@ -104,8 +104,8 @@ def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
     )
     _check_lengths(feeds, limit, size)
     work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
-    prefetch = whole_number("prefetch", given["prefetch"])
-    progress = flag("progress", given["progress"])
+    prefetch = as_count("prefetch", given["prefetch"])
+    progress = as_flag("progress", given["progress"])
     viewers = Viewers(
         Viewer(layouts[0], "the input of a batch"),
         Viewer(layouts[1], "the target of a batch"),
@@ -151,7 +151,7 @@ def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampl
             f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
             "sampler's out"
         )
-    asked = plan.num_batches if num_batches is None else whole_number("num_batches", num_batches)
+    asked = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
     if asked is None and plan.draws:
         asked = -(-plan.count // size)
     plan = replace(plan, batch_size=size, num_batches=asked)
@@ -223,7 +223,7 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
 
 def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(_MOST_WORKERS, cpus) if number is None else whole_number("num_workers", number)
+    workers = min(_MOST_WORKERS, cpus) if number is None else as_count("num_workers", number)
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
@@ -237,12 +237,12 @@ def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
 
 
 def _reader(given: dict[str, Any]) -> Reader:
-    size = whole_number("cache_size", given["cache_size"])
+    size = as_count("cache_size", given["cache_size"])
     folder = given["cache_dir"]
     if not isinstance(folder, str | os.PathLike | None):
         raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
-    return Reader(whole_number("retries", given["retries"]), cache)
+    return Reader(as_count("retries", given["retries"]), cache)
 
 
 def _dtype(dtype: Any) -> Any:
@@ -256,9 +256,3 @@ def _dtype(dtype: Any) -> Any:
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise DataError(f"{name} is {value!r}, which cannot be called; give a function")
-
-
-def _one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
-    if value not in words:
-        raise DataError(f"{name}={value!r}; it is one of {', '.join(map(repr, words))}")
-    return str(value)

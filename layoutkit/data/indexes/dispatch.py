@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...checks import as_count, kind_text
 from ...errors import DataError
-from ..epochs import whole_number
 from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
@@ -47,8 +47,8 @@ def open_index(
     DataError
         The source cannot be opened, or is not what its kind asks for.
     """
-    number = whole_number("partitions", partitions, 1)
-    part = whole_number("partition", partition)
+    number = as_count("partitions", partitions, 1)
+    part = as_count("partition", partition)
     if part >= number:
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
     if isinstance(source, list | tuple):
@@ -56,7 +56,7 @@ def open_index(
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     named = _checked(kind) or _guessed(source, path)
     if path is None and named != "tensor":
-        raise DataError(f"kind={kind!r} takes a path or URL, not a {type(source).__name__}")
+        raise DataError(f"kind={kind!r} takes a path or URL, not a {kind_text(source)}")
     opener: Callable[..., Index] = _OPENERS[named]
     return opener(source if path is None else path, named, Partition(part, number))
 

@@ -12,12 +12,13 @@ import numpy as np
 from ...arrays.adapters import as_array
 from ...arrays.rows import take
 from ...axes import parse_layout
+from ...checks import as_count, as_flag, as_word
 from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import can_cast
 from ...views import DataView
 from ..batches.viewers import default_layout
-from ..epochs import Epochs, flag, whole_number
+from ..epochs import Epochs
 from ..permutation import key_of, shuffled
 from ..samples.layouts import as_view
 from . import protocol
@@ -125,19 +126,15 @@ class ArrayProvider(Epochs[ProviderBatch]):
         layout: Any = None,
     ) -> None:
         super().__init__(0)
-        if tail not in _TAILS:
-            raise DataError(f"tail is {tail!r}; it is one of {', '.join(map(repr, _TAILS))}")
         arrays, labels = _named(data, "data"), _named(label, "label")
         _check_names(arrays, labels, layout=layout, padding=padding)
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
         self._data = tuple(_field(*item, layouts, padding) for item in arrays.items())
         self._label = tuple(_field(*item, layouts, padding) for item in labels.items())
         self._samples = _common(self._data + self._label)
-        self._size = (
-            self._samples if batch_size is None else whole_number("batch_size", batch_size, 1)
-        )
-        self._shuffle, self._tail = flag("shuffle", shuffle), tail
-        self._seed = whole_number("seed", seed, None)
+        self._size = self._samples if batch_size is None else as_count("batch_size", batch_size, 1)
+        self._shuffle, self._tail = as_flag("shuffle", shuffle), as_word("tail", tail, _TAILS)
+        self._seed = as_count("seed", seed, None)
 
     @property
     def batch_size(self) -> int:

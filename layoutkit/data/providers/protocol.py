@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
-from ...arrays.base import kind_text
 from ...axes import parse_layout
+from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import check_cast

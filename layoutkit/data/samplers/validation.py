@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...checks import as_count, kind_text
 from ...errors import DataError
-from ..epochs import whole_number
 from ..indexes import Index, PartsIndex, grouped
 from .kinds import Kind
 from .labels import Labelled
@@ -52,7 +52,7 @@ def plan_of(
     plan = SamplingPlan(
         kind.name,
         kind.base,
-        whole_number("seed", seed, None),
+        as_count("seed", seed, None),
         chosen.number,
         batch,
         _turns(kind, chosen, batch, batches),
@@ -79,7 +79,7 @@ def _check_words(kind: Kind, label: Any, weights: Any) -> None:
 
 
 def _bounded(name: str, value: Any, least: int) -> int:
-    number = whole_number(name, value, least)
+    number = as_count(name, value, least)
     if number > _MAX:
         raise DataError(f"{name} is {number}; it is at most {_MAX}")
     return number
@@ -110,12 +110,12 @@ def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
 
 
 def _named(index: Any) -> str:
-    return f"{index!r}" if isinstance(index, int) else f"a {type(index).__name__}"
+    return f"{index!r}" if isinstance(index, int) else f"a {kind_text(index)}"
 
 
 def _length(index: Any) -> int:
     if isinstance(index, numbers.Integral):
-        count = whole_number("index", index)
+        count = as_count("index", index)
     else:
         try:
             count = len(index)
@@ -141,7 +141,7 @@ def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
 def _ranked(weights: Any, index: Index) -> list[Fraction]:
     """The weight of each label of the index."""
     if not isinstance(weights, Mapping):
-        raise DataError(f"weights is a {type(weights).__name__}; give {{label: number}}")
+        raise DataError(f"weights is a {kind_text(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
     if unknown:
         raise DataError(f"weights has {unknown[0]!r}, but no record has that label")
@@ -189,7 +189,7 @@ def _sequence_length(index: Any, number: int) -> int:
         sequence = index[number]
     except (TypeError, KeyError):
         raise DataError(
-            f"even_sequences takes sequences one by one, and a {type(index).__name__} has no "
+            f"even_sequences takes sequences one by one, and a {kind_text(index)} has no "
             f"[{number}]; give a list"
         ) from None
     if isinstance(index, Index) and sequence.array is None:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...checks import as_count
 from ...errors import DataError, ShapeError
-from ..epochs import whole_number
 from . import layouts
 from .keys import kinds_of
 from .minibatches import blocks_of
@@ -80,7 +80,7 @@ class Dataset(Sample):
         Its samples are Datasets: `d._minibatches(5)[2]` is `d[10:15]`. DataError for a batch
         size that is no whole number of at least 1.
         """
-        size = whole_number("batch_size", batch_size, 1)
+        size = as_count("batch_size", batch_size, 1)
         own = None if self._own is None else blocks_of(self._own, size)
         named = self._named
         if named is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import kind_text
 from ...errors import DataError
 from ...spec import DType
 from .sources import ArraySource
@@ -90,7 +91,7 @@ class Element(Store):
             array = np.array(None)
         if array.dtype.hasobject:
             raise DataError(
-                f"an element is a {type(value).__name__}, which is no array; elements are arrays, "
+                f"an element is a {kind_text(value)}, which is no array; elements are arrays, "
                 "or mappings of names to arrays"
             )
         window: Store = Window(ArraySource(array))

@@ -6,12 +6,12 @@ out. What a layout, a Sample and a selection make of a key is decided by these p
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...checks import as_int
 from ...memory import Array
 from ..protocolerrors import OutOfRange
 
@@ -95,7 +95,7 @@ def _part(part: Any) -> Any:
         return part
     if isinstance(part, slice):
         return _checked_slice(part)
-    number = _as_int(part)
+    number = as_int(part)
     if number is not None:
         return number
     try:
@@ -115,14 +115,6 @@ def _checked_slice(part: slice) -> slice:
     except (TypeError, ValueError) as error:
         raise OutOfRange(f"{part!r} is no slice: {error}") from None
     return part
-
-
-def _as_int(part: Any) -> int | None:
-    """A plain int; None for bools, which are masks to NumPy, and for everything else."""
-    try:
-        return None if isinstance(part, bool | np.bool_) else operator.index(part)
-    except TypeError:
-        return None
 
 
 def _consumed(part: Any) -> int:
@@ -155,7 +147,7 @@ def _kind(part: Any) -> str:
         return "slice"
     if part is None or part is Ellipsis or isinstance(part, str):
         return "other"
-    if _as_int(part) is not None:
+    if as_int(part) is not None:
         return "int"
     try:
         return "list" if np.ndim(part) == 1 else "other"

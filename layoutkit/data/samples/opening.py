@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
+from ...checks import kind_text
 from ...errors import DataError, LayoutkitError
 from .files import FileSource, open_file
 from .sources import ArraySource, LikeSource, Source
@@ -42,7 +43,7 @@ def open_store(source: Any, dataset: bool) -> Store | Mapping[str, Any]:
         return Rows([_row(row, at) for at, row in enumerate(source)])
     store = _without_length(source) if dataset else None
     if store is None:
-        raise DataError(f"a {type(source).__name__} is no source; a Sample takes {_TAKES}{_ALSO}")
+        raise DataError(f"a {kind_text(source)} is no source; a Sample takes {_TAKES}{_ALSO}")
     return store
 
 
@@ -64,7 +65,7 @@ def _row(row: Any, at: int) -> Store:
     found = _array(row)
     if found is None:
         raise DataError(
-            f"item {at} of the list is a {type(row).__name__}; a list has an array for each "
+            f"item {at} of the list is a {kind_text(row)}; a list has an array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
     return Window(found)
@@ -73,7 +74,7 @@ def _row(row: Any, at: int) -> Store:
 def _without_length(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {type(source).__name__} can be iterated only once; give the function that makes "
+            f"a {kind_text(source)} can be iterated only once; give the function that makes "
             "it, or a list"
         )
     if isinstance(source, bytes | bytearray):
@@ -103,5 +104,5 @@ def _begun(source: Callable[[], Any]) -> Iterator[Any]:
     """The iterator that a function gives; DataError where it gives something else."""
     found = source()
     if not isinstance(found, Iterable):
-        raise DataError(f"{source!r} gave a {type(found).__name__}; it has to give an iterator")
+        raise DataError(f"{source!r} gave a {kind_text(found)}; it has to give an iterator")
     return iter(found)

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...checks import kind_text
 from ...errors import DataError
 from . import layouts
 from .opening import open_store
@@ -98,7 +99,7 @@ def check_name(name: Any) -> None:
 def check_mapping(what: str, value: Any) -> None:
     """DataError for what is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{what} is a {type(value).__name__}; give a mapping by name")
+        raise DataError(f"{what} is a {kind_text(value)}; give a mapping by name")
 
 
 def _parts_of_mapping(cls: type[Sample], sources: Mapping[str, Any], said: Said) -> Parts:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...axes import as_shape
+from ...checks import kind_text
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType, as_dtype
@@ -132,7 +133,7 @@ class LikeSource:
     def fields(self, names: Any) -> Source:
         """Not of these: they differ in how they name fields."""
         raise DataError(
-            f"fields of a {type(self.like).__name__} are not selected by {names!r}; read the data "
+            f"fields of a {kind_text(self.like)} are not selected by {names!r}; read the data "
             "first: sample()[...]"
         )
 
@@ -145,7 +146,7 @@ class LikeSource:
         found = np.asarray(self.like[box.key])
         if found.size != box.size:
             raise DataError(
-                f"a {type(self.like).__name__} of shape {self.shape} gave shape {found.shape} for "
+                f"a {kind_text(self.like)} of shape {self.shape} gave shape {found.shape} for "
                 f"{box.key!r}; it has to take keys as NumPy does"
             )
         return box.arranged(found)
