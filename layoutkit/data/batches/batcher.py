@@ -16,7 +16,7 @@ from .batch import Batch
 from .chunks import name_of, words_of
 from .crew import Crew
 from .passes import Pass
-from .settings import Settings, settings_of
+from .settings import Arguments, Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
 
@@ -106,7 +106,29 @@ def sampled_batcher(
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or sources do not fit together.
     """
-    return Batcher(settings_of(**locals()), epoch)
+    given = Arguments(
+        sources=sources,
+        batch_size=batch_size,
+        sampler=sampler,
+        num_batches=num_batches,
+        seed=seed,
+        get=get,
+        processor=processor,
+        input_dims=input_dims,
+        batch_dims=batch_dims,
+        dtype=dtype,
+        layout=layout,
+        on_error=on_error,
+        refill=refill,
+        timeout=timeout,
+        retries=retries,
+        prefetch=prefetch,
+        num_workers=num_workers,
+        progress=progress,
+        cache_dir=cache_dir,
+        cache_size=cache_size,
+    )
+    return Batcher(settings_of(given), epoch)
 
 
 class Batcher(Epochs[Batch]):
@@ -207,7 +229,7 @@ class Batcher(Epochs[Batch]):
         return self._settings.identity
 
     def _records(self) -> int:
-        return int(self._settings.feeds[0].sampler._plan.count)
+        return int(self._settings.feeds[0].sampler.plan.count)
 
     def _end(self, epoch: int) -> int | None:
         settings = self._settings

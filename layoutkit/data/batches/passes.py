@@ -133,7 +133,7 @@ class Pass:
 
     def _refill(self, place: int, missing: int, dry: int) -> Sequence[Numbers]:
         """The records behind a batch that has some missing."""
-        count = self._settings.feeds[0].sampler._plan.count
+        count = self._settings.feeds[0].sampler.plan.count
         if self._settings.draws and dry >= count:
             raise DataError(
                 f"none of {dry} records drawn one after the other could be used, and there are "

@@ -34,7 +34,8 @@ class DirectoryIndex(Index):
     def __len__(self) -> int:
         return len(self._paths)
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A file below the folder, with the first folder of its path as label."""
         path = self._paths[number]
         labels = (path.partition("/")[0],) if "/" in path else ()
         return Record(

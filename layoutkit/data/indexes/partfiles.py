@@ -70,7 +70,8 @@ class PartsIndex(Index):
                 left -= self.line_count(part)
         return super().item_at(i, label)
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A line; opens the parts up to the one that it is in."""
         return self.item_at(number)
 
     def __repr__(self) -> str:

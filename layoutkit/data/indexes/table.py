@@ -96,7 +96,8 @@ class TableIndex(Index):
     def __len__(self) -> int:
         return self._count
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A file, or a part of one, with one of its row's labels."""
         place = self._partition.place(number)
         row, code = self._row_of[place], self._all_codes[place]
         return Record(
@@ -108,7 +109,7 @@ class TableIndex(Index):
             position=number,
         )
 
-    def _records(self, numbers: Array) -> list[Record]:
+    def records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         places = self._partition.place(numbers)
         found = np.frombuffer(self._row_of, np.int64)[places]

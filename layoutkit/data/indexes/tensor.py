@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
+from ...arrays.rows import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
 from ..reading.urls import is_url, opened, translated
@@ -42,7 +43,8 @@ class TensorIndex(Index):
     def __len__(self) -> int:
         return self._count
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A window on a row of x, where x gives one, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         return Record(
@@ -52,7 +54,7 @@ class TensorIndex(Index):
             position=number,
         )
 
-    def _records(self, numbers: Array) -> list[Record]:
+    def records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         places = self._partition.place(numbers).tolist()
         names = [*self.labels, None]
@@ -69,10 +71,23 @@ class TensorIndex(Index):
             numbers.tolist(),
         )
 
-    def _target(self, number: int) -> Any:
+    @property
+    def in_memory(self) -> bool:  # type: ignore[override]
+        """Whether `rows` gives them: they are those of a NumPy array."""
+        return isinstance(self._x, np.ndarray)
+
+    def rows(self, numbers: Array) -> Array:
+        """Copied at once."""
+        return take(self._x, 0, self._partition.place(numbers))
+
+    def targets(self, numbers: Array) -> Array | None:
+        """What belongs to the records in y, where that is no labels."""
         if self._y is None:
             return None
-        return _row(self._y, self._partition.place(number))
+        places = self._partition.place(numbers)
+        if isinstance(self._y, np.ndarray):
+            return take(self._y, 0, places)
+        return np.stack([_row(self._y, place) for place in places.tolist()])
 
 
 def _row(array: Any, place: int) -> Any:
@@ -95,8 +110,8 @@ def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
 
 def _are_labels(y: Any) -> bool:
     """Whether y is one integer or string for each record; only objects are read for it."""
-    about = y._store() if hasattr(y, "_iter_fields") else y
-    if not getattr(about, "is_array", True):  # rows that may differ in length
+    about = y[:0]() if hasattr(y, "_iter_fields") else y
+    if isinstance(about, list):  # rows that may differ in length
         return False
     kind = getattr(getattr(about, "dtype", None), "kind", "")
     if len(about.shape) != 1 or kind != "O":

@@ -95,7 +95,7 @@ def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
         )
     if isinstance(index, PartsIndex):
         return Chosen(len(index.parts), material=index)
-    item = index._record if isinstance(index, Index) else None
+    item = index.record if isinstance(index, Index) else None
     if kind.base == "even_sequences":
         return _sequences(index, item)
     if item is None:
@@ -105,7 +105,7 @@ def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
     if kind.labelled:
         return _labelled(kind, index, weights)
     if label is not None:
-        return Chosen(index.item_count(label), item, index._members(label))
+        return Chosen(index.item_count(label), item, index.members(label))
     return Chosen(len(index), item)
 
 
@@ -132,10 +132,10 @@ def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
     if not index.labels:
         raise DataError(f"{kind.name} needs labels, and this {index.kind} index has none")
     ranked = None if weights is None else _ranked(weights, index)
-    labelled = Labelled.of(index._groups, ranked)
+    labelled = Labelled.of(index.groups, ranked)
     if not labelled.number:
         raise DataError(f"{kind.name} has nothing to draw from: no label it may take has records")
-    return Chosen(len(index), index._record, material=labelled)
+    return Chosen(len(index), index.record, material=labelled)
 
 
 def _ranked(weights: Any, index: Index) -> list[Fraction]:

@@ -13,7 +13,7 @@ from . import layouts
 from .keys import kinds_of
 from .minibatches import blocks_of
 from .parts import Parts
-from .sample import Sample
+from .sample import Sample, store_of
 
 if TYPE_CHECKING:
     from .iterator import DatasetIterator
@@ -140,16 +140,16 @@ class Dataset(Sample):
 
     def _layout_after(self, key: Any) -> Any:
         """The layout of what a key selects; mini-batches keep that of the Dataset they are of."""
-        lead = self._lead()
-        if not lead._store().blocked:
-            return layouts.after(lead._lay, key)
-        return lead._lay if len(kinds_of(key)) == 1 else None
+        layout, _ = self._said()
+        if not self._store().blocked:
+            return layouts.after(layout, key)
+        return layout if len(kinds_of(key)) == 1 else None
 
     def _selected_fields(self, key: Any) -> dict[str, Sample]:
         """What a key selects of the fields that have as many samples as this."""
         extent = self._store().extent()
         fields = self._fields().items()
-        return {name: field[key] for name, field in fields if field._store().extent() == extent}
+        return {name: field[key] for name, field in fields if store_of(field).extent() == extent}
 
     def _stepped(self) -> Iterator[Sample]:
         """The samples of what can only be iterated; its fields step by step with it."""
@@ -173,9 +173,9 @@ class Dataset(Sample):
 
     def _step(self, store: Any, named: Any = None) -> Sample:
         """A sample, or a mini-batch, of what can only be iterated."""
-        lead = self._lead()
-        cls = Dataset if lead._store().blocked else Sample
-        return cls._of(Parts(store, named, self._layout_after(0), lead._info, self._is_locked()))
+        _, meta = self._said()
+        cls = Dataset if self._store().blocked else Sample
+        return cls._of(Parts(store, named, self._layout_after(0), meta, self._is_locked()))
 
     def _as_field(self, sample: Sample) -> Sample:
         """A Dataset; of a Sample, the Dataset of its data."""

@@ -13,10 +13,10 @@ from ...spaces import Conv2DSpace, DataSpecsMapping, IndexSpace, Space, VectorSp
 from ...spec import kind_of
 from ..epochs import Epochs
 from ..samplers import sampler
+from .sample import Sample, store_of
 
 if TYPE_CHECKING:
     from .dataset import Dataset
-    from .sample import Sample
 
 __all__ = ["DatasetIterator"]
 
@@ -50,16 +50,16 @@ class DatasetIterator(Epochs[Any]):
         return len(self._sampler)
 
     def _identity(self) -> dict[str, int | str]:
-        return self._sampler._identity()
+        return self._sampler.plan.identity
 
     def _records(self) -> int:
-        return self._sampler._records()
+        return self._sampler.plan.count
 
     def _end(self, epoch: int) -> int | None:
-        return self._sampler._end(epoch)
+        return self._sampler.order(epoch).size
 
     def _steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
-        for places, behind in self._sampler._batch_steps(epoch, position):
+        for places, behind in self._sampler.order(epoch).batches(position):
             values = tuple(field.batch(places) for field in self._fields)
             yield self._mapping.nest(values), behind
 
@@ -75,12 +75,12 @@ class FieldInSpace:
             raise DataError(f"field {source} has no length, and only finite ones have an order")
         self.length = length
         self._own = _space_of(self._field, source, space)
-        nothing = np.empty((0, *self._field._shape()[1:]), self._field._store().dtype)
+        nothing = np.empty((0, *self._field._shape()[1:]), store_of(self._field).dtype)
         self._formatted(nothing)  # whatever does not fit is said now
 
     def batch(self, places: Array) -> Any:
         """The rows in these places as a batch of the space."""
-        return self._formatted(self._field._store().take(places))
+        return self._formatted(store_of(self._field).take(places))
 
     def _formatted(self, rows: Array) -> Any:
         return self._own.format_as(rows[:, None] if rows.ndim == 1 else rows, self._asked)
@@ -90,7 +90,7 @@ def _found(dataset: Dataset, source: str) -> Sample:
     """The field that a source names; DataError where there is none."""
     field: Sample = dataset
     for name in source.split("."):
-        fields = field._fields()
+        fields = dict(field._iter_fields())
         if name not in fields:
             names = ", ".join(fields) or "none; give the Dataset a mapping of names to arrays"
             raise DataError(f"source {source!r} is no field: {name!r} is not among {names}")

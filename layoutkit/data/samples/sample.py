@@ -14,11 +14,19 @@ from ...memory import Array
 from ..protocolerrors import NoLength
 from . import layouts
 from .fields import HasFields
-from .parts import Parts, Said, check_mapping, check_name, parts_of, parts_of_sample
+from .parts import (
+    Parts,
+    Said,
+    check_mapping,
+    check_name,
+    layout_of,
+    parts_of,
+    parts_of_mapping,
+)
 from .stores import Length, Store
 from .values import as_user_error, equal
 
-__all__ = ["Sample"]
+__all__ = ["Sample", "store_of"]
 
 
 class Sample(HasFields):
@@ -70,8 +78,9 @@ class Sample(HasFields):
     ) -> None:
         check_mapping("meta", meta)
         check_mapping("fields", fields)
-        find = parts_of_sample if isinstance(source, Sample) else parts_of
-        self._set(find(type(self), source, Said(layout, meta, read_only)))
+        cls, said = type(self), Said(layout, meta, read_only)
+        is_sample = isinstance(source, Sample)
+        self._set(source._parts_as(cls, said) if is_sample else parts_of(cls, source, said))
         if fields:
             object.__setattr__(self, "_named", self._with_windows(fields))
 
@@ -92,7 +101,7 @@ class Sample(HasFields):
         return np.array(found, dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        store, lay = self._store().select(key), self._lead()._lay
+        store, (lay, _) = self._store().select(key), self._said()
         known = isinstance(lay, str) and lay != layouts.UNSAID
         layout = layouts.after(lay, key) if known else None
         return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
@@ -212,6 +221,33 @@ class Sample(HasFields):
 
     # -- inside ----------------------------------------------------------------------------
 
+    def _parts_as(self, cls: type[Sample], said: Said) -> Parts:
+        """The parts of another Sample of the same data, of which something is said anew."""
+        if said.read_only is False and not self._writable():
+            raise DataError("read_only=False, but the Sample is read-only; copy its data first")
+        locked = self._locked or bool(said.read_only)
+        if self._own is None:
+            return parts_of_mapping(cls, self._fields(), said._replace(read_only=locked or None))
+        named = self._named
+        if named is not None:
+            named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
+        meta = self._info if said.meta is None else dict(said.meta)
+        return Parts(self._own, named, self._layout_as(cls, said.layout), meta, locked)
+
+    def _layout_as(self, cls: type[Sample], layout: Any) -> Any:
+        """The layout of another Sample of the same data: as said, else as here if it can be."""
+        if layout is not None:
+            return layout_of(self._store(), layout, cls._is_dataset)
+        if self._is_dataset or not cls._is_dataset:
+            return self._lay
+        known = self._layout() or ""
+        return layout_of(self._store(), known if known.startswith("b") else None, True)
+
+    def _said(self) -> tuple[Any, Mapping[str, Any]]:
+        """Layout and meta as they are kept: for a mapping, by its first field."""
+        lead = self._lead()
+        return lead._lay, lead._info
+
     def _lead(self) -> Sample:
         """The Sample whose data this one's is: itself, or its first field."""
         return self if self._own is not None else next(iter(self._fields().values()))._lead()
@@ -241,6 +277,11 @@ class Sample(HasFields):
         named = self._found if self._named is None else self._named
         names = f"; fields: {', '.join(named)}" if named else ""
         return f"<{type(self).__name__}: {self._store()}{names}>"
+
+
+def store_of(sample: Sample) -> Store:
+    """What holds a Sample's data; a function, as all names of a Sample are free for fields."""
+    return sample._store()
 
 
 def _restored(cls: type[Sample], parts: Parts) -> Sample:
