@@ -18,6 +18,7 @@ from ..atomic import replacing
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
+from ..data.formats import TABLES
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from .images import suspecting_bombs
@@ -28,7 +29,7 @@ from .tally import Tally
 
 __all__ = ["BatchesRequest", "make_batches"]
 
-_KINDS = ("directory", "csv", "tsv")
+_KINDS = ("directory", *(suffix[1:] for suffix in TABLES))
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _index(request: BatchesRequest) -> Index:
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _KINDS:
         raise ArgumentError(
-            f"{source}: photographs come from a folder, or from a .csv or .tsv file that names them"
+            f"{source}: photographs come from a folder, or from a {' or '.join(TABLES)} file that "
+            "names them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""

@@ -9,6 +9,7 @@
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+formats.py         which suffix is which format, and who reads it
 protocolerrors.py  DataErrors that are also what a Python protocol waits for
 renamed.py         modules under the names that they have in pickles of earlier versions
 samples/           Sample and Dataset, and what they read and write

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...checks import as_count, kind_text
 from ...errors import DataError
+from ..formats import ARRAYS, TABLES, suffix_of
 from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
@@ -18,8 +19,6 @@ from .table import open_table
 from .tensor import open_tensor
 
 __all__ = ["open_index"]
-
-_TENSORS = (".npy", ".npz", ".safetensors", ".pt")
 
 
 def open_index(
@@ -62,8 +61,7 @@ def open_index(
 
 
 _OPENERS: dict[str, Callable[..., Index]] = {
-    "csv": open_table,
-    "tsv": open_table,
+    **{suffix[1:]: open_table for suffix in TABLES},
     "directory": DirectoryIndex,
     "parts": PartsIndex,
     "tensor": open_tensor,
@@ -79,17 +77,17 @@ def _checked(kind: Any) -> str | None:
 def _guessed(source: Any, path: str | None) -> str:
     if path is None:
         return "tensor"
-    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+    suffix = suffix_of(path)
     if not is_url(path) and Path(path).is_dir():
         return "directory"
-    if suffix in (".csv", ".tsv"):
+    if suffix in TABLES:
         return suffix[1:]
-    if suffix in _TENSORS:
+    if suffix in ARRAYS:
         return "tensor"
     if is_url(path):
         return "parts"
     found = "there is no such file" if not Path(path).exists() else "nothing is known of its kind"
     raise DataError(
-        f"{path} is no index: {found}; an index is a .csv or .tsv file, a folder, the URL of a "
-        f"folder of part files, or {', '.join(_TENSORS)}"
+        f"{path} is no index: {found}; an index is a folder, the URL of a folder of part files, or "
+        f"a file: {', '.join([*TABLES, *ARRAYS])}"
     )

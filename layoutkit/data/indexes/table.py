@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..formats import TABLES
 from ..reading.urls import exists, folder_of, joined, opened
 from ..records import Record, records_of
 from .base import Index
@@ -66,7 +67,7 @@ class TableRows:
 
 def open_table(path: str, kind: str, partition: Partition) -> Index:
     """The index that a csv or tsv file is."""
-    rows = _read(path, "\t" if kind == "tsv" else ",")
+    rows = _read(path, TABLES[f".{kind}"])
     return TableIndex(kind, _prefix(path, kind), rows, partition)
 
 
@@ -243,8 +244,8 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
 def _prefix(path: str, kind: str) -> str:
     """What file names begin with: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
-    for suffix in (kind, "tsv" if kind == "csv" else "csv"):
-        meta = f"{stem}-meta.{suffix}"
+    for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
+        meta = f"{stem}-meta{suffix}"
         if exists(meta):
             return _second_line(meta)
     return folder_of(path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import repeat
 from typing import Any
 
@@ -14,7 +12,8 @@ from ...arrays.adapters import adapter_of, as_array
 from ...arrays.rows import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
-from ..reading.urls import is_url, opened, translated
+from ..formats import explained, open_arrays
+from ..reading.npy import StoredArray
 from ..records import Record, records_of
 from .base import Index
 from .partition import Partition
@@ -24,7 +23,7 @@ __all__ = ["TensorIndex", "open_tensor"]
 
 def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
     """The index that an array, a mapping of x and y, or a file of these is."""
-    loaded = _loaded(source) if isinstance(source, str) else source
+    loaded = open_arrays(source) if isinstance(source, str) else source
     x, y = _pair(loaded, source if isinstance(source, str) else "the source")
     return TensorIndex(x, y, kind, partition)
 
@@ -160,6 +159,8 @@ def _array(value: Any, name: str) -> Any:
     """An array or array-like with a first axis."""
     if hasattr(value, "_iter_fields"):
         return value
+    if isinstance(value, StoredArray):
+        value = _in_memory(value)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)
@@ -177,62 +178,11 @@ def _array(value: Any, name: str) -> Any:
     return value
 
 
+def _in_memory(stored: StoredArray) -> Array:
+    """A file mapped, but what is in an archive read: it lies there so that gathering is slow."""
+    with explained(str(stored.path)):
+        return stored.mapped() if stored.member is None else stored.loaded()
+
+
 def _are_strings(array: Array) -> bool:
     return array.ndim == 1 and all(isinstance(element, str) for element in array)
-
-
-def _loaded(path: str) -> Any:
-    """What an array file holds: an array or a mapping."""
-    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
-    reader = _READERS.get(suffix)
-    if reader is None:
-        raise DataError(f"{path} is no file of arrays; these are {', '.join(_READERS)}")
-    with _explained(path):
-        return reader(path)
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Say of which file a library speaks that finds it damaged."""
-    with translated(path):
-        try:
-            yield
-        except (DataError, OSError):
-            raise
-        except Exception as error:
-            raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _npy(path: str) -> Any:
-    if not is_url(path):
-        return np.load(path, mmap_mode="r")
-    with opened(path) as file:
-        return np.load(file)
-
-
-def _npz(path: str) -> Any:
-    with opened(path) as file, np.load(file) as arrays:
-        return dict(arrays)
-
-
-def _safetensors(path: str) -> Any:
-    try:
-        from safetensors.numpy import load, load_file
-    except ImportError:
-        raise DataError(f"{path} needs safetensors; pip install 'layoutkit[data]'") from None
-    if not is_url(path):
-        return load_file(path)
-    with opened(path) as file:
-        return load(file.read())
-
-
-def _pt(path: str) -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise DataError(f"{path} needs PyTorch; pip install 'layoutkit[torch]'") from None
-    with opened(path) as file:
-        return torch.load(file, weights_only=True, map_location="cpu")
-
-
-_READERS = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".pt": _pt}

@@ -1,21 +1,54 @@
-"""Local files and those at any URL: opened, looked for, listed. fsspec knows the URLs."""
+"""Local files and those at any URL: opened, looked for, listed.
+
+The one way to open a URL: what fails and may work the next time is tried again, a few times and
+for a while. Knows names and patience. Who speaks to which machine is the business of `remote.py`,
+and what the bytes mean that of whoever asked for them.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from ...errors import DataError
+from .remote import Remote, Unanswered
 
-__all__ = ["folder_of", "is_url", "joined", "listed", "opened"]
+__all__ = [
+    "exists",
+    "folder_of",
+    "is_url",
+    "joined",
+    "listed",
+    "local_path",
+    "opened",
+    "read_whole",
+    "repeated",
+    "translated",
+]
+
+RETRIES = 3  # of what is opened to learn which records there are
+# A new try begins no later than this after the first one, and is patient no longer.
+SECONDS_IN_ALL = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; each pause is twice the last one
+
+_FILE = "file://"
+
+_T = TypeVar("_T")
 
 
 def is_url(path: str) -> bool:
     """Whether this is a URL rather than a local path."""
     return "://" in path
+
+
+def local_path(path: str) -> str | None:
+    """The path of a local file, which may be given as file://...; None for all other URLs."""
+    return path.removeprefix(_FILE) if path.startswith(_FILE) or not is_url(path) else None
 
 
 def folder_of(path: str) -> str:
@@ -33,78 +66,113 @@ def joined(prefix: str | None, name: str) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """The file at a path or URL, to be read as bytes.
+    """The file at a path or URL, to be read as bytes from its beginning on.
 
     Raises
     ------
     DataError
         It cannot be opened or read.
     """
-    with translated(path), _file(path) as file:
+    local = local_path(path)
+    if local is None:
+        with io.BufferedReader(RemoteFile(path)) as stream:
+            yield stream
+        return
+    with translated(path), Path(local).open("rb") as file:
         yield file
+
+
+def read_whole(path: str) -> io.BytesIO:
+    """All bytes of a path or URL, for those who read here and there; DataError as `opened`."""
+    with opened(path) as file:
+        return io.BytesIO(file.read())
 
 
 def listed(folder: str) -> list[str]:
     """The names of the files right in a folder, hidden ones left out, sorted."""
-    with translated(folder):
-        names = _remote_names(folder) if is_url(folder) else _local_names(folder)
+    local = local_path(folder)
+    if local is None:
+        names = repeated(lambda _: Remote().names(folder))
+    else:
+        with translated(folder), os.scandir(local) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
     return sorted(name for name in names if name and name[0] not in "._")
 
 
 def exists(path: str) -> bool:
     """Whether there is such a file."""
-    if not is_url(path):
-        return Path(path).is_file()
-    with translated(path):
-        system, inner = _system(path)
-        return bool(system.isfile(inner))
+    local = local_path(path)
+    return repeated(lambda _: Remote().is_file(path)) if local is None else Path(local).is_file()
 
 
-def _file(path: str) -> Any:
-    if not is_url(path):
-        return Path(path).open("rb")
-    system, inner = _system(path)
-    return system.open(inner, "rb")
+def repeated(
+    attempt: Callable[[float], _T],
+    retries: int = RETRIES,
+    pause: Callable[[float], Any] = time.sleep,
+) -> _T:
+    """The result of the first attempt that gets an answer; DataError where none does.
 
-
-def _local_names(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if entry.is_file()]
-
-
-def _remote_names(folder: str) -> list[str]:
-    system, inner = _system(folder)
-    entries = system.ls(inner, detail=True)
-    # A file lists itself; behind http everything is a file, and a page may list nothing.
-    names = [entry["name"] for entry in entries if entry["type"] == "file"]
-    if names == [inner] or (not entries and system.isfile(inner)):
-        raise NotADirectoryError("it is a file; part files lie in a folder")
-    # Listings of web servers have links that sort them.
-    linked = [name for name in names if "?" not in name or not folder.startswith("http")]
-    return [name.rpartition("/")[2] for name in linked]
-
-
-def _system(url: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise DataError(
-            f"{url} is a URL, and URLs need fsspec; pip install 'layoutkit[data]'"
-        ) from None
-    return url_to_fs(url)  # type: ignore[no-any-return]
+    An attempt is told how many seconds it may wait, and raises Unanswered where another one may
+    help. `pause` waits between two of them, and says True where no other one is wanted.
+    """
+    end = time.monotonic() + SECONDS_IN_ALL
+    tries = 0
+    while True:
+        try:
+            return attempt(max(1.0, end - time.monotonic()))
+        except Unanswered as error:
+            seconds = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
+            tries += 1
+            late = time.monotonic() + seconds > end
+            if tries > retries or late or pause(seconds):
+                raise DataError(f"{error} (tried {tries} times)") from error
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn what a file system raises into a DataError that names the file."""
+    """Turn what a local file system raises into a DataError that names the file."""
     try:
         yield
-    except DataError:
-        raise
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    except Exception as error:
-        # Every remote file system has its own errors, and most are no OSErrors.
-        if not is_url(path):
+
+
+class RemoteFile(io.RawIOBase):
+    """The bytes of a URL. An answer that breaks off is asked for again from where it ended."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._remote = url, Remote()
+        self._chunks: Iterator[bytes] | None = None
+        self._position = 0  # behind what has come
+        self._rest = memoryview(repeated(self._next))  # now, so that `opened` raises
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Some of the next bytes; 0 at the end."""
+        if not self._rest:
+            self._rest = memoryview(repeated(self._next))
+        room = memoryview(buffer)
+        count = min(len(room), len(self._rest))
+        room[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._remote.close()
+        super().close()
+
+    def _next(self, seconds: float) -> bytes:
+        """The next chunk; b"" at the end."""
+        try:
+            if self._chunks is None:
+                answer = self._remote.open(self._url, self._position, None, seconds)
+                self._chunks = answer.chunks
+            chunk = next(filter(None, self._chunks), b"")
+        except Unanswered:
+            self._chunks = None
             raise
-        raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        self._position += len(chunk)
+        return chunk

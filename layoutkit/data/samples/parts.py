@@ -59,11 +59,14 @@ class Said(NamedTuple):
 def parts_of(cls: type[Sample], source: Any, said: Said) -> Parts:
     """The parts of a Sample of a source that is none itself."""
     dataset = cls._is_dataset
-    opened = open_store(source, dataset)
+    opened = open_store(source, dataset, said.read_only is False)
     if isinstance(opened, Mapping):
         return parts_of_mapping(cls, opened, said)
     if said.read_only is False and not opened.writable:
-        raise DataError(f"read_only=False, but {opened} cannot be written to; copy it first")
+        raise DataError(
+            f"read_only=False, but {opened} cannot be written to; copy it first, or put it into a "
+            ".npy file, which is written through"
+        )
     if opened.unbounded:
         layout = layouts.UNSAID if said.layout is None else _checked_nest(said.layout)
         return Parts(opened, None, layout, dict(said.meta or {}), True)

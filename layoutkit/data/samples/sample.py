@@ -45,16 +45,18 @@ class Sample(HasFields):
     Parameters
     ----------
     source
-        An array, or what has `shape`, `dtype` and `[]`; a path of a `.npy` or `.npz` file; a
-        mapping of names to sources, whose own data is that of its first field; a list of arrays;
-        a Sample. Nothing is copied, and nothing is read before it is needed.
+        An array, or what has `shape`, `dtype` and `[]`; a path of a file of arrays, such as
+        `.npy` (mapped) or `.npz` (a field for each); a mapping of names to sources, whose own data
+        is that of its first field; a list of arrays; a Sample. Nothing is copied, and nothing is
+        read before it is needed, but files that cannot be mapped.
     fields : mapping of names to keys, optional
         Windows on the own data: `{"x": np.s_[:, 0]}`. They may overlap.
     layout : str, or mapping by field name for a mapping, optional
     meta : mapping, or mapping by field name for a mapping, optional
         Anything worth knowing; `classes` are those of labels.
     read_only : bool, optional
-        None: as the source is. What is derived inherits it.
+        None: as the source is; files are read-only. False lets what is written to a `.npy` file
+        land in it, and is a DataError for what cannot be written to. What is derived inherits it.
 
     Raises DataError for what is no source or no field name, PatternError and ShapeError for a
     layout that does not fit.
