@@ -15,7 +15,16 @@ from ...checks import as_int
 from ...memory import Array
 from ..protocolerrors import OutOfRange
 
-__all__ = ["Part", "as_positions", "expand", "field_names", "kinds_of", "place_of", "same_part"]
+__all__ = [
+    "Part",
+    "as_positions",
+    "expand",
+    "field_names",
+    "kinds_of",
+    "place_of",
+    "same_part",
+    "spelled_out",
+]
 
 Part: TypeAlias = int | slice | Array | None
 
@@ -31,6 +40,21 @@ def kinds_of(key: Any) -> tuple[str, ...]:
     if isinstance(key, tuple) and not key:
         return ("other",)  # all of the data, of whatever rank
     return tuple(map(_kind, key if isinstance(key, tuple) else (key,)))
+
+
+def spelled_out(key: Any, rank: int) -> Any:
+    """A key on data of a rank with full slices in place of its Ellipsis.
+
+    >>> spelled_out(np.s_[..., 0], 3)
+    (slice(None, None, None), slice(None, None, None), 0)
+
+    It stays as it is where it has no Ellipsis, or what else is in it may select along several axes.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    at = next((at for at, part in enumerate(parts) if part is Ellipsis), None)
+    if at is None or "other" in kinds_of((*parts[:at], *parts[at + 1 :], 0)):
+        return key
+    return (*parts[:at], *[slice(None)] * (rank - len(parts) + 1), *parts[at + 1 :])
 
 
 def field_names(key: Any) -> str | list[str] | None:

@@ -9,7 +9,7 @@ from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...notation import Layout, parse_layout
 from ...spec import kind_of
-from .keys import kinds_of
+from .keys import kinds_of, spelled_out
 
 __all__ = ["UNSAID", "after", "as_view", "batch_layout", "checked", "default"]
 
@@ -48,16 +48,20 @@ def after(layout: Any, key: Any) -> Any:
     >>> import numpy as np
     >>> after("bhwc", 3), after("bhwc", np.s_[:5, 0]), after("bhwc", np.s_[:, [0, 1]])
     ('hwc', 'bwc', None)
+    >>> after("bhwc", np.s_[..., 0]), after("bhwc", np.s_[0, ..., :2])
+    ('bhw', 'hwc')
     """
     if isinstance(layout, Mapping):
         return {name: after(inner, key) for name, inner in layout.items()}
-    kinds = kinds_of(key)
-    known = layout is not None and "other" not in kinds and "list" not in kinds[1:]
-    if not known:
+    if layout is None:
         return None
     if layout == UNSAID:
-        return UNSAID if len(kinds) == 1 else None
+        kinds = kinds_of(key)
+        return UNSAID if len(kinds) == 1 and kinds[0] != "other" else None
     groups = parse_layout(layout).groups if layout else ()
+    kinds = kinds_of(spelled_out(key, len(groups)))
+    if "other" in kinds or "list" in kinds[1:]:
+        return None
     kinds += ("slice",) * (len(groups) - len(kinds))
     pairs = zip(groups, kinds, strict=False)
     return str(Layout(tuple(group for group, kind in pairs if kind != "int")))

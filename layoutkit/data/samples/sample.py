@@ -104,7 +104,8 @@ class Sample(HasFields):
 
     def __getitem__(self, key: Any) -> Sample:
         store, (lay, _) = self._store().select(key), self._said()
-        known = isinstance(lay, str) and lay != layouts.UNSAID
+        # The layout of mini-batches is that of what they are cut of, which has an axis less.
+        known = isinstance(lay, str) and lay != layouts.UNSAID and not self._store().blocked
         layout = layouts.after(lay, key) if known else None
         return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
 
