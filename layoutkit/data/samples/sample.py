@@ -92,7 +92,7 @@ class Sample(HasFields):
         """The data: NumPy's view of the source where there is one, else a new array.
 
         A list of arrays for a list, a scalar for one element. A view can be written to unless
-        the Sample is read-only.
+        the Sample is read-only, and so can what an array-like gives.
         """
         return self._store().read(self._is_locked())
 

@@ -136,7 +136,11 @@ class Window(Store):
         found = self.source.read(self.selection)
         if found.ndim == 0:
             return found[()]
-        if locked and found.base is not None:
+        lent = found.base is not None
+        if not isinstance(self.source, ArraySource):
+            # What is like an array may give its own memory, though no base says so.
+            lent, locked = True, locked or not self.source.writable
+        if locked and lent:
             found = found.view()
             found.flags.writeable = False
         return found
