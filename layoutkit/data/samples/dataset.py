@@ -133,6 +133,7 @@ class Dataset(Sample):
         SpaceError, ShapeError, DtypeError
             Space and source are not nested alike, or a field never becomes what is asked.
         """
+        # Here, as who only selects needs no Spaces and no samplers, which take a while to load.
         from .iterator import DatasetIterator
 
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from ..epochs import Epochs
 from ..samplers import sampler
 from .sample import Sample, store_of
 
-if TYPE_CHECKING:
-    from .dataset import Dataset
-
 __all__ = ["DatasetIterator"]
 
 
@@ -28,7 +25,7 @@ class DatasetIterator(Epochs[Any]):
     change the Dataset.
     """
 
-    def __init__(self, dataset: Dataset, data_specs: Any, mode: str, order: Mapping[str, Any]):
+    def __init__(self, dataset: Sample, data_specs: Any, mode: str, order: Mapping[str, Any]):
         self._mapping = DataSpecsMapping(data_specs)
         pairs = self._mapping.specs_to_index
         self._fields = [FieldInSpace(dataset, source, space) for space, source in pairs]
@@ -67,7 +64,7 @@ class DatasetIterator(Epochs[Any]):
 class FieldInSpace:
     """A field whose rows become batches of a space."""
 
-    def __init__(self, dataset: Dataset, source: str, space: Space) -> None:
+    def __init__(self, dataset: Sample, source: str, space: Space) -> None:
         self.source, self._asked = source, space
         self._field = _found(dataset, source)
         length = self._field._length()
@@ -86,7 +83,7 @@ class FieldInSpace:
         return self._own.format_as(rows[:, None] if rows.ndim == 1 else rows, self._asked)
 
 
-def _found(dataset: Dataset, source: str) -> Sample:
+def _found(dataset: Sample, source: str) -> Sample:
     """The field that a source names; DataError where there is none."""
     field: Sample = dataset
     for name in source.split("."):

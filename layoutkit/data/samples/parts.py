@@ -1,19 +1,20 @@
-"""What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock."""
+"""What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock.
+
+Knows what each part may be. Samples themselves are not known here: `cls` is whichever class, Sample
+or Dataset, the parts are for.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...checks import kind_text
 from ...errors import DataError
 from . import layouts
 from .opening import open_store
 from .stores import Store
-
-if TYPE_CHECKING:
-    from .sample import Sample
 
 __all__ = [
     "Parts",
@@ -42,7 +43,7 @@ class Parts(NamedTuple):
     """
 
     own: Store | None
-    named: dict[str, Sample] | None
+    named: dict[str, Any] | None
     layout: Any = None
     meta: Mapping[str, Any] = {}
     locked: bool = False
@@ -56,7 +57,7 @@ class Said(NamedTuple):
     read_only: bool | None
 
 
-def parts_of(cls: type[Sample], source: Any, said: Said) -> Parts:
+def parts_of(cls: type[Any], source: Any, said: Said) -> Parts:
     """The parts of a Sample of a source that is none itself."""
     dataset = cls._is_dataset
     opened = open_store(source, dataset, said.read_only is False)
@@ -92,7 +93,7 @@ def check_mapping(what: str, value: Any) -> None:
         raise DataError(f"{what} is a {kind_text(value)}; give a mapping by name")
 
 
-def parts_of_mapping(cls: type[Sample], sources: Mapping[str, Any], said: Said) -> Parts:
+def parts_of_mapping(cls: type[Any], sources: Mapping[str, Any], said: Said) -> Parts:
     """The parts of a Sample whose fields are those of a mapping; DataError for a wrong name."""
     if not sources:
         raise DataError("the mapping is empty; its first field is the data, so give one")
