@@ -11,9 +11,9 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data import open_index, sampler
 from layoutkit.data.epochs import Epochs
-from layoutkit.data.samplers.kinds import _KINDS, _OTHER_NAMES
+from layoutkit.data.samplers.kinds import KINDS, OTHER_NAMES
 
-NAMES = [*_KINDS, *_OTHER_NAMES]
+NAMES = [*KINDS, *OTHER_NAMES]
 N = 11
 Y = ["a"] * 2 + ["b"] * 5 + ["c"] * 4
 
