@@ -1,4 +1,7 @@
-"""The arguments of the command `layoutkit`: what may be said, and what it is turned into."""
+"""The arguments of the command `layoutkit`: what may be said, and what it is turned into.
+
+Knows words and numbers; files, patterns and dtypes are looked at by whoever works with them.
+"""
 
 import argparse
 from collections.abc import Sequence

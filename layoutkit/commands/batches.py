@@ -1,4 +1,7 @@
-"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes."""
+"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes.
+
+Knows the public names of `layoutkit.data` and nothing behind them.
+"""
 
 from __future__ import annotations
 

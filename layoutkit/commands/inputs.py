@@ -1,4 +1,7 @@
-"""Where the command line reads from: a file of one array, or pictures that become one batch."""
+"""Where the command line reads from: a file of one array, or pictures that become one batch.
+
+Knows which kind a source is; formats are known by `data/formats.py`, pictures by `images.py`.
+"""
 
 import os
 import sys

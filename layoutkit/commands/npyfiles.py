@@ -5,6 +5,8 @@ itself only, so the resident memory stays at the size of a slab however large th
 A slab that is one run of the file is written as such: through a map of a new file it takes
 half as long again, for the page faults, and a failing disk would kill the process. One that
 is scattered over the file is copied into maps of it.
+
+Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
 """
 
 import io

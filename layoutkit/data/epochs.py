@@ -13,6 +13,8 @@ A subclass says four things: `_identity()`, what a state must agree with; `_reco
 records it has; `_steps(epoch, position)`, an iterator of (item, position behind it); and
 `_end(epoch)`, the last position where a state can stand. One that needs more than a position to
 begin again quickly gives further integers in `_marks(position)` and takes them in `_take(state)`.
+
+Knows positions. What an item is, and what stands at a position, only its subclasses know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`sampled_batcher`: records got, processed and put together, batch after batch."""
+"""`sampled_batcher`: records got, processed and put together, batch after batch.
+
+Knows epochs, states and threads' lives. What a batch is made of is known by `passes.py` and the
+modules below it.
+"""
 
 from __future__ import annotations
 

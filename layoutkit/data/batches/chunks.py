@@ -2,6 +2,8 @@
 
 The loop is the one place where every record costs Python time, so it looks at each as little as
 it can: clocks twice, results straight into rows of memory that is there already.
+
+Knows one stretch of records; neither threads nor batches are known here.
 """
 
 from __future__ import annotations

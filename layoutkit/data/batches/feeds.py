@@ -1,4 +1,7 @@
-"""One source of a Batcher: its records in its sampler's order, and what is got for each."""
+"""One source of a Batcher: its records in its sampler's order, and what is got for each.
+
+Knows an Index and a Sampler by their public names, and that arrays need not be got one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One pass over an epoch: batches are begun ahead, completed in any order, handed out in order."""
+"""One pass over an epoch: batches are begun ahead, completed in any order, handed out in order.
+
+Knows places in the epoch, and what is under way. Results are judged and joined by drafts, and
+threads are the crew's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The arguments of `sampled_batcher`, checked, and what is made of them."""
+"""The arguments of `sampled_batcher`, checked, and what is made of them.
+
+Knows all arguments, and is the only module that does; the others take what it makes of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Views of the arrays of one batch after the other."""
+"""Views of the arrays of one batch after the other.
+
+Knows layouts and Views; knows nothing of records.
+"""
 
 from __future__ import annotations
 

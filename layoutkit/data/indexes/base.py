@@ -1,4 +1,7 @@
-"""What every index can do: a sequence of records, also by label."""
+"""What every index can do: a sequence of records, also by label.
+
+Knows numbers, labels and ranks; where records come from only the kinds of index know.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A folder of files; its first-level folders are their labels."""
+"""A folder of files; its first-level folders are their labels.
+
+Knows names of files; none is opened.
+"""
 
 from __future__ import annotations
 

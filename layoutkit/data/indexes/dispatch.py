@@ -1,4 +1,7 @@
-"""Which kind of index takes a source."""
+"""Which kind of index takes a source.
+
+Knows the kinds, and suffixes by way of `formats.py`; what is in a source is not looked at here.
+"""
 
 from __future__ import annotations
 

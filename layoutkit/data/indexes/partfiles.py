@@ -1,4 +1,7 @@
-"""A folder of part files, whose lines are records."""
+"""A folder of part files, whose lines are records.
+
+Knows where lines begin; what is in them is not known here.
+"""
 
 from __future__ import annotations
 

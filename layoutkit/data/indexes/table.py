@@ -1,4 +1,7 @@
-"""A csv or tsv file: a row for each file or part of a file, with any number of labels."""
+"""A csv or tsv file: a row for each file or part of a file, with any number of labels.
+
+Knows rows and columns; the files that they name are not opened.
+"""
 
 from __future__ import annotations
 

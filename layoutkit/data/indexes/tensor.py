@@ -1,4 +1,7 @@
-"""Arrays whose first axis counts records, and the files that hold them."""
+"""Arrays whose first axis counts records, and the files that hold them.
+
+Knows arrays, and Datasets by their public names; formats of files are known by `formats.py`.
+"""
 
 from __future__ import annotations
 

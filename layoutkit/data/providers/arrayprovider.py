@@ -1,4 +1,7 @@
-"""`ArrayProvider`: batches of arrays through the data provider's interface."""
+"""`ArrayProvider`: batches of arrays through the data provider's interface.
+
+Knows arrays in memory; how they are copied into a caller's is known by `protocol.py`.
+"""
 
 from __future__ import annotations
 

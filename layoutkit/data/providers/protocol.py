@@ -1,4 +1,7 @@
-"""The data provider's interface: batches of one size, whose arrays have names."""
+"""The data provider's interface: batches of one size, whose arrays have names.
+
+Knows names, shapes and slices; where batches come from is not known here.
+"""
 
 from __future__ import annotations
 

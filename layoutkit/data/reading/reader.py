@@ -1,4 +1,8 @@
-"""The bytes of a record: of a file, or of any URL, with tries that are repeated but bounded."""
+"""The bytes of a record: of a file, or of any URL, with tries that are repeated but bounded.
+
+Knows records by url, offset and length, and in which order to ask: cache, then URL. How often to
+try is known by `urls.py`, and who to ask by `remote.py`.
+"""
 
 from __future__ import annotations
 

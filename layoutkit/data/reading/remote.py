@@ -2,6 +2,8 @@
 
 HTTP is read by urllib3, the rest by fsspec. urllib3 notices an answer that ends before its
 announced length, keeps connections for the next record, and starts no threads.
+
+Knows protocols, and which failures may pass; tries nothing twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Orders that choose a label first, and then one of its records."""
+"""Orders that choose a label first, and then one of its records.
+
+Knows ranks and groups of numbers; labels and records themselves are not known here.
+"""
 
 from __future__ import annotations
 

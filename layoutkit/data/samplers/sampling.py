@@ -1,4 +1,7 @@
-"""A Sampler: the order of records, epoch by epoch."""
+"""A Sampler: the order of records, epoch by epoch.
+
+Knows epochs and states; which record stands in which place is known by the orders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batches of sequences of one length."""
+"""Batches of sequences of one length.
+
+Knows groups of numbers; the sequences themselves are not known here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batches of neighbours: fixed slices in random order, and runs that begin anywhere."""
+"""Batches of neighbours: fixed slices in random order, and runs that begin anywhere.
+
+Knows numbers only.
+"""
 
 from __future__ import annotations
 

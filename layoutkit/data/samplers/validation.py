@@ -1,4 +1,7 @@
-"""From the arguments of a sampler to a SamplingPlan; whatever does not fit is said here."""
+"""From the arguments of a sampler to a SamplingPlan; whatever does not fit is said here.
+
+Knows what indexes, numbers and lengths have in common; knows no order but by its Kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Dataset`: a Sample whose first axis counts samples."""
+"""`Dataset`: a Sample whose first axis counts samples.
+
+Knows samples, fields and layouts; where elements lie is known by the stores.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checks import as_count
 from ...errors import DataError, ShapeError
-from . import layouts
 from .keys import kinds_of
 from .minibatches import blocks_of
 from .parts import Parts
@@ -139,13 +141,6 @@ class Dataset(Sample):
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}
         return DatasetIterator(self, data_specs, mode, {**order, "epoch": epoch})
 
-    def _layout_after(self, key: Any) -> Any:
-        """The layout of what a key selects; mini-batches keep that of the Dataset they are of."""
-        layout, _ = self._said()
-        if not self._store().blocked:
-            return layouts.after(layout, key)
-        return layout if len(kinds_of(key)) == 1 else None
-
     def _selected_fields(self, key: Any) -> dict[str, Sample]:
         """What a key selects of the fields that have as many samples as this."""
         extent = self._store().extent()
@@ -174,9 +169,9 @@ class Dataset(Sample):
 
     def _step(self, store: Any, named: Any = None) -> Sample:
         """A sample, or a mini-batch, of what can only be iterated."""
-        _, meta = self._said()
         cls = Dataset if self._store().blocked else Sample
-        return cls._of(Parts(store, named, self._layout_after(0), meta, self._is_locked()))
+        meta, locked = self._kept_meta(), self._is_locked()
+        return cls._of(Parts(store, named, self._layout_after(0), meta, locked))
 
     def _as_field(self, sample: Sample) -> Sample:
         """A Dataset; of a Sample, the Dataset of its data."""

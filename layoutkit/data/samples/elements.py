@@ -1,4 +1,7 @@
-"""Elements of data without a length: each is read when it is needed, and once."""
+"""Elements of data without a length: each is read when it is needed, and once.
+
+Knows one element at a time.
+"""
 
 from __future__ import annotations
 

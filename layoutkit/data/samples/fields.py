@@ -1,4 +1,7 @@
-"""Fields as attributes."""
+"""Fields as attributes.
+
+Knows names; what the data is, and how it is selected from, is known by `sample.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `Dataset.iterator` returns: batches of fields, in the spaces that are asked for."""
+"""What `Dataset.iterator` returns: batches of fields, in the spaces that are asked for.
+
+Knows fields, samplers and Spaces by their public names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Layouts of Samples: checked, by default, after a selection, and the View that they stand for."""
+"""Layouts of Samples: checked, by default, after a selection, and the View that they stand for.
+
+Knows letters and keys; arrays only to make Views of them.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +58,12 @@ def after(layout: Any, key: Any) -> Any:
         return {name: after(inner, key) for name, inner in layout.items()}
     if layout is None:
         return None
+    kinds = kinds_of(key)
     if layout == UNSAID:
-        kinds = kinds_of(key)
         return UNSAID if len(kinds) == 1 and kinds[0] != "other" else None
     groups = parse_layout(layout).groups if layout else ()
-    kinds = kinds_of(spelled_out(key, len(groups)))
+    if "other" in kinds:
+        kinds = kinds_of(spelled_out(key, len(groups)))
     if "other" in kinds or "list" in kinds[1:]:
         return None
     kinds += ("slice",) * (len(groups) - len(kinds))

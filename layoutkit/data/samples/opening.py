@@ -1,4 +1,7 @@
-"""From a source, as users give it, to a store or to a mapping of sources."""
+"""From a source, as users give it, to a store or to a mapping of sources.
+
+Knows what a user may give; formats of files are known by `formats.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Sample`: data that is read when it is called, and its fields as attributes."""
+"""`Sample`: data that is read when it is called, and its fields as attributes.
+
+Knows fields, layouts and locks; where elements lie is known by the stores.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,10 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..protocolerrors import NoLength
-from . import layouts
+from . import layouts, parts
 from .fields import HasFields
-from .parts import (
-    Parts,
-    Said,
-    check_mapping,
-    check_name,
-    layout_of,
-    parts_of,
-    parts_of_mapping,
-)
+from .keys import kinds_of
+from .parts import Parts, Said, check_mapping, check_name
 from .stores import Length, Store
 from .values import as_user_error, equal
 
@@ -82,7 +78,7 @@ class Sample(HasFields):
         check_mapping("fields", fields)
         cls, said = type(self), Said(layout, meta, read_only)
         is_sample = isinstance(source, Sample)
-        self._set(source._parts_as(cls, said) if is_sample else parts_of(cls, source, said))
+        self._set(source._parts_as(cls, said) if is_sample else parts.parts_of(cls, source, said))
         if fields:
             object.__setattr__(self, "_named", self._with_windows(fields))
 
@@ -103,11 +99,9 @@ class Sample(HasFields):
         return np.array(found, dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        store, (lay, _) = self._store().select(key), self._said()
-        # The layout of mini-batches is that of what they are cut of, which has an axis less.
-        known = isinstance(lay, str) and lay != layouts.UNSAID and not self._store().blocked
-        layout = layouts.after(lay, key) if known else None
-        return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
+        store, layout = self._store().select(key), self._layout_after(key)
+        said = layout if isinstance(layout, str) and layout != layouts.UNSAID else None
+        return Sample._of(Parts(store, {}, said, {}, self._is_locked()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._check_writable()
@@ -230,7 +224,9 @@ class Sample(HasFields):
             raise DataError("read_only=False, but the Sample is read-only; copy its data first")
         locked = self._locked or bool(said.read_only)
         if self._own is None:
-            return parts_of_mapping(cls, self._fields(), said._replace(read_only=locked or None))
+            return parts.parts_of_mapping(
+                cls, self._fields(), said._replace(read_only=locked or None)
+            )
         named = self._named
         if named is not None:
             named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
@@ -240,16 +236,22 @@ class Sample(HasFields):
     def _layout_as(self, cls: type[Sample], layout: Any) -> Any:
         """The layout of another Sample of the same data: as said, else as here if it can be."""
         if layout is not None:
-            return layout_of(self._store(), layout, cls._is_dataset)
+            return parts.layout_of(self._store(), layout, cls._is_dataset)
         if self._is_dataset or not cls._is_dataset:
             return self._lay
         known = self._layout() or ""
-        return layout_of(self._store(), known if known.startswith("b") else None, True)
+        return parts.layout_of(self._store(), known if known.startswith("b") else None, True)
 
-    def _said(self) -> tuple[Any, Mapping[str, Any]]:
-        """Layout and meta as they are kept: for a mapping, by its first field."""
+    def _layout_after(self, key: Any) -> Any:
+        """The layout of what a key selects; mini-batches keep that of what they are cut of."""
         lead = self._lead()
-        return lead._lay, lead._info
+        if not lead._store().blocked:
+            return layouts.after(lead._lay, key)
+        return lead._lay if kinds_of(key) in (("int",), ("slice",), ("list",)) else None
+
+    def _kept_meta(self) -> Mapping[str, Any]:
+        """The meta as it is kept: for a mapping, by its first field."""
+        return self._lead()._info
 
     def _lead(self) -> Sample:
         """The Sample whose data this one's is: itself, or its first field."""
@@ -273,8 +275,8 @@ class Sample(HasFields):
             )
 
     def __reduce__(self) -> Any:
-        parts = Parts(self._own, self._named, self._lay, self._info, self._locked)
-        return _restored, (type(self), parts)
+        own = Parts(self._own, self._named, self._lay, self._info, self._locked)
+        return _restored, (type(self), own)
 
     def __repr__(self) -> str:
         named = self._found if self._named is None else self._named
@@ -287,8 +289,8 @@ def store_of(sample: Sample) -> Store:
     return sample._store()
 
 
-def _restored(cls: type[Sample], parts: Parts) -> Sample:
-    return cls._of(parts)
+def _restored(cls: type[Sample], own: Parts) -> Sample:
+    return cls._of(own)
 
 
 def _plain(value: Any) -> Any:

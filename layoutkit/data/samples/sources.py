@@ -2,6 +2,8 @@
 
 A source knows its shape, and reads and writes what selectors select (see `selections.py`). It
 is never copied, and what is not selected is never read.
+
+Knows nothing of keys as users write them.
 """
 
 from __future__ import annotations

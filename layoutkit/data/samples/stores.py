@@ -4,6 +4,8 @@
     Rows      a list of arrays
 
 Those of datasets that have no length are in `unbounded.py`, mini-batches in `minibatches.py`.
+
+Knows nothing of fields, layouts and Samples.
 """
 
 from __future__ import annotations

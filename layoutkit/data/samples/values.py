@@ -1,4 +1,7 @@
-"""What is written, and what is compared."""
+"""What is written, and what is compared.
+
+Knows arrays; where they go is not known here.
+"""
 
 from __future__ import annotations
 
