@@ -35,6 +35,7 @@ from .errors import (
     SpaceError,
     ViewError,
 )
+from .renamed import renamed
 from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads
 
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from .views import ClassView, DataView, ImageView, ListView, SequenceView
 
 __version__ = "0.1.0"
+
+renamed(__name__, "tasks", "planning.task")
 
 __all__ = [
     "ArgumentError",

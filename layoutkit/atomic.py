@@ -3,6 +3,8 @@
 Where the system can (Linux), the file has no name at all while it is written, so that not
 even a killed process or a power cut leaves anything behind. Elsewhere it is a hidden file
 beside the target, removed when the block ends in any way but success.
+
+Knows files and the system; knows nothing of what is in them.
 """
 
 import errno

@@ -13,7 +13,6 @@ can be tested without data:
 `Pattern.resolve` puts the pattern and the shape in front.
 """
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
+from .checks import as_int
 from .errors import ShapeError
 from .notation import ARROW, Layout, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
@@ -219,11 +219,7 @@ def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[st
 
 
 def _as_size(name: object, size: SupportsIndex) -> int:
-    try:
-        # bool is an int to Python, but nobody means it as a size.
-        value = -1 if isinstance(size, bool) else operator.index(size)
-    except TypeError:
-        value = -1
-    if value < 0:
+    value = as_int(size)
+    if value is None or value < 0:
         raise ShapeError(f"{name} is {size!r}; a size is an int >= 0")
     return value

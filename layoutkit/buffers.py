@@ -32,7 +32,6 @@ pool. It drops idle blocks: writing into them would copy every page from the par
 import ctypes
 import itertools
 import math
-import operator
 import os
 import threading
 import weakref
@@ -44,8 +43,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutkit.blocks import Block, size_class
-from layoutkit.errors import ArgumentError
+from .blocks import Block, size_class
+from .checks import as_int
+from .errors import ArgumentError
 
 __all__ = ["clear", "set_limit", "stats"]
 
@@ -233,11 +233,8 @@ class _Pool:
 
 
 def _checked_limit(nbytes: int) -> int:
-    try:
-        limit = -1 if isinstance(nbytes, bool) else operator.index(nbytes)
-    except TypeError:
-        limit = -1
-    if limit < 0:
+    limit = as_int(nbytes)
+    if limit is None or limit < 0:
         raise ArgumentError(
             f"set_limit takes the bytes of idle memory to keep, an int of at least 0, not "
             f"{nbytes!r}; 0 turns reuse off"

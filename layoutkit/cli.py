@@ -88,11 +88,11 @@ def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from .commands.sources import check_destination, open_source
-    from .commands.streaming import Job, convert_to_file
+    from .commands.inputs import check_destination, open_source
+    from .commands.streaming import FileJob, convert_to_file
 
     options = {"dtype": arguments.dtype, "casting": arguments.casting, **_formula(arguments)}
-    job = Job(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
+    job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
     # Whatever is wrong with the pattern or the formula comes out before a file is touched.
     job.converter()
     check_destination(arguments.src, arguments.dst)
@@ -102,12 +102,12 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 def _batches(arguments: argparse.Namespace) -> int:
-    from .commands.batches import Request, make_batches
+    from .commands.batches import BatchesRequest, make_batches
 
     options = {"dtype": arguments.dtype, **_formula(arguments)}
     names = ("sampler", "batch_size", "seed", "epoch", "partition", "workers", "limit")
     given = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
-    make_batches(Request(arguments.src, arguments.to, options, arguments.resize, **given))
+    make_batches(BatchesRequest(arguments.src, arguments.to, options, arguments.resize, **given))
     return 0
 
 

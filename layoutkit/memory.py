@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .checks import kind_text
 from .errors import ArgumentError
 
 __all__ = ["Array", "address", "as_numpy", "check_writable", "layout_key", "overlaps"]
@@ -36,11 +37,10 @@ def as_numpy(x: Any, what: str = "x") -> Array:
         )
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray)
-    kind = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
     # A copy of the caller's `out` would be written and lost, and nothing can be made of None.
     copied = what != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({what})" if copied else "pass a numpy.ndarray"
-    raise ArgumentError(f"{what} is a {kind}, not a NumPy array; {fix}")
+    raise ArgumentError(f"{what} is a {kind_text(x)}, not a NumPy array; {fix}")
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:

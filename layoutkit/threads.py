@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from operator import index
 from typing import Any
 
 import numpy as np
 
+from .checks import as_int
 from .errors import ArgumentError
 from .memory import address
 
@@ -61,11 +61,8 @@ def get_num_threads() -> int:
 
 
 def _checked(n: Any, who: str) -> int:
-    try:
-        count = index(n)
-    except TypeError:
-        count = 0
-    if isinstance(n, bool) or not 1 <= count <= MAX_THREADS:
+    count = as_int(n)
+    if count is None or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(
             f"{who}: {n!r} is no number of threads; give a whole number from 1 to {MAX_THREADS}"
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.program import DevicePrograms
 from ..cuda.sums import DeviceSums
@@ -21,7 +22,7 @@ from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import Adapter, NumpyAdapter, kind_text
+from .base import Adapter, NumpyAdapter
 from .cupy import CudaAdapter, ForeignAdapter
 from .libraries import file_of
 

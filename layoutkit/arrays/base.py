@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import kind_text
 from ..devices import CPU
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..converter import Converter
     from .cupy import CudaAdapter
 
-__all__ = ["Adapter", "NumpyAdapter", "kind_text", "on_device", "out_of_reach"]
+__all__ = ["Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
 
 _HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
@@ -140,8 +141,3 @@ def on_device(what: str, device: str, fix: str) -> DeviceError:
 def out_of_reach(what: str, x: Any, fix: str) -> ArgumentError:
     """The error of an array that does not give its memory."""
     return ArgumentError(f"the memory of {what}, a {kind_text(x)}, cannot be reached; {fix}")
-
-
-def kind_text(x: Any) -> str:
-    """The class of `x`, as messages name it."""
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")

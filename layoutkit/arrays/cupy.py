@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..axes import Move
+from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.runtime import runtime
 from ..devices import CPU
@@ -21,7 +22,7 @@ from ..errors import ArgumentError, DtypeError
 from ..memory import Array
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
-from .base import Adapter, NumpyAdapter, kind_text, on_device, out_of_reach
+from .base import Adapter, NumpyAdapter, on_device, out_of_reach
 
 __all__ = ["CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 

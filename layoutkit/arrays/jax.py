@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import kind_text
 from ..cuda.memory import DeviceArray
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array
 from ..planning.sums import computed_dtype
 from ..spec import DType, as_dtype, kind_of
-from .base import Adapter, kind_text, on_device, out_of_reach
+from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
 from .symbolic import Symbolic
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from ..buffers import empty
+from ..checks import as_int
 from ..errors import ArgumentError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
@@ -17,7 +17,7 @@ __all__ = ["as_batch_size", "as_positions", "as_window", "one_hot", "take"]
 
 def as_batch_size(value: Any) -> int:
     """A number of samples, at least 1; ArgumentError for anything else."""
-    size = _as_int(value)
+    size = as_int(value)
     if size is None or size < 1:
         raise ArgumentError(f"batch_size is {value!r}; give an int of at least 1")
     return size
@@ -26,7 +26,7 @@ def as_batch_size(value: Any) -> int:
 def as_window(start: Any, stop: Any, count: int) -> slice:
     """The part of `count` samples that a Python slice from start to stop would give."""
     for name, value in (("start", start), ("stop", stop)):
-        if value is not None and _as_int(value) is None:
+        if value is not None and as_int(value) is None:
             raise ArgumentError(f"{name} is {value!r}; give an int or None, as in Python's slices")
     first, last, _ = slice(start, stop).indices(count)
     return slice(first, last)
@@ -86,14 +86,6 @@ def one_hot(columns: Array, width: int, dtype: DType) -> Array:
     rows = np.arange(len(columns)).reshape((-1,) + (1,) * (columns.ndim - 1))
     out[rows, columns.astype(np.intp, copy=False)] = 1
     return out
-
-
-def _as_int(value: Any) -> int | None:
-    """The value as a plain int, None where it is none. A bool is one to Python, not to us."""
-    try:
-        return None if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        return None
 
 
 def _as_array(indices: Any) -> Array:

@@ -7,13 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..axes import Move
+from ..checks import kind_text
 from ..cuda.memory import DeviceArray
 from ..cuda.runtime import runtime
 from ..devices import name_of
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
-from .base import Adapter, kind_text, on_device, out_of_reach
+from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter
 from .symbolic import Symbolic
 

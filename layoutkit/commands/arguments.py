@@ -1,4 +1,7 @@
-"""The arguments of the command `layoutkit`: what may be said, and what it is turned into."""
+"""The arguments of the command `layoutkit`: what may be said, and what it is turned into.
+
+Knows words and numbers; files, patterns and dtypes are looked at by whoever works with them.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -43,7 +46,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a .npy file, or a picture, a folder or a glob of pictures")
+    add(
+        "src",
+        metavar="SRC",
+        help="a file of one array (.npy, .npz, ...), or a picture, a folder or a glob of pictures",
+    )
     add("dst", metavar="DST", type=Path, help="the .npy file to write or replace")
     add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'; pictures are bhwc")
     add("--dtype", help="dtype of the result")
@@ -106,7 +113,7 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 
 
 _COMMANDS = {
-    "convert": ("convert a .npy file or pictures into a .npy file", _add_convert),
+    "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
     "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),

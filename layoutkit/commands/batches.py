@@ -1,4 +1,7 @@
-"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes."""
+"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes.
+
+Knows the public names of `layoutkit.data` and nothing behind them.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,22 @@ from ..atomic import replacing
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
+from ..data.formats import TABLES
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from .images import suspecting_bombs
+from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
 from .photographs import Decoder
-from .sources import check_destination
 from .tally import Tally
 
-__all__ = ["Request", "make_batches"]
+__all__ = ["BatchesRequest", "make_batches"]
 
-_KINDS = ("directory", "csv", "tsv")
+_KINDS = ("directory", *(suffix[1:] for suffix in TABLES))
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchesRequest:
     """What the command was asked for; `options` are a Converter's keywords."""
 
     source: str
@@ -62,7 +66,7 @@ class Request:
         return groups.index("b")
 
 
-def make_batches(request: Request) -> None:
+def make_batches(request: BatchesRequest) -> None:
     """Go through an epoch, write what was asked for, and print what it took.
 
     Nothing is read before the request is known to make sense, and files appear when they are
@@ -94,7 +98,7 @@ def make_batches(request: Request) -> None:
             print(f"written: {path}")
 
 
-def _index(request: Request) -> Index:
+def _index(request: BatchesRequest) -> Index:
     """The photographs; an error where there are none."""
     source, (partition, partitions) = request.source, request.partition
     if "://" not in source and not Path(source).exists():
@@ -102,7 +106,8 @@ def _index(request: Request) -> Index:
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _KINDS:
         raise ArgumentError(
-            f"{source}: photographs come from a folder, or from a .csv or .tsv file that names them"
+            f"{source}: photographs come from a folder, or from a {' or '.join(TABLES)} file that "
+            "names them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""
@@ -110,7 +115,7 @@ def _index(request: Request) -> Index:
     return index
 
 
-def _batcher(request: Request, index: Index) -> Batcher:
+def _batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
     order = sampler(request.sampler, index, batch_size=size, seed=request.seed)
     limit, whole = request.limit, order.num_batches or 0
@@ -131,13 +136,13 @@ def _batcher(request: Request, index: Index) -> Batcher:
     )
 
 
-def _warm(converter: Converter, request: Request) -> None:
+def _warm(converter: Converter, request: BatchesRequest) -> None:
     """Load the kernel and its memory, which later batches use again, before the clock starts."""
     converter(np.zeros((request.batch_size, *request.size, 3), np.uint8))
 
 
 def _take(
-    batch: Batch, converter: Converter, saved: _Saved | None, tally: Tally, request: Request
+    batch: Batch, converter: Converter, saved: _Saved | None, tally: Tally, request: BatchesRequest
 ) -> None:
     """Convert a batch and write what is to be written of it."""
     tally.add(batch)
@@ -155,7 +160,7 @@ def _take(
             saved.add(batch, result)
 
 
-def _check_any(tally: Tally, batcher: Batcher, request: Request) -> None:
+def _check_any(tally: Tally, batcher: Batcher, request: BatchesRequest) -> None:
     if not tally.records and batcher.dropped:
         raise DataError(
             f"{request.source}: none of {batcher.dropped} records could be used; what is wrong "
@@ -196,7 +201,7 @@ class _Saved:
 
 
 @contextmanager
-def _saving(request: Request, axis: int) -> Iterator[_Saved | None]:
+def _saving(request: BatchesRequest, axis: int) -> Iterator[_Saved | None]:
     """What takes the batches that are saved; the file is there when the block has ended well."""
     path = request.save
     if path is None:
@@ -212,7 +217,7 @@ def _saving(request: Request, axis: int) -> Iterator[_Saved | None]:
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
-def _preview(batch: Batch, request: Request, path: Path) -> None:
+def _preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     """Draw the pictures of a batch as they were decoded, before layout and formula."""
     from .contactsheet import MOST_PICTURES, Caption, contact_sheet
 

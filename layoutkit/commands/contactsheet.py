@@ -1,4 +1,7 @@
-"""A contact sheet: the pictures of a batch in rows, each with its label and name below it."""
+"""A contact sheet: the pictures of a batch in rows, each with its label and name below it.
+
+Knows pixels and captions; where they come from is not known here.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
+from ..data.formats import PICTURES
 from ..errors import ArgumentError, LayoutkitError, ShapeError
 
 if TYPE_CHECKING:
@@ -35,30 +36,6 @@ __all__ = [
     "to_rgb",
     "upright",
 ]
-
-# What counts as a picture in a folder or a glob. Pillow knows more suffixes, but some of
-# them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
-SUFFIXES = frozenset(
-    {
-        ".avif",
-        ".bmp",
-        ".gif",
-        ".jfif",
-        ".jp2",
-        ".jpe",
-        ".jpeg",
-        ".jpg",
-        ".pbm",
-        ".pgm",
-        ".png",
-        ".pnm",
-        ".ppm",
-        ".tga",
-        ".tif",
-        ".tiff",
-        ".webp",
-    }
-)
 
 ORIENTATION = 0x0112  # the EXIF tag
 SIDEWAYS = range(5, 9)  # its values that swap height and width
@@ -121,7 +98,7 @@ def find_images(source: str) -> tuple[list[Path], int]:
         raise ArgumentError(f"{source}: no such file or folder, nor a glob that matches any file")
     pictures = [name for name in found if _is_picture(name)]
     if not pictures:
-        message = f"{source}: no pictures there (looked for {', '.join(sorted(SUFFIXES))})"
+        message = f"{source}: no pictures there (looked for {', '.join(sorted(PICTURES))})"
         raise ArgumentError(message)
     return pictures, len(found) - len(pictures)
 
@@ -151,7 +128,7 @@ def suspecting_bombs() -> Iterator[None]:
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return path.suffix.lower() in PICTURES and not path.name.startswith(".")
 
 
 def pillow() -> Any:

@@ -5,6 +5,8 @@ itself only, so the resident memory stays at the size of a slab however large th
 A slab that is one run of the file is written as such: through a map of a new file it takes
 half as long again, for the page faults, and a failing disk would kill the process. One that
 is scattered over the file is copied into maps of it.
+
+Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
 """
 
 import io
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 
 from .. import buffers
 from ..atomic import reserve
-from ..errors import ArgumentError, DtypeError
+from ..data.reading.npy import StoredArray
+from ..errors import ArgumentError, DataError, DtypeError
 
 __all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 
@@ -120,18 +123,12 @@ def is_npy(path: Path) -> bool:
 def open_npy(path: Path) -> Iterator[NpyFile]:
     """Open a `.npy` file for reading; pickled, damaged and shortened ones are an ArgumentError."""
     try:
-        array = npy.open_memmap(path, mode="r")
-    except (ValueError, TypeError, SyntaxError, EOFError) as error:
-        message = (
-            f"{path}: cannot be read as an array ({str(error).rstrip('.')}); it has to be "
-            "complete and hold plain numbers, as numpy.save writes them"
-        )
-        raise ArgumentError(message) from error
-    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    offset, shape, dtype = array.offset, array.shape, array.dtype
-    del array
+        stored = StoredArray(path)
+        stored.check_length()
+    except DataError as error:
+        raise ArgumentError(str(error)) from error
     with path.open("rb") as file:
-        yield NpyFile(file, offset, shape, dtype, fortran)
+        yield NpyFile(file, stored.offset or 0, stored.shape, stored.dtype, stored.fortran_order)
 
 
 def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NpyFile:

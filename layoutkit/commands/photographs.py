@@ -2,6 +2,8 @@
 
 As in `images.py`, a picture is upright and has three channels. It keeps its shape: it is scaled
 until it covers the size that is asked for, and what juts out is cut off on both sides alike.
+
+Knows one record at a time; batches and layouts are known to its caller.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import ArraySpec
 from .npyfiles import NpyFile, create_npy
 
-__all__ = ["Job", "Source", "convert_to_file"]
+__all__ = ["FileJob", "SlabSource", "convert_to_file"]
 
 # Input and output of one chunk together: large against the last cache, so that threads and
 # streaming stores pay, and small against the memory of any machine.
@@ -36,7 +36,7 @@ _CHUNK_BYTES = 64 << 20
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Source(Protocol):
+class SlabSource(Protocol):
     """What a conversion reads: an array of which slabs can be fetched."""
 
     @property
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class FileJob:
     """What to do to the source: the pattern, `Converter`'s keywords, and how to go about it."""
 
     pattern: str
@@ -68,7 +68,7 @@ class Job:
         return Converter(self.pattern, **keywords)
 
 
-def convert_to_file(source: Source, name: str, destination: Path, job: Job) -> None:
+def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJob) -> None:
     """Convert `source`, called `name` in errors, into the `.npy` file `destination`.
 
     The file appears when it is complete; after any error or interruption it is as it was.
@@ -84,7 +84,7 @@ def convert_to_file(source: Source, name: str, destination: Path, job: Job) -> N
         _report(name, source, destination, target, time.perf_counter() - began)
 
 
-def _result(source: Source, job: Job) -> ArraySpec:
+def _result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = parse_pattern(job.pattern).left
     return converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
@@ -105,7 +105,7 @@ def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
         raise ArgumentError(message) from error
 
 
-def _convert_chunks(source: Source, target: NpyFile, job: Job) -> None:
+def _convert_chunks(source: SlabSource, target: NpyFile, job: FileJob) -> None:
     left, right = _batch_axes(job.pattern)
     converter = job.converter(whole=left is None)
     for start, stop in _chunks(source, target, left, job):
@@ -122,7 +122,7 @@ def _batch_axes(pattern: str) -> tuple[int, int] | tuple[None, None]:
 
 
 def _chunks(
-    source: Source, target: NpyFile, axis: int | None, job: Job
+    source: SlabSource, target: NpyFile, axis: int | None, job: FileJob
 ) -> Iterator[tuple[int, int]]:
     """The ranges of `b` to convert, with a progress bar over them."""
     from tqdm import tqdm
@@ -136,11 +136,11 @@ def _chunks(
             bar.update(stop - start)
 
 
-def _default_chunk(source: Source, target: NpyFile, samples: int) -> int:
+def _default_chunk(source: SlabSource, target: NpyFile, samples: int) -> int:
     return _CHUNK_BYTES * samples // max(1, _nbytes(source) + _nbytes(target))
 
 
-def _nbytes(array: Source | NpyFile) -> int:
+def _nbytes(array: SlabSource | NpyFile) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 
@@ -153,7 +153,9 @@ def _naming(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from error
 
 
-def _report(name: str, source: Source, destination: Path, target: NpyFile, seconds: float) -> None:
+def _report(
+    name: str, source: SlabSource, destination: Path, target: NpyFile, seconds: float
+) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
     print(
         f"{name} {source.shape} {source.dtype} -> {destination} {target.shape} {target.dtype}: "

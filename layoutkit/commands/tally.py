@@ -1,4 +1,7 @@
-"""Where the time of making batches goes."""
+"""Where the time of making batches goes.
+
+Knows the clock and the stats of batches; knows nothing of what is done in a stage.
+"""
 
 from __future__ import annotations
 

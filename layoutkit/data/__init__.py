@@ -7,8 +7,10 @@
     ArrayProvider   batches of arrays by name, as any other Provider of them
 
 permutation.py     keyed random numbers and permutations, the same on every machine
-loops.py           epochs, one loop at a time, and states to continue from
+epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+formats.py         which suffix is which format, and who reads it
+protocolerrors.py  DataErrors that are also what a Python protocol waits for
 samples/           Sample and Dataset, and what they read and write
 indexes/           one file for each kind of source
 samplers/          one file for each family of orders
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from .batches.batch import Batch
     from .batches.batcher import Batcher, sampled_batcher
     from .indexes import Index, open_index
-    from .providers.arrays import ArrayProvider
+    from .providers.arrayprovider import ArrayProvider
     from .providers.protocol import Provider
     from .records import Record
     from .samplers import Sampler, sampler
@@ -49,7 +51,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "providers.arrays": ("ArrayProvider",),
+    "providers.arrayprovider": ("ArrayProvider",),
     "batches.batch": ("Batch",),
     "batches.batcher": ("Batcher", "sampled_batcher"),
     "samples.dataset": ("Dataset",),

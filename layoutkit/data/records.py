@@ -1,4 +1,7 @@
-"""What a record is: where it lies, or the array itself, and its label."""
+"""What a record is: where it lies, or the array itself, and its label.
+
+Knows nothing of sources, orders and bytes.
+"""
 
 from __future__ import annotations
 

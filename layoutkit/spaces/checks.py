@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..arrays.libraries import library_of
 from ..arrays.symbolic import Library
+from ..checks import as_int, kind_text
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..nested import path_text
 from ..spec import DType, can_cast, check_movable, kind_of
@@ -55,12 +55,8 @@ def checked_size(what: str, size: Any, least: int = 1) -> int:
     Traceback (most recent call last):
     layoutkit.errors.ShapeError: dim=True; it is an int >= 1
     """
-    try:
-        # To Python a bool is an int, but nobody means it as a size.
-        value = -1 if isinstance(size, bool | np.bool_) else operator.index(size)
-    except TypeError:
-        value = -1
-    if value < least:
+    value = as_int(size)
+    if value is None or value < least:
         raise ShapeError(f"{what}={size!r}; it is an int >= {least}")
     return value
 
@@ -140,7 +136,7 @@ def describe(batch: Any) -> str:
     """What something is, for messages: None, a tuple, a list, a torch.Tensor."""
     if batch is None:
         return "None"
-    kind = f"{type(batch).__module__}.{type(batch).__qualname__}".removeprefix("builtins.")
+    kind = kind_text(batch)
     return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 

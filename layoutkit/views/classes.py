@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..arrays.access import like_base, on_cpu
 from ..arrays.rows import one_hot
+from ..checks import as_int
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
@@ -138,11 +138,8 @@ class ClassView(DataView):
 def _count(classes: Any) -> int:
     """How many classes there are; ArgumentError where that cannot be said."""
     is_list = isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str | bytes)
-    try:
-        count = len(classes) if is_list else operator.index(classes)
-    except TypeError:
-        count = 0
-    if count < 1 or isinstance(classes, bool):
+    count = len(classes) if is_list else as_int(classes)
+    if count is None or count < 1:
         raise ArgumentError(
             f"classes is {classes!r}; give a sequence of at least one class, or their number"
         )

@@ -52,6 +52,23 @@ def test_fortran_order_is_read_right(tmp_path):
     np.testing.assert_array_equal(result, array.transpose(0, 3, 1, 2))
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("layout", ["bhwc", "hbwc"])
+def test_a_file_of_one_array_in_another_format(tmp_path, save, layout):
+    array = _array(layout)
+    save(tmp_path / "x.npz", photos=array)
+    arguments = [str(tmp_path / "x.npz"), str(tmp_path / "y.npy"), f"{layout}->bchw"]
+    assert main(["convert", *arguments, "--quiet", "--chunk", "4"]) == 0
+    wanted = array.transpose([layout.index(axis) for axis in "bchw"])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), wanted)
+
+
+def test_a_file_of_several_arrays_is_refused(tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", a=np.zeros(2), b=np.zeros(2))
+    assert main(["convert", str(tmp_path / "x.npz"), str(tmp_path / "y.npy"), "b->b"]) == 2
+    assert "x.npz: holds 2 arrays (a, b); give a file of one" in capsys.readouterr().err
+
+
 def test_folds_within_a_sample_are_streamed(tmp_path):
     array = _array("bhwc")
     folded = _convert(tmp_path, array, "bhwc->bf", "--chunk", "4")

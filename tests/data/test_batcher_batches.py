@@ -432,7 +432,7 @@ def test_many_records_at_once_are_those_one_by_one(tmp_path, rows, partition):
     ]
     for index in indexes:
         numbers = np.arange(len(index))[::-1]
-        found, wanted = index._records(numbers), [index[k] for k in numbers]
+        found, wanted = index.records(numbers), [index[k] for k in numbers]
         assert found == wanted
         assert [list(map(type, record)) for record in found] == [
             list(map(type, record)) for record in wanted

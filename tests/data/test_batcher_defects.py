@@ -13,7 +13,7 @@ from loopback import Site, serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.batches import drafts, workers
+from layoutkit.data.batches import crew, drafts
 from layoutkit.data.reading.reader import Reader
 
 X = np.arange(24.0).reshape(12, 2)
@@ -112,9 +112,9 @@ class Moment:
     """In place of `_began`: says once that a worker is late, when `ready` says that it is not."""
 
     def __init__(self, monkeypatch, ready):
-        self._real, self._ready, self._said = workers._began, ready, False
-        monkeypatch.setattr(workers, "_began", self)
-        monkeypatch.setattr(workers.Crew, "_next_look", lambda crew: 0.001)
+        self._real, self._ready, self._said = crew._began, ready, False
+        monkeypatch.setattr(crew, "_began", self)
+        monkeypatch.setattr(crew.Crew, "_next_look", lambda crew: 0.001)
         draw = drafts.Draft.draw
         monkeypatch.setattr(drafts.Draft, "draw", lambda draft, most: draw(draft, 99))
 

@@ -9,7 +9,7 @@ import pytest
 from loopback import Site, serving
 
 from layoutkit.data.reading import cache as cache_module
-from layoutkit.data.reading import reader as reader_module
+from layoutkit.data.reading import urls
 from layoutkit.data.reading.cache import DiskCache
 from layoutkit.data.reading.reader import Reader
 from layoutkit.errors import DataError
@@ -20,7 +20,7 @@ NAMES = "abcdef"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture

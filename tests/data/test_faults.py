@@ -11,8 +11,8 @@ from loopback import Site, serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.batches import workers
-from layoutkit.data.reading import reader as reader_module
+from layoutkit.data.batches import crew
+from layoutkit.data.reading import urls
 
 N = 12
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
@@ -21,7 +21,7 @@ INDEX = open_index(X)
 
 @pytest.fixture(autouse=True)
 def _no_thread_stays(monkeypatch):
-    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
     yield
     deadline = time.monotonic() + 5
     while our_threads() and time.monotonic() < deadline:
@@ -238,7 +238,7 @@ def test_close_waits_for_a_call_that_returns(gate):
 
 
 def test_close_does_not_wait_for_a_call_that_never_returns(gate, monkeypatch):
-    monkeypatch.setattr(workers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(crew, "_PATIENCE", 0.05)
     batches = sampled_batcher(INDEX, batch_size=2, get=gate, num_workers=2, prefetch=3)
     loop = iter(batches)
     next(loop)

@@ -8,7 +8,8 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import Record, open_index, sampler
-from layoutkit.data.indexes import files, parts
+from layoutkit.data.indexes import partfiles
+from layoutkit.data.reading import urls
 
 KINDS = ["part-linear", "part-linear-permutation", "part-permutation-permutation"]
 
@@ -21,7 +22,7 @@ def filled(folder, *contents):
 
 
 def read(record):
-    with files.opened(record.url) as file:
+    with urls.opened(record.url) as file:
         return file.read()[record.offset : record.offset + record.length]
 
 
@@ -33,10 +34,10 @@ def openings(monkeypatch):
     @contextmanager
     def noted(path):
         names.append(path.rpartition("/")[2])
-        with files.opened(path) as file:
+        with urls.opened(path) as file:
             yield file
 
-    monkeypatch.setattr(parts, "opened", noted)
+    monkeypatch.setattr(partfiles, "opened", noted)
     return names
 
 
@@ -50,7 +51,7 @@ def test_lines_are_records(tmp_path):
 
 
 def test_lines_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_BLOCK", 4)
+    monkeypatch.setattr(partfiles, "_BLOCK", 4)
     index = filled(tmp_path, b"abc\ndef\ng", b"\n\n\n\n\n", b"abcd")
     assert [read(record) for record in index] == [b"abc", b"def", b"g", *[b""] * 5, b"abcd"]
 

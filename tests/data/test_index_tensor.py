@@ -37,14 +37,14 @@ def test_labels(y, labels, of_first):
         assert index.label_index == {label: rank for rank, label in enumerate(labels)}
         assert (index[0].label, index[0].labels) == (of_first, (of_first,))
         assert index.item_at(1, of_first).position == 3
-        assert index._target(0) is None
+        assert index.targets(np.array([0])) is None
 
 
 @pytest.mark.parametrize("y", [np.ones((4, 2)), np.arange(4.0), np.ones((4, 1), int)])
 def test_any_other_y_is_the_target(y):
     index = open_index({"x": X, "y": y}, partition=1, partitions=2)
     assert (index.labels, index[0].label) == ([], None)
-    assert np.array_equal(index._target(1), y[3])
+    assert np.array_equal(index.targets(np.array([1]))[0], y[3])
 
 
 def test_files(tmp_path):
@@ -143,13 +143,17 @@ def test_datasets_as_labels_and_as_targets():
     labelled = open_index({"x": X, "y": Dataset(np.array([5, 3, 3, 5]))})
     assert (labelled.labels, labelled[1].label) == ([3, 5], 3)
     aimed = open_index({"x": X, "y": Dataset(np.array([0.5, 0.25, 0.5, 0.75]))})
-    assert (aimed.labels, aimed[1].label, float(aimed._target(1))) == ([], None, 0.25)
+    assert (aimed.labels, aimed[1].label, float(aimed.targets(np.array([1]))[0])) == (
+        [],
+        None,
+        0.25,
+    )
 
 
 def test_targets_of_different_lengths():
     index = open_index(Dataset({"input": X, "target": [np.arange(n) for n in (2, 0, 3, 1)]}))
     assert index.labels == []
-    assert [len(index._target(at)) for at in range(4)] == [2, 0, 3, 1]
+    assert [len(index.targets(np.array([at]))[0]) for at in range(4)] == [2, 0, 3, 1]
 
 
 @pytest.mark.parametrize(("y", "label"), [([2, 1, 1, 2], 2), ([0.5, 1, 1, 2], None)])

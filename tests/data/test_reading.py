@@ -1,13 +1,16 @@
 """Bytes of records: files, HTTP and fsspec, parts of them, and tries that are repeated."""
 
+import io
 import uuid
 
 import fsspec
+import numpy as np
 import pytest
 from loopback import Site, serving
 
 from layoutkit import DataError
-from layoutkit.data.reading import reader as reader_module
+from layoutkit.data import open_index
+from layoutkit.data.reading import urls
 from layoutkit.data.reading.reader import Reader
 
 DATA = bytes(range(200)) * 3
@@ -15,7 +18,7 @@ DATA = bytes(range(200)) * 3
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -116,8 +119,8 @@ def test_a_file_that_is_too_short_is_not_tried_again(site, home):
 
 
 def test_tries_end_with_their_time(site, home, monkeypatch):
-    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(reader_module, "SECONDS_IN_ALL", 0.01)
+    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.01)
     site.script["/a.bin"] = [500] * 10
     with pytest.raises(DataError, match="500"):
         Reader(retries=9).read(f"{home}/a.bin")
@@ -125,7 +128,7 @@ def test_tries_end_with_their_time(site, home, monkeypatch):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_longer(site, home, monkeypatch):
-    monkeypatch.setattr(reader_module, "SECONDS_IN_ALL", 0.0)  # and one second at least
+    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.0)  # and one second at least
     site.script["/a.bin"] = ["stall"]
     with pytest.raises(DataError, match="timed out"):
         Reader().read(f"{home}/a.bin")
@@ -162,6 +165,14 @@ class Flaky(fsspec.AbstractFileSystem):
         self._failure()
         return io.BytesIO(DATA)
 
+    def ls(self, path, detail=True, **_):
+        self._failure()
+        return [{"name": f"x/{name}", "type": "file"} for name in ("c", "b", ".a")]
+
+    def isfile(self, path):
+        self._failure()
+        return True
+
     def _failure(self):
         failure, Flaky.failures = Flaky.failures[0], Flaky.failures[1:]
         if isinstance(failure, Exception):
@@ -196,7 +207,7 @@ def test_what_will_not_pass_is_not_tried_again(first):
 def test_close_ends_a_pause(site, home, monkeypatch):
     import threading
 
-    monkeypatch.setattr(reader_module, "FIRST_PAUSE", 20.0)
+    monkeypatch.setattr(urls, "FIRST_PAUSE", 20.0)
     site.script["/a.bin"] = [500]
     reader, failures = Reader(), []
 
@@ -214,3 +225,51 @@ def test_close_ends_a_pause(site, home, monkeypatch):
     thread.join(5)
     assert not thread.is_alive()
     assert len(failures) == 1
+
+
+# ---- what is opened to learn which records there are -----------------------------------------
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
+    site.files["/large.bin"] = large = DATA * 3000  # several chunks
+    site.ranges, site.script["/large.bin"] = ranges, [500, "cut", "reset", "cut"]
+    with urls.opened(f"{home}/large.bin") as file:
+        assert file.read(700) == large[:700]
+        assert file.read() == large[700:]
+        assert file.read() == b""
+    assert len(site.asked) == 5
+
+
+def test_a_stream_is_not_tried_for_ever(site, home):
+    site.script["/a.bin"] = [503] * 9
+    with pytest.raises(DataError, match=r"503.*tried 4 times"), urls.opened(f"{home}/a.bin"):
+        pass
+    assert len(site.asked) == 4
+    site.asked.clear()
+    with pytest.raises(DataError, match="404"), urls.opened(f"{home}/none"):
+        pass
+    assert len(site.asked) == 1
+
+
+def test_indexes_are_opened_with_patience(site, home):
+    site.files["/x.csv"] = b"filename,label\na,cat\nb,dog\n"
+    site.files["/x.npy"] = npy_bytes(np.arange(6.0).reshape(3, 2))
+    site.script = {"/x.csv": ["reset", 503], "/x.npy": [500, "cut"]}
+    assert open_index(f"{home}/x.csv").labels == ["cat", "dog"]
+    assert open_index(f"{home}/x.npy")[2].array.tolist() == [4, 5]
+
+
+@pytest.mark.usefixtures("_flaky")
+def test_folders_are_listed_with_patience():
+    Flaky.failures = (ConnectionResetError("lost"), TimeoutError(), None)
+    assert urls.listed("flaky://x") == ["b", "c"]
+    Flaky.failures = (OSError("x"), None)
+    assert urls.exists("flaky://x/b")
+    assert Flaky.failures == ()
+
+
+def npy_bytes(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()

@@ -10,10 +10,10 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampler
-from layoutkit.data.loops import Loops
-from layoutkit.data.samplers.kinds import _KINDS, _OTHER_NAMES
+from layoutkit.data.epochs import Epochs
+from layoutkit.data.samplers.kinds import KINDS, OTHER_NAMES
 
-NAMES = [*_KINDS, *_OTHER_NAMES]
+NAMES = [*KINDS, *OTHER_NAMES]
 N = 11
 Y = ["a"] * 2 + ["b"] * 5 + ["c"] * 4
 
@@ -278,7 +278,7 @@ def test_copies_are_independent_and_samplers_pickle(made, name):
 def test_a_loop_that_nobody_holds_ends_at_once():
     ended = []
 
-    class Counted(Loops):
+    class Counted(Epochs):
         def _identity(self):
             return {}
 
@@ -310,7 +310,7 @@ def test_a_loop_that_nobody_holds_ends_at_once():
 
 
 def test_an_error_is_no_end_of_the_epoch():
-    class Reading(Loops):
+    class Reading(Epochs):
         def _identity(self):
             return {}
 

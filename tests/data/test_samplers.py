@@ -553,7 +553,7 @@ def test_names_are_loaded_when_they_are_named():
 @pytest.mark.parametrize("kind", [*ONCE, *EVEN, "uniform", "random_slice"])
 def test_an_order_gives_any_place(kind):
     made = sampler(kind, 2000, batch_size=300, seed=2)
-    order, whole = made._order(0), list(made)
+    order, whole = made.order(0), list(made)
     for place in (0, 1, 299, 300, 511, 512, 513, 1500, len(whole) - 1, 3):
         assert order.at(place) == whole[place]
     for start, stop in ((0, 5), (3, 3), (5, 3), (500, 530), (1, 1500), (1790, 5000), (5000, 6000)):

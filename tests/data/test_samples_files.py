@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data import Dataset, Sample
+from layoutkit.data import Dataset, Sample, open_index
 
 X, Y = np.arange(24.0).reshape(4, 3, 2), np.arange(4)
 
@@ -41,8 +41,6 @@ def test_an_npy_file_is_mapped_and_read_only(npy, as_path):
     assert not d().flags.writeable
     with pytest.raises(DataError, match="read-only"):
         d[0] = 1
-    with pytest.raises(DataError, match="read_only=False"):
-        Dataset(npy, read_only=False)
     np.testing.assert_array_equal(np.load(npy), X)
 
 
@@ -135,3 +133,88 @@ def test_a_mapping_of_files(npy, npz):
     d = Dataset({"a": str(npy), "b": npz, "c": Y})
     assert d[1].b.target() == 1
     np.testing.assert_array_equal(d.a[1:](), X[1:])
+
+
+# ---- files that are written to ---------------------------------------------------------------
+
+
+def test_what_is_assigned_lands_in_the_file(npy):
+    d = Dataset(npy, read_only=False, layout="bhw", fields={"first": np.s_[:, 0]})
+    assert is_mapped(d())
+    d[1] = 7
+    d.first += 100
+    d()[3, 2, 1] = -1
+    wanted = X.copy()
+    wanted[1] = 7
+    wanted[:, 0] += 100
+    wanted[3, 2, 1] = -1
+    np.testing.assert_array_equal(np.load(npy), wanted)
+    again = pickle.loads(pickle.dumps(d))
+    again[0] = 5
+    assert np.all(np.load(npy)[0] == 5)
+    locked = Dataset(d, read_only=True)
+    with pytest.raises(DataError, match="read-only"):
+        locked[0] = 1
+
+
+def test_a_mapping_of_files_is_written_to(npy, tmp_path):
+    np.save(tmp_path / "y.npy", np.asfortranarray(X))
+    d = Dataset({"x": npy, "y": str(tmp_path / "y.npy")}, read_only=False)
+    d.y[2, 1] = [3, 4]
+    assert np.load(tmp_path / "y.npy")[2, 1].tolist() == [3, 4]
+    assert np.load(tmp_path / "y.npy").flags.f_contiguous
+    np.testing.assert_array_equal(np.load(npy), X)
+
+
+def test_other_files_are_not_written_to(npz, tmp_path):
+    before = npz.read_bytes()
+    with pytest.raises(DataError, match=r"read_only=False.*\.npy"):
+        Dataset(npz, read_only=False)
+    assert npz.read_bytes() == before
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file({"x": X}, tmp_path / "x.safetensors")
+    with pytest.raises(DataError, match=r"read_only=False.*\.npy"):
+        Dataset(tmp_path / "x.safetensors", read_only=False)
+
+
+def test_a_file_that_cannot_be_written_to_says_so_at_once(npy, monkeypatch):
+    memmap = np.memmap
+
+    def protected(path, dtype, mode, *args):
+        if mode == "r+":
+            raise PermissionError(13, "Permission denied", str(path))
+        return memmap(path, dtype, mode, *args)
+
+    monkeypatch.setattr(np, "memmap", protected)
+    with pytest.raises(DataError, match=r"x\.npy.*Permission denied"):
+        Dataset(npy, read_only=False)
+
+
+def test_a_file_that_is_cut_is_not_made_longer(npy):
+    npy.write_bytes(npy.read_bytes()[:-8])
+    size = npy.stat().st_size
+    with pytest.raises(DataError, match="8 bytes are missing"):
+        Dataset(npy, read_only=False)
+    assert npy.stat().st_size == size
+
+
+# ---- one reader for indexes, Samples and the command line ------------------------------------
+
+
+def test_samples_of_safetensors_are_read_only(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file({"x": X, "y": Y}, tmp_path / "d.safetensors")
+    d = Dataset(tmp_path / "d.safetensors")
+    assert {name for name, _ in d._iter_fields()} == {"x", "y"}
+    np.testing.assert_array_equal(d.x[1](), X[1])
+    assert not d.x().flags.writeable
+    with pytest.raises(DataError, match="read-only"):
+        d.y[0] = 1
+
+
+def test_names_that_only_utf_8_has(tmp_path):
+    x = np.zeros(3, [("größe 漢", "f4")])
+    with pytest.warns(UserWarning, match="format 3.0"):
+        np.save(tmp_path / "x.npy", x)
+    assert Dataset(tmp_path / "x.npy")._shape() == (3,)
+    assert open_index(tmp_path / "x.npy")[0].array.dtype == x.dtype

@@ -29,7 +29,16 @@ PHOTOS = np.zeros((6, 4, 5, 3), np.uint8)
         (np.s_[0, [0, 1]], None),
         (np.s_[:, :, np.ones(5, bool)], None),
         (np.s_[None], None),
-        (np.s_[..., 0], None),
+        (np.s_[..., 0], "bhw"),
+        (np.s_[0, ..., 0], "hw"),
+        (np.s_[1:3, ..., :2], "bhwc"),
+        (np.s_[..., 0, :], "bhc"),
+        (np.s_[:, ...], "bhwc"),
+        (np.s_[...], "bhwc"),
+        (np.s_[[1, 0], ..., 0], "bhw"),
+        (np.s_[0, 0, 0, 0, ...], ""),
+        (np.s_[..., None], None),
+        (np.s_[..., [0, 1]], None),
         (np.s_[np.ones((6, 4), bool)], None),
         (np.s_[[[0, 1]]], None),
     ],
@@ -45,6 +54,15 @@ def test_layouts_follow_selections_of_selections():
     assert s[:, [0]]._layout() is None
     assert s[:, [0]][0]._layout() is None
     assert Dataset(np.zeros((4, 6)), layout="b(hw)")[1:, 2]._layout() == "b"
+
+
+def test_an_ellipsis_is_any_number_of_full_slices():
+    s = Dataset(PHOTOS, layout="bhwc")[..., 0]
+    assert (s._layout(), s._shape(), s[0]._layout()) == ("bhw", (6, 4, 5), "hw")
+    assert s._view().forward_get("bwh").shape == (6, 5, 4)
+    d = Dataset({"x": PHOTOS}, fields={"red": np.s_[..., 0]}, layout={"x": "bhwc"})
+    assert d.red._layout() == "bhw"
+    assert Dataset(np.zeros((6, 2)))._minibatches(2)[..., 0]._layout() is None
 
 
 def test_the_default_is_b_and_bf_of_datasets():

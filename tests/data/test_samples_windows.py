@@ -242,6 +242,27 @@ def test_data_is_numpys_view_where_there_is_one():
     assert sample()[0, 0, 0] == x[0, 0, 0]
 
 
+@pytest.mark.parametrize("key", [..., 1, np.s_[1:, 0], [1, 0], np.s_[:, None]], ids=str)
+def test_what_a_read_only_sample_of_an_array_like_gives_cannot_be_written(key):
+    class Lending(Like):
+        """Gives its own memory, of which no base tells."""
+
+        def __getitem__(self, key):
+            return np.asarray(memoryview(self.array))[key]
+
+    class LendingToWriters(Lending):
+        def __setitem__(self, key, value):
+            self.array[key] = value
+
+    like = LendingToWriters(np.zeros((2, 3)))
+    for d in (Dataset(Lending(np.zeros((2, 3)))), Dataset(like, read_only=True)):
+        assert not d[key]().flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            d[key]()[...] = 1
+    assert Dataset(like)[key]().flags.writeable
+    assert not like.array.any()
+
+
 def test_a_read_only_sample_gives_views_that_cannot_be_written():
     x = cube()
     sample = Sample(x, read_only=True)

@@ -1,4 +1,7 @@
-"""`Batch`: what a Batcher hands out."""
+"""`Batch`: what a Batcher hands out.
+
+Knows what it holds; how it came about is not known here.
+"""
 
 from __future__ import annotations
 

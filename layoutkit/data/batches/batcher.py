@@ -1,4 +1,8 @@
-"""`sampled_batcher`: records got, processed and put together, batch after batch."""
+"""`sampled_batcher`: records got, processed and put together, batch after batch.
+
+Knows epochs, states and threads' lives. What a batch is made of is known by `passes.py` and the
+modules below it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...errors import DataError
-from ..loops import Loop, Loops
+from ..epochs import EpochIterator, Epochs
 from ..reading.reader import Reader
 from .batch import Batch
 from .chunks import name_of, words_of
+from .crew import Crew
 from .passes import Pass
-from .settings import Settings, settings_of
-from .workers import Crew
+from .settings import Arguments, Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
 
@@ -106,10 +110,32 @@ def sampled_batcher(
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or sources do not fit together.
     """
-    return Batcher(settings_of(**locals()), epoch)
+    given = Arguments(
+        sources=sources,
+        batch_size=batch_size,
+        sampler=sampler,
+        num_batches=num_batches,
+        seed=seed,
+        get=get,
+        processor=processor,
+        input_dims=input_dims,
+        batch_dims=batch_dims,
+        dtype=dtype,
+        layout=layout,
+        on_error=on_error,
+        refill=refill,
+        timeout=timeout,
+        retries=retries,
+        prefetch=prefetch,
+        num_workers=num_workers,
+        progress=progress,
+        cache_dir=cache_dir,
+        cache_size=cache_size,
+    )
+    return Batcher(settings_of(given), epoch)
 
 
-class Batcher(Loops[Batch]):
+class Batcher(Epochs[Batch]):
     """Batches, epoch by epoch; made by `sampled_batcher`.
 
     `for batch in batcher` is an epoch, and `state_dict()` names the place behind the batch handed
@@ -161,7 +187,7 @@ class Batcher(Loops[Batch]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> Loop[Batch]:
+    def __iter__(self) -> EpochIterator[Batch]:
         if self._closed:
             raise DataError("this Batcher is closed; make a new one with sampled_batcher")
         return super().__iter__()
@@ -207,7 +233,7 @@ class Batcher(Loops[Batch]):
         return self._settings.identity
 
     def _records(self) -> int:
-        return int(self._settings.feeds[0].sampler._plan.count)
+        return int(self._settings.feeds[0].sampler.plan.count)
 
     def _end(self, epoch: int) -> int | None:
         settings = self._settings

@@ -2,6 +2,8 @@
 
 The loop is the one place where every record costs Python time, so it looks at each as little as
 it can: clocks twice, results straight into rows of memory that is there already.
+
+Knows one stretch of records; neither threads nor batches are known here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
 from ...buffers import empty
+from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, check_cast, check_movable
@@ -260,5 +263,5 @@ def _as_array(value: Any) -> Array:
         return np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"the result is a {type(value).__name__} whose parts differ in length; give an array"
+            f"the result is a {kind_text(value)} whose parts differ in length; give an array"
         ) from None

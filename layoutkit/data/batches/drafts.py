@@ -3,6 +3,8 @@
 Records are drawn by any number of threads, in chunks of any length, and it makes no difference:
 a result's row, and what the shape and dtype of the batch are, depend on places in the epoch
 alone.
+
+Knows one batch; its neighbours, threads and Views are not known here.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""One source of a Batcher: its records in its sampler's order, and what is got for each."""
+"""One source of a Batcher: its records in its sampler's order, and what is got for each.
+
+Knows an Index and a Sampler by their public names, and that arrays need not be got one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from ...arrays.rows import take
 from ...memory import Array
-from ..indexes import Index
-from ..indexes.tensor import TensorIndex
+from ..indexes import Index, PartsIndex
 from ..records import Record
 from ..samplers import Sampler
 from ..samplers.order import Order
@@ -32,19 +31,19 @@ class Feed:
         self, index: Index, sampler: Sampler, get: Callable[[Any], Any] | None, read: Any
     ) -> None:
         self.index, self.sampler = index, sampler
-        self.in_parts = bool(sampler._kind.parts)
-        self.direct = get is None and _has_memory(index)
+        self.in_parts = isinstance(index, PartsIndex)
+        self.direct = get is None and index.in_memory
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:
         """The order of an epoch; drawing kinds go on without end."""
-        return self.sampler._order(epoch, marks)
+        return self.sampler.order(epoch, marks)
 
     def take(self, order: Order, start: int, stop: int) -> Numbers:
         """The records in places start .. stop-1; fewer where the epoch ends."""
         if self.in_parts:
             return order.between(start, stop)  # type: ignore[no-any-return]
-        return order._in(start, stop)
+        return order.numbers_in(start, stop)
 
     def things(self, numbers: Numbers) -> Sequence[Any]:
         """What `get` takes, for each of these records."""
@@ -52,35 +51,21 @@ class Feed:
 
     def gathered(self, numbers: Any) -> Array:
         """The rows of an array, copied at once."""
-        index: Any = self.index
-        return self._rows(index._x, numbers)
+        return self.index.rows(numbers)
 
     def records(self, numbers: Numbers) -> list[Record]:
         """The records themselves."""
         if isinstance(numbers, list):
             return numbers
-        return self.index._records(numbers)
+        return self.index.records(numbers)
 
     def ranks(self, numbers: Any) -> Array | None:
         """The rank of each record's label, -1 for none; None where the source has no labels."""
-        codes = self.index._codes
-        if not self.index.labels or codes is None:
-            return None
-        found: Array = codes[numbers]
-        return found
+        return self.index.ranks(numbers)
 
     def targets(self, numbers: Any) -> Array | None:
         """What the source gives as targets besides labels."""
-        index: Any = self.index
-        if not isinstance(index, TensorIndex) or index._y is None:
-            return None
-        if isinstance(index._y, np.ndarray):
-            return self._rows(index._y, numbers)
-        return np.stack([index._target(number) for number in numbers.tolist()])
-
-    def _rows(self, array: Array, numbers: Any) -> Array:
-        index: Any = self.index
-        return take(array, 0, index._partition.place(numbers))
+        return self.index.targets(numbers)
 
 
 def rows_of(block: Array) -> list[Any]:
@@ -88,7 +73,3 @@ def rows_of(block: Array) -> list[Any]:
     if block.ndim > 1:
         return list(block)
     return [block[row, ...] for row in range(len(block))]
-
-
-def _has_memory(index: Index) -> bool:
-    return isinstance(index, TensorIndex) and isinstance(index._x, np.ndarray)

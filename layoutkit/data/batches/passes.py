@@ -1,4 +1,8 @@
-"""One pass over an epoch: batches are begun ahead, completed in any order, handed out in order."""
+"""One pass over an epoch: batches are begun ahead, completed in any order, handed out in order.
+
+Knows places in the epoch, and what is under way. Results are judged and joined by drafts, and
+threads are the crew's.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ from ...memory import Array
 from ...views import DataView
 from ..records import Record
 from .batch import Batch, Dropped
+from .crew import Crew, run_here
 from .drafts import Draft
 from .feeds import Numbers
 from .settings import Settings
-from .workers import Crew, run_here
 
 __all__ = ["Pass"]
 
@@ -133,7 +137,7 @@ class Pass:
 
     def _refill(self, place: int, missing: int, dry: int) -> Sequence[Numbers]:
         """The records behind a batch that has some missing."""
-        count = self._settings.feeds[0].sampler._plan.count
+        count = self._settings.feeds[0].sampler.plan.count
         if self._settings.draws and dry >= count:
             raise DataError(
                 f"none of {dry} records drawn one after the other could be used, and there are "

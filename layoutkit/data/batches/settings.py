@@ -1,33 +1,61 @@
-"""The arguments of `sampled_batcher`, checked, and what is made of them."""
+"""The arguments of `sampled_batcher`, checked, and what is made of them.
+
+Knows all arguments, and is the only module that does; the others take what it makes of them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...axes import as_shape, check_rank, parse_layout
+from ...checks import as_count, as_flag, as_word
 from ...errors import DataError
 from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
-from ..loops import flag, whole_number
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from ..samplers import Sampler
 from ..samplers import sampler as make_sampler
-from ..samplers.planning import check_turns
 from .chunks import Work
 from .feeds import Feed
-from .viewing import Viewer, default_layout
+from .viewers import Viewer, default_layout
 
-__all__ = ["Settings", "settings_of"]
+__all__ = ["Arguments", "Settings", "settings_of"]
 
 _MOST_WORKERS = 4
 
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of `sampled_batcher`, which says what they mean; nothing is checked yet."""
+
+    sources: Any
+    batch_size: Any
+    sampler: Any
+    num_batches: Any
+    seed: Any
+    get: Any
+    processor: Any
+    input_dims: Any
+    batch_dims: Any
+    dtype: Any
+    layout: Any
+    on_error: Any
+    refill: Any
+    timeout: Any
+    retries: Any
+    prefetch: Any
+    num_workers: Any
+    progress: Any
+    cache_dir: Any
+    cache_size: Any
 
 
 class Viewers(NamedTuple):
@@ -66,7 +94,7 @@ class Settings:
     @property
     def identity(self) -> dict[str, int | str]:
         """What a state must agree with."""
-        plans = [feed.sampler._plan for feed in self.feeds]
+        plans = [feed.sampler.plan for feed in self.feeds]
         return {
             "kind": "+".join(plan.kind for plan in plans),
             "seed": "+".join(str(plan.seed) for plan in plans) if len(plans) > 1 else plans[0].seed,
@@ -74,45 +102,54 @@ class Settings:
         }
 
 
-def settings_of(sources: Any, batch_size: Any, **given: Any) -> Settings:
-    """The settings of these arguments, `sampled_batcher`'s.
+def settings_of(given: Arguments) -> Settings:
+    """What a Batcher works with, made of these arguments.
 
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
-    size = whole_number("batch_size", batch_size, 1)
-    processor, getters = given["processor"], given["get"]
-    _check_callable("processor", processor)
-    dims, layouts = _dims(given["input_dims"], given["batch_dims"]), _layouts(given["layout"])
-    _check_ranks(given["input_dims"], layouts[0])
-    indexes = _indexes(sources)
-    if len(indexes) > 1 and processor is None:
+    size = as_count("batch_size", given.batch_size, 1)
+    _check_callable("processor", given.processor)
+    dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given.layout)
+    _check_ranks(given.input_dims, layouts[0])
+    indexes = _indexes(given.sources)
+    if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    samplers = _samplers(indexes, given["sampler"], size, given["num_batches"], given["seed"])
-    workers, timeout = _workers(given["num_workers"], given["timeout"])
-    strict = _one_of("on_error", given["on_error"], ("drop", "raise")) == "raise"
-    refill = flag("refill", given["refill"])
-    limit = samplers[0]._plan.num_batches if samplers[0]._plan.draws else None
-    if refill and samplers[0]._plan.base == "even_sequences":
+    samplers = _samplers(indexes, given.sampler, size, given.num_batches, given.seed)
+    workers, timeout = _workers(given.num_workers, given.timeout)
+    strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
+    refill = as_flag("refill", given.refill)
+    limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
+    if refill and samplers[0].plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
     feeds = tuple(
         Feed(index, _endless(each), get, reader.get)
-        for index, each, get in zip(indexes, samplers, _getters(getters, indexes), strict=True)
+        for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
     )
     _check_lengths(feeds, limit, size)
-    work = Work(feeds, processor, _dtype(given["dtype"]), timeout, strict)
-    prefetch = whole_number("prefetch", given["prefetch"])
-    progress = flag("progress", given["progress"])
-    viewers = Viewers(
+    return Settings(
+        feeds=feeds,
+        work=Work(feeds, given.processor, _dtype(given.dtype), timeout, strict),
+        reader=reader,
+        batch_size=size,
+        limit=limit,
+        dims=dims,
+        viewers=_viewers(layouts, indexes[0]),
+        refill=refill,
+        prefetch=as_count("prefetch", given.prefetch),
+        num_workers=workers,
+        progress=as_flag("progress", given.progress),
+    )
+
+
+def _viewers(layouts: tuple[str | None, str | None], index: Index) -> Viewers:
+    return Viewers(
         Viewer(layouts[0], "the input of a batch"),
         Viewer(layouts[1], "the target of a batch"),
-        Viewer("b", "the labels of a batch", indexes[0].labels or None),
-    )
-    return Settings(
-        feeds, work, reader, size, limit, dims, viewers, refill, prefetch, workers, progress
+        Viewer("b", "the labels of a batch", index.labels or None),
     )
 
 
@@ -140,7 +177,7 @@ def _samplers(
 
 def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
     """A copy of the caller's sampler that has our batch size."""
-    plan = given._plan
+    plan = given.plan
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
         raise DataError(
             "the sampler is over another index; give sampled_batcher the very Index that the "
@@ -151,19 +188,15 @@ def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampl
             f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
             "sampler's out"
         )
-    asked = plan.num_batches if num_batches is None else whole_number("num_batches", num_batches)
+    asked = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
     if asked is None and plan.draws:
         asked = -(-plan.count // size)
-    plan = replace(plan, batch_size=size, num_batches=asked)
-    check_turns(given._kind, plan)
-    return Sampler(given._kind, plan, 0)
+    return given.with_plan(batch_size=size, num_batches=asked)
 
 
 def _endless(sampler: Sampler) -> Sampler:
     """A sampler that draws goes on without end: how many batches are made, the Batcher counts."""
-    if not sampler._plan.draws:
-        return sampler
-    return Sampler(sampler._kind, replace(sampler._plan, num_batches=None), 0)
+    return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
 def _getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
@@ -180,7 +213,7 @@ def _check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
     first = feeds[0].order(0).size if limit is None else limit * size
     for number, feed in enumerate(feeds[1:], 1):
         other = feed.order(0).size
-        if feed.sampler._plan.draws or None in (first, other) or first == other:
+        if feed.sampler.plan.draws or None in (first, other) or first == other:
             continue
         raise DataError(
             f"the first source gives {first} records an epoch, but source {number} gives {other}; "
@@ -223,7 +256,7 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
 
 def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(_MOST_WORKERS, cpus) if number is None else whole_number("num_workers", number)
+    workers = min(_MOST_WORKERS, cpus) if number is None else as_count("num_workers", number)
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
@@ -236,13 +269,12 @@ def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
     return workers, timeout
 
 
-def _reader(given: dict[str, Any]) -> Reader:
-    size = whole_number("cache_size", given["cache_size"])
-    folder = given["cache_dir"]
+def _reader(given: Arguments) -> Reader:
+    size, folder = as_count("cache_size", given.cache_size), given.cache_dir
     if not isinstance(folder, str | os.PathLike | None):
         raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
-    return Reader(whole_number("retries", given["retries"]), cache)
+    return Reader(as_count("retries", given.retries), cache)
 
 
 def _dtype(dtype: Any) -> Any:
@@ -256,9 +288,3 @@ def _dtype(dtype: Any) -> Any:
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise DataError(f"{name} is {value!r}, which cannot be called; give a function")
-
-
-def _one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
-    if value not in words:
-        raise DataError(f"{name}={value!r}; it is one of {', '.join(map(repr, words))}")
-    return str(value)

@@ -6,13 +6,15 @@ base.py          what every index can do
 dispatch.py      which kind takes a source
 table.py         csv and tsv files
 directory.py     a folder, whose sub-folders are labels
-parts.py         a folder of part files, whose lines are records
+partfiles.py     a folder of part files, whose lines are records
 tensor.py        arrays, and the files that hold them
-files.py         local files and those at any URL
 """
 
+from ...renamed import renamed
 from .base import Groups, Index, grouped
 from .dispatch import open_index
-from .parts import PartsIndex
+from .partfiles import PartsIndex
 
 __all__ = ["Groups", "Index", "PartsIndex", "grouped", "open_index"]
+
+renamed(__name__, "parts", "partfiles")

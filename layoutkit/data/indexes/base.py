@@ -1,4 +1,7 @@
-"""What every index can do: a sequence of records, also by label."""
+"""What every index can do: a sequence of records, also by label.
+
+Knows numbers, labels and ranks; where records come from only the kinds of index know.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 from ..records import Label, Record
 
 __all__ = ["Groups", "Index", "grouped"]
@@ -43,7 +46,12 @@ class Index(Sequence[Record]):
     url_prefix : str    what relative file names begin with; None for arrays
     labels : list       sorted, of all partitions, whether this one has such records or not
     label_index : dict  from a label to its rank among them
+
+    Who reads many records at once takes `records`, `rows`, `ranks` and `targets`: columns, by an
+    int64 array of numbers that count from 0.
     """
+
+    in_memory = False  # whether the records are rows of a NumPy array
 
     def __init__(
         self, kind: str, url_prefix: str | None, labels: Sequence[Label], codes: Array | None
@@ -58,16 +66,39 @@ class Index(Sequence[Record]):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _record(self, number: int) -> Record:
-        """The record of a number that has been checked."""
+    def record(self, number: int) -> Record:
+        """The record of a number that is known to be there: `item_at` without its checks."""
 
-    def _records(self, numbers: Array) -> list[Record]:
-        """The records of numbers that have been checked."""
-        return [self._record(number) for number in numbers.tolist()]
+    def records(self, numbers: Array) -> list[Record]:
+        """The records of numbers that are known to be there."""
+        return [self.record(number) for number in numbers.tolist()]
 
-    def _target(self, number: int) -> Any:
-        """What the source gives as target of a record besides its label, or None."""
+    def rows(self, numbers: Array) -> Array:
+        """The arrays of these records, copied into one; only where they are `in_memory`."""
+        raise DataError(f"the records of a {self.kind} index are no rows of an array")
+
+    def ranks(self, numbers: Array) -> Array | None:
+        """The ranks of these records' labels, -1 for none; None where the source has no labels."""
+        if not self.labels or self._codes is None:
+            return None
+        found: Array = self._codes[numbers]
+        return found
+
+    def targets(self, numbers: Array) -> Array | None:
+        """What the source gives as targets of these records besides labels, or None."""
         return None
+
+    def members(self, label: Label) -> Array:
+        """The numbers of the records with a label; DataError where the source has no such label."""
+        rank = self._rank(label)
+        start = self.groups.starts[rank]
+        return self.groups.members[start : start + self.groups.counts[rank]]
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The records of each label."""
+        codes = np.full(len(self), -1) if self._codes is None else self._codes
+        return grouped(codes, len(self.labels))
 
     def item_count(self, label: Label | None = None) -> int:
         """The number of records here, or of those with a label.
@@ -79,7 +110,7 @@ class Index(Sequence[Record]):
         """
         if label is None:
             return len(self)
-        return int(self._groups.counts[self._rank(label)])
+        return int(self.groups.counts[self._rank(label)])
 
     def item_at(self, i: int, label: Label | None = None) -> Record:
         """Record number i, or the i-th of those with a label, in index order.
@@ -90,9 +121,9 @@ class Index(Sequence[Record]):
             There is no such record (an IndexError, too) or no such label.
         """
         if label is None:
-            return self._record(in_range(i, len(self), "record"))
-        members = self._members(label)
-        return self._record(int(members[in_range(i, len(members), f"record with label {label!r}")]))
+            return self.record(in_range(i, len(self), "record"))
+        members = self.members(label)
+        return self.record(int(members[in_range(i, len(members), f"record with label {label!r}")]))
 
     @overload
     def __getitem__(self, i: int) -> Record: ...
@@ -107,22 +138,14 @@ class Index(Sequence[Record]):
             numbers = range(len(self))[i]
         except (TypeError, ValueError) as error:
             raise OutOfRange(f"{i!r} is no slice: {error}") from None
-        return [self._record(number) for number in numbers]
+        return [self.record(number) for number in numbers]
 
     def __repr__(self) -> str:
         return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels>"
 
-    @cached_property
-    def _groups(self) -> Groups:
-        """The records of each label."""
-        codes = np.full(len(self), -1) if self._codes is None else self._codes
-        return grouped(codes, len(self.labels))
-
-    def _members(self, label: Label) -> Array:
-        """The numbers of the records with a label."""
-        rank = self._rank(label)
-        start = self._groups.starts[rank]
-        return self._groups.members[start : start + self._groups.counts[rank]]
+    def _record(self, number: int) -> Record:
+        """`record`, as samplers call it that come out of pickles of earlier versions."""
+        return self.record(number)
 
     def _rank(self, label: Any) -> int:
         try:

@@ -1,4 +1,7 @@
-"""A folder of files; its first-level folders are their labels."""
+"""A folder of files; its first-level folders are their labels.
+
+Knows names of files; none is opened.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ..reading.urls import is_url, joined, translated
 from ..records import Record
 from .base import Index
-from .files import is_url, joined, translated
 from .partition import Partition
 
 __all__ = ["DirectoryIndex"]
@@ -34,7 +37,8 @@ class DirectoryIndex(Index):
     def __len__(self) -> int:
         return len(self._paths)
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A file below the folder, with the first folder of its path as label."""
         path = self._paths[number]
         labels = (path.partition("/")[0],) if "/" in path else ()
         return Record(

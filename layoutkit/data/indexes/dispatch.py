@@ -1,4 +1,7 @@
-"""Which kind of index takes a source."""
+"""Which kind of index takes a source.
+
+Knows the kinds, and suffixes by way of `formats.py`; what is in a source is not looked at here.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...checks import as_count, kind_text
 from ...errors import DataError
-from ..loops import whole_number
+from ..formats import ARRAYS, TABLES, suffix_of
+from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
-from .files import is_url
+from .partfiles import PartsIndex
 from .partition import Partition
-from .parts import PartsIndex
 from .table import open_table
 from .tensor import open_tensor
 
 __all__ = ["open_index"]
-
-_TENSORS = (".npy", ".npz", ".safetensors", ".pt")
 
 
 def open_index(
@@ -47,8 +49,8 @@ def open_index(
     DataError
         The source cannot be opened, or is not what its kind asks for.
     """
-    number = whole_number("partitions", partitions, 1)
-    part = whole_number("partition", partition)
+    number = as_count("partitions", partitions, 1)
+    part = as_count("partition", partition)
     if part >= number:
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
     if isinstance(source, list | tuple):
@@ -56,14 +58,13 @@ def open_index(
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     named = _checked(kind) or _guessed(source, path)
     if path is None and named != "tensor":
-        raise DataError(f"kind={kind!r} takes a path or URL, not a {type(source).__name__}")
+        raise DataError(f"kind={kind!r} takes a path or URL, not a {kind_text(source)}")
     opener: Callable[..., Index] = _OPENERS[named]
     return opener(source if path is None else path, named, Partition(part, number))
 
 
 _OPENERS: dict[str, Callable[..., Index]] = {
-    "csv": open_table,
-    "tsv": open_table,
+    **{suffix[1:]: open_table for suffix in TABLES},
     "directory": DirectoryIndex,
     "parts": PartsIndex,
     "tensor": open_tensor,
@@ -79,17 +80,17 @@ def _checked(kind: Any) -> str | None:
 def _guessed(source: Any, path: str | None) -> str:
     if path is None:
         return "tensor"
-    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+    suffix = suffix_of(path)
     if not is_url(path) and Path(path).is_dir():
         return "directory"
-    if suffix in (".csv", ".tsv"):
+    if suffix in TABLES:
         return suffix[1:]
-    if suffix in _TENSORS:
+    if suffix in ARRAYS:
         return "tensor"
     if is_url(path):
         return "parts"
     found = "there is no such file" if not Path(path).exists() else "nothing is known of its kind"
     raise DataError(
-        f"{path} is no index: {found}; an index is a .csv or .tsv file, a folder, the URL of a "
-        f"folder of part files, or {', '.join(_TENSORS)}"
+        f"{path} is no index: {found}; an index is a folder, the URL of a folder of part files, or "
+        f"a file: {', '.join([*TABLES, *ARRAYS])}"
     )

@@ -1,4 +1,7 @@
-"""Which records a partition holds."""
+"""Which records a partition holds.
+
+Knows arithmetic, and nothing of records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A csv or tsv file: a row for each file or part of a file, with any number of labels."""
+"""A csv or tsv file: a row for each file or part of a file, with any number of labels.
+
+Knows rows and columns; the files that they name are not opened.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..formats import TABLES
+from ..reading.urls import exists, folder_of, joined, opened
 from ..records import Record, records_of
 from .base import Index
-from .files import exists, folder_of, joined, opened
 from .partition import Partition
 
 __all__ = ["TableIndex", "open_table"]
@@ -35,7 +39,7 @@ class Columns(NamedTuple):
 
 
 @dataclass
-class Rows:
+class TableRows:
     """The rows of a table by column, and its records: one for each label of a row."""
 
     filenames: list[str] = field(default_factory=list)
@@ -66,7 +70,7 @@ class Rows:
 
 def open_table(path: str, kind: str, partition: Partition) -> Index:
     """The index that a csv or tsv file is."""
-    rows = _read(path, "\t" if kind == "tsv" else ",")
+    rows = _read(path, TABLES[f".{kind}"])
     return TableIndex(kind, _prefix(path, kind), rows, partition)
 
 
@@ -77,7 +81,7 @@ class TableIndex(Index):
     in several of them.
     """
 
-    def __init__(self, kind: str, prefix: str, rows: Rows, partition: Partition) -> None:
+    def __init__(self, kind: str, prefix: str, rows: TableRows, partition: Partition) -> None:
         labels = sorted(rows.labels)
         ranks = np.empty(len(labels) + 1, np.int64)
         ranks[[rows.labels[label] for label in labels]] = np.arange(len(labels))
@@ -96,7 +100,8 @@ class TableIndex(Index):
     def __len__(self) -> int:
         return self._count
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A file, or a part of one, with one of its row's labels."""
         place = self._partition.place(number)
         row, code = self._row_of[place], self._all_codes[place]
         return Record(
@@ -108,7 +113,7 @@ class TableIndex(Index):
             position=number,
         )
 
-    def _records(self, numbers: Array) -> list[Record]:
+    def records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         places = self._partition.place(numbers)
         found = np.frombuffer(self._row_of, np.int64)[places]
@@ -146,8 +151,8 @@ class TableIndex(Index):
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str) -> Rows:
-    rows = Rows()
+def _read(path: str, delimiter: str) -> TableRows:
+    rows = TableRows()
     with opened(path) as file:
         # utf-8-sig: a byte order mark is no part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
@@ -242,8 +247,8 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
 def _prefix(path: str, kind: str) -> str:
     """What file names begin with: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
-    for suffix in (kind, "tsv" if kind == "csv" else "csv"):
-        meta = f"{stem}-meta.{suffix}"
+    for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
+        meta = f"{stem}-meta{suffix}"
         if exists(meta):
             return _second_line(meta)
     return folder_of(path)

@@ -1,21 +1,24 @@
-"""Arrays whose first axis counts records, and the files that hold them."""
+"""Arrays whose first axis counts records, and the files that hold them.
+
+Knows arrays, and Datasets by their public names; formats of files are known by `formats.py`.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
+from ...arrays.rows import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
+from ..formats import explained, open_arrays
+from ..reading.npy import StoredArray
 from ..records import Record, records_of
 from .base import Index
-from .files import is_url, opened, translated
 from .partition import Partition
 
 __all__ = ["TensorIndex", "open_tensor"]
@@ -23,7 +26,7 @@ __all__ = ["TensorIndex", "open_tensor"]
 
 def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
     """The index that an array, a mapping of x and y, or a file of these is."""
-    loaded = _loaded(source) if isinstance(source, str) else source
+    loaded = open_arrays(source) if isinstance(source, str) else source
     x, y = _pair(loaded, source if isinstance(source, str) else "the source")
     return TensorIndex(x, y, kind, partition)
 
@@ -42,7 +45,8 @@ class TensorIndex(Index):
     def __len__(self) -> int:
         return self._count
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A window on a row of x, where x gives one, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         return Record(
@@ -52,7 +56,7 @@ class TensorIndex(Index):
             position=number,
         )
 
-    def _records(self, numbers: Array) -> list[Record]:
+    def records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         places = self._partition.place(numbers).tolist()
         names = [*self.labels, None]
@@ -69,10 +73,23 @@ class TensorIndex(Index):
             numbers.tolist(),
         )
 
-    def _target(self, number: int) -> Any:
+    @property
+    def in_memory(self) -> bool:  # type: ignore[override]
+        """Whether `rows` gives them: they are those of a NumPy array."""
+        return isinstance(self._x, np.ndarray)
+
+    def rows(self, numbers: Array) -> Array:
+        """Copied at once."""
+        return take(self._x, 0, self._partition.place(numbers))
+
+    def targets(self, numbers: Array) -> Array | None:
+        """What belongs to the records in y, where that is no labels."""
         if self._y is None:
             return None
-        return _row(self._y, self._partition.place(number))
+        places = self._partition.place(numbers)
+        if isinstance(self._y, np.ndarray):
+            return take(self._y, 0, places)
+        return np.stack([_row(self._y, place) for place in places.tolist()])
 
 
 def _row(array: Any, place: int) -> Any:
@@ -95,8 +112,8 @@ def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
 
 def _are_labels(y: Any) -> bool:
     """Whether y is one integer or string for each record; only objects are read for it."""
-    about = y._store() if hasattr(y, "_iter_fields") else y
-    if not getattr(about, "is_array", True):  # rows that may differ in length
+    about = y[:0]() if hasattr(y, "_iter_fields") else y
+    if isinstance(about, list):  # rows that may differ in length
         return False
     kind = getattr(getattr(about, "dtype", None), "kind", "")
     if len(about.shape) != 1 or kind != "O":
@@ -145,6 +162,8 @@ def _array(value: Any, name: str) -> Any:
     """An array or array-like with a first axis."""
     if hasattr(value, "_iter_fields"):
         return value
+    if isinstance(value, StoredArray):
+        value = _in_memory(value)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)
@@ -162,62 +181,11 @@ def _array(value: Any, name: str) -> Any:
     return value
 
 
+def _in_memory(stored: StoredArray) -> Array:
+    """A file mapped, but what is in an archive read: it lies there so that gathering is slow."""
+    with explained(str(stored.path)):
+        return stored.mapped() if stored.member is None else stored.loaded()
+
+
 def _are_strings(array: Array) -> bool:
     return array.ndim == 1 and all(isinstance(element, str) for element in array)
-
-
-def _loaded(path: str) -> Any:
-    """What an array file holds: an array or a mapping."""
-    suffix = os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
-    reader = _READERS.get(suffix)
-    if reader is None:
-        raise DataError(f"{path} is no file of arrays; these are {', '.join(_READERS)}")
-    with _explained(path):
-        return reader(path)
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Say of which file a library speaks that finds it damaged."""
-    with translated(path):
-        try:
-            yield
-        except (DataError, OSError):
-            raise
-        except Exception as error:
-            raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _npy(path: str) -> Any:
-    if not is_url(path):
-        return np.load(path, mmap_mode="r")
-    with opened(path) as file:
-        return np.load(file)
-
-
-def _npz(path: str) -> Any:
-    with opened(path) as file, np.load(file) as arrays:
-        return dict(arrays)
-
-
-def _safetensors(path: str) -> Any:
-    try:
-        from safetensors.numpy import load, load_file
-    except ImportError:
-        raise DataError(f"{path} needs safetensors; pip install 'layoutkit[data]'") from None
-    if not is_url(path):
-        return load_file(path)
-    with opened(path) as file:
-        return load(file.read())
-
-
-def _pt(path: str) -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise DataError(f"{path} needs PyTorch; pip install 'layoutkit[torch]'") from None
-    with opened(path) as file:
-        return torch.load(file, weights_only=True, map_location="cpu")
-
-
-_READERS = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".pt": _pt}

@@ -1,5 +1,9 @@
 """Batches of arrays by name.
 
 protocol.py        what a provider is, and what all of them do with names and slices
-arrays.py          a provider of arrays
+arrayprovider.py   a provider of arrays
 """
+
+from ...renamed import renamed
+
+renamed(__name__, "arrays", "arrayprovider")

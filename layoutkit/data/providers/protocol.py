@@ -1,4 +1,7 @@
-"""The data provider's interface: batches of one size, whose arrays have names."""
+"""The data provider's interface: batches of one size, whose arrays have names.
+
+Knows names, shapes and slices; where batches come from is not known here.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
-from ...arrays.base import kind_text
 from ...axes import parse_layout
+from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import check_cast

@@ -1,6 +1,11 @@
-"""The bytes of records.
+"""The bytes of records, and the arrays in files.
 
-reader.py          of files and URLs, tried again where it helps
-remote.py          what another machine holds at a URL
+urls.py            local files and those at any URL: opened, looked for, listed, with patience
+remote.py          what another machine holds at a URL, asked once
 cache.py           keeps whole remote files in a folder
+reader.py          the bytes of a record, by way of these
+npy.py             .npy and .npz: where the elements lie, mapped or read
+tensors.py         .safetensors and .pt
+
+Which suffix is read by whom says formats.py, one folder up.
 """

@@ -1,4 +1,7 @@
-"""Whole remote files, kept in a folder until their room is needed."""
+"""Whole remote files, kept in a folder until their room is needed.
+
+Knows files by URL; what brings their bytes is not known here.
+"""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""The bytes of a record: of a file, or of any URL, with tries that are repeated but bounded."""
+"""The bytes of a record: of a file, or of any URL, with tries that are repeated but bounded.
+
+Knows records by url, offset and length, and in which order to ask: cache, then URL. How often to
+try is known by `urls.py`, and who to ask by `remote.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from ...errors import DataError
 from .cache import DiskCache
-from .remote import Remote, Unanswered
+from .remote import Remote
+from .urls import local_path, repeated
 
 __all__ = ["Reader"]
-
-# A new try begins no later than this after the first one, and is patient no longer.
-SECONDS_IN_ALL = 30.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; each pause is twice the last one
 
 _T = TypeVar("_T")
 
@@ -53,10 +53,11 @@ class Reader:
         Raises DataError where there are fewer than `length`, or the URL cannot be read.
         """
         start = offset or 0
-        if "://" not in url or url.startswith("file://"):
-            data = _read_file(url.removeprefix("file://"), start, length)
-        else:
+        local = local_path(url)
+        if local is None:
             data = self._read_remote(url, start, length)
+        else:
+            data = _read_file(local, start, length)
         if length is not None and len(data) < length:
             raise DataError(
                 f"{url} has {len(data)} bytes from byte {start} on, but the record has {length}; "
@@ -85,8 +86,8 @@ class Reader:
             data = self._read_cached(self._cache, url, start, length)
             if data is not None:
                 return data
-        return self._repeat(
-            url, lambda seconds: b"".join(self._remote.open(url, start, length, seconds).chunks)
+        return self._repeated(
+            lambda seconds: b"".join(self._remote.open(url, start, length, seconds).chunks)
         )
 
     def _read_cached(
@@ -96,9 +97,8 @@ class Reader:
         with cache.turn(url):
             path = cache.find(url)
             if path is None and cache.takes(url):
-                path = self._repeat(
-                    url,
-                    lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds)),
+                path = self._repeated(
+                    lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds))
                 )
         if path is None:
             return None
@@ -108,19 +108,9 @@ class Reader:
             cache.forget(url)
             return None
 
-    def _repeat(self, url: str, attempt: Callable[[float], _T]) -> _T:
-        """The result of the first attempt that gets an answer."""
-        end = time.monotonic() + SECONDS_IN_ALL
-        tries = 0
-        while True:
-            try:
-                return attempt(max(1.0, end - time.monotonic()))
-            except Unanswered as error:
-                pause = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
-                tries += 1
-                late = time.monotonic() + pause > end
-                if tries > self._retries or late or self._stopped.wait(pause):
-                    raise DataError(f"{error} (tried {tries} times)") from error
+    def _repeated(self, attempt: Callable[[float], _T]) -> _T:
+        """As `repeated`; `close` ends a pause, and the tries."""
+        return repeated(attempt, self._retries, self._stopped.wait)
 
 
 _readers: WeakSet[Reader] = WeakSet()

@@ -2,6 +2,8 @@
 
 HTTP is read by urllib3, the rest by fsspec. urllib3 notices an answer that ends before its
 announced length, keeps connections for the next record, and starts no threads.
+
+Knows protocols, and which failures may pass; tries nothing twice.
 """
 
 from __future__ import annotations
@@ -52,6 +54,25 @@ class Remote:
             return self._open_http(url, start, length, seconds)
         with _translating(url):
             return _open_fsspec(url, start, length)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files right in a folder. Raises as `open` does."""
+        with _translating(folder):
+            system, inner = _system(folder)
+            entries = system.ls(inner, detail=True)
+            # A file lists itself; behind http everything is a file, and a page may list nothing.
+            names = [entry["name"] for entry in entries if entry["type"] == "file"]
+            if names == [inner] or (not entries and system.isfile(inner)):
+                raise NotADirectoryError("it is a file; part files lie in a folder")
+        # Listings of web servers have links that sort them.
+        linked = [name for name in names if "?" not in name or not folder.startswith("http")]
+        return [name.rpartition("/")[2] for name in linked]
+
+    def is_file(self, url: str) -> bool:
+        """Whether there is such a file. Raises as `open` does."""
+        with _translating(url):
+            system, inner = _system(url)
+            return bool(system.isfile(inner))
 
     def close(self) -> None:
         """Close idle connections."""
@@ -124,9 +145,7 @@ def _body(url: str, response: Any, skip: int, length: int | None) -> Iterator[by
 
 
 def _open_fsspec(url: str, start: int, length: int | None) -> Answer:
-    from fsspec.core import url_to_fs
-
-    system, path = url_to_fs(url)
+    system, path = _system(url)
     if start or length is not None:
         stop = None if length is None else start + length
         data = system.cat_file(path, start=start, end=stop)
@@ -138,6 +157,13 @@ def _open_fsspec(url: str, start: int, length: int | None) -> Answer:
     file = system.open(path, "rb")
     size = getattr(file, "size", None)
     return Answer(size, _pieces(url, file, size), file.close)
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """The file system that knows a URL, and the path there."""
+    from fsspec.core import url_to_fs
+
+    return url_to_fs(url)  # type: ignore[no-any-return]
 
 
 def _pieces(url: str, file: Any, size: int | None) -> Iterator[bytes]:
@@ -159,7 +185,7 @@ def _translating(url: str) -> Iterator[None]:
         raise DataError(f"{url} cannot be read: {_words(error)}") from error
     except OSError as error:
         raise Unanswered(f"{url} cannot be read: {_words(error)}") from error
-    except DataError:
+    except (DataError, Unanswered, MemoryError):
         raise
     except ImportError as error:
         fix = "pip install 'layoutkit[data]'"
@@ -168,7 +194,8 @@ def _translating(url: str) -> Iterator[None]:
         raise DataError(f"{url} cannot be read: {error}") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "urllib3":
-            raise
+            # Every remote file system has its own errors, and most are no OSErrors.
+            raise DataError(f"{url} cannot be read: {type(error).__name__}: {error}") from error
         if _words(error) == "too many redirects":  # each of them was an answer
             raise DataError(f"{url} cannot be read: {_words(error)}") from error
         raise Unanswered(f"{url} cannot be read: {_words(error)}") from error

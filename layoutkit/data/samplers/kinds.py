@@ -1,19 +1,25 @@
-"""The kinds of samplers: a table of their names, orders and what they take."""
+"""The kinds of samplers: a table of their names, orders and what they take.
+
+A new kind is an Order in a module of its own and a row in KINDS. Knows what is special about each
+kind, and leaves it to `validation.py` to hold arguments against it.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from ...errors import DataError
-from . import labels, parts, sequences, slices, walks
+from . import labels, partwise, sequences, slices, walks
 from .order import Order
 
-__all__ = ["Kind", "kind_of"]
+__all__ = ["KINDS", "OTHER_NAMES", "Kind", "kind_of"]
 
 
 class Kind(NamedTuple):
     """What is special about a kind.
 
+    base       the kind whose order it is: what its random numbers are drawn by
+    order      the class of that order
     even       leaves out what fills no batch
     draws      has no end of its own
     labelled   chooses labels
@@ -36,7 +42,7 @@ class Kind(NamedTuple):
 
 
 _BATCHWISE = "batchwise_shuffled_sequential"
-_KINDS = {
+KINDS = {
     kind.name: kind
     for kind in (
         Kind("linear", "linear", walks.Linear, one_label=True),
@@ -64,22 +70,22 @@ _KINDS = {
             draws=True,
             labelled=True,
         ),
-        Kind("part-linear", "part-linear", parts.PartLinear, parts=True),
+        Kind("part-linear", "part-linear", partwise.PartLinear, parts=True),
         Kind(
             "part-linear-permutation",
             "part-linear-permutation",
-            parts.PartLinearPermutation,
+            partwise.PartLinearPermutation,
             parts=True,
         ),
         Kind(
             "part-permutation-permutation",
             "part-permutation-permutation",
-            parts.PartPermutationPermutation,
+            partwise.PartPermutationPermutation,
             parts=True,
         ),
     )
 }
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "sequential": "linear",
     "shuffled_sequential": "permutation",
     "random_uniform": "uniform",
@@ -88,9 +94,9 @@ _OTHER_NAMES = {
 
 def kind_of(name: Any) -> Kind:
     """The kind of this name or other name; DataError where there is none."""
-    known = isinstance(name, str) and _KINDS.get(_OTHER_NAMES.get(name, name))
+    known = isinstance(name, str) and KINDS.get(OTHER_NAMES.get(name, name))
     if not known:
         raise DataError(
-            f"no sampler is called {name!r}; there are {', '.join([*_KINDS, *_OTHER_NAMES])}"
+            f"no sampler is called {name!r}; there are {', '.join([*KINDS, *OTHER_NAMES])}"
         )
     return known

@@ -1,4 +1,7 @@
-"""Orders that choose a label first, and then one of its records."""
+"""Orders that choose a label first, and then one of its records.
+
+Knows ranks and groups of numbers; labels and records themselves are not known here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..permutation import drawn, hashed, key_of, shuffled
-from .order import Order, Plan
+from .order import Order, SamplingPlan
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -68,7 +71,7 @@ def _limits(weights: Sequence[Fraction]) -> Array:
 class _Drawn(Order):
     """A label, then one of its records, both drawn anew for each place."""
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._labelled: Labelled = plan.material
         self._rows_key = key_of(plan.base, plan.seed, epoch, "records")
@@ -105,7 +108,7 @@ class LabelPermutation(Order):
     of the permutation number c // count.
     """
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._labelled: Labelled = plan.material
         self._rows_key = key_of(plan.base, plan.seed, epoch, "records")

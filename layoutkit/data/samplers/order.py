@@ -4,7 +4,9 @@
     order.num_batches            batches in the epoch; None likewise, and without a batch size
     order.at(place)              the record in a place
     order.between(start, stop)   those of several places; fewer where the epoch ends
+    order.numbers_in(start, stop)   their numbers
     order.walk(place)            all from a place on, one by one
+    order.batches(place)         all from a place on, batch by batch
     order.cut(place)             where the batch that a place is in ends
     order.marks(place)           integers that help to find the place again without a replay
 
@@ -23,7 +25,7 @@ import numpy as np
 from ...memory import Array
 from ..permutation import key_of
 
-__all__ = ["AHEAD", "Order", "Plan", "ceil_div", "ends"]
+__all__ = ["AHEAD", "Order", "SamplingPlan", "ceil_div", "ends"]
 
 # Places that are computed at once: for fewer, the calls of NumPy cost more than the numbers. Who
 # goes on gets twice as many each time, up to the most; a first item is not to wait for those.
@@ -31,7 +33,7 @@ AHEAD, MOST_AHEAD = 512, 8192
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """What a sampler is asked for, checked: all that its orders need besides the epoch.
 
     base : str                   the kind whose order it is; even_shuffled_sequential's is
@@ -57,11 +59,19 @@ class Plan:
     draws: bool
     material: Any
 
+    @property
+    def identity(self) -> dict[str, int | str]:
+        """What the states of two samplers must agree in."""
+        return {"kind": self.kind, "seed": self.seed, "batch_size": self.batch_size or 0}
+
+
+Plan = SamplingPlan  # its name in pickles of earlier versions
+
 
 class Order:
     """The order of one epoch; the kinds differ in `_numbers`."""
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         self.plan = plan
         self.key = key_of(plan.base, plan.seed, epoch)
         self._ahead: tuple[int, Array] = (0, np.arange(0))
@@ -93,29 +103,12 @@ class Order:
 
     def between(self, start: int, stop: int) -> Any:
         """The records in places start .. stop-1: a list, or an int64 array of numbers."""
-        numbers = self._in(start, stop)
+        numbers = self.numbers_in(start, stop)
         item = self.plan.item
         return numbers if item is None else [item(number) for number in numbers.tolist()]
 
-    def at(self, place: int) -> Any:
-        """The record in a place of the epoch."""
-        return self._item(int(self._in(place, place + 1)[0]))
-
-    def walk(self, place: int) -> Iterator[Any]:
-        """The records from a place to the epoch's end."""
-        while numbers := self._in(place, place + AHEAD).tolist():
-            yield from map(self._item, numbers)
-            place += len(numbers)
-
-    def marks(self, place: int) -> dict[str, int]:
-        """What helps to begin at a place: nothing, where every place is computed on its own."""
-        return {}
-
-    def _item(self, number: int) -> Any:
-        return number if self.plan.item is None else self.plan.item(number)
-
-    def _in(self, start: int, stop: int) -> Array:
-        """The numbers in places start .. stop-1, as far as there are any."""
+    def numbers_in(self, start: int, stop: int) -> Array:
+        """The numbers of the records in places start .. stop-1, as far as there are any."""
         size = self.size
         stop = stop if size is None else min(stop, size)
         if stop - start > MOST_AHEAD:
@@ -128,6 +121,29 @@ class Order:
             end = end if size is None else min(end, size)
             first, ahead = self._ahead = start, self._chosen(start, end)
         return ahead[start - first : max(0, stop - first)].copy()
+
+    def at(self, place: int) -> Any:
+        """The record in a place of the epoch."""
+        return self._item(int(self.numbers_in(place, place + 1)[0]))
+
+    def walk(self, place: int) -> Iterator[Any]:
+        """The records from a place to the epoch's end."""
+        while numbers := self.numbers_in(place, place + AHEAD).tolist():
+            yield from map(self._item, numbers)
+            place += len(numbers)
+
+    def batches(self, place: int) -> Iterator[tuple[Any, int]]:
+        """The batches from a place to the epoch's end, each with the place behind it."""
+        while len(batch := self.between(place, self.cut(place))):
+            place += len(batch)
+            yield batch, place
+
+    def marks(self, place: int) -> dict[str, int]:
+        """What helps to begin at a place: nothing, where every place is computed on its own."""
+        return {}
+
+    def _item(self, number: int) -> Any:
+        return number if self.plan.item is None else self.plan.item(number)
 
     def _chosen(self, start: int, stop: int) -> Array:
         if stop <= start:

@@ -1,17 +1,21 @@
-"""A Sampler: the order of records, epoch by epoch."""
+"""A Sampler: the order of records, epoch by epoch.
+
+Knows epochs and states; which record stands in which place is known by the orders.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...errors import DataError
-from ..errors import NoLength
-from ..loops import Loop, Loops
+from ..epochs import EpochIterator, Epochs
+from ..protocolerrors import NoLength
 from .kinds import Kind, kind_of
-from .order import Order
-from .parts import from_marks
-from .planning import plan_of
+from .order import Order, SamplingPlan
+from .partwise import from_marks
+from .validation import check_turns, plan_of
 
 __all__ = ["Sampler", "sampler"]
 
@@ -64,14 +68,14 @@ def sampler(
     return Sampler(chosen, plan, epoch)
 
 
-class Sampler(Loops[Any]):
+class Sampler(Epochs[Any]):
     """The order of records, epoch by epoch; made by `sampler`.
 
-    For those who read ahead, `_order(epoch)` is the order of any epoch, an `Order` that gives the
-    record of any place.
+    For those who read ahead, `order(epoch)` is the order of any epoch, an `Order` that gives the
+    record of any place, and `plan` is what was asked for.
     """
 
-    def __init__(self, kind: Kind, plan: Any, epoch: int) -> None:
+    def __init__(self, kind: Kind, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(epoch)
         self._kind = kind
         self._plan = plan
@@ -80,17 +84,17 @@ class Sampler(Loops[Any]):
     @property
     def batch_size(self) -> int | None:
         """Records in a full batch; None when there are no batches."""
-        return self._plan.batch_size  # type: ignore[no-any-return]
+        return self._plan.batch_size
 
     @property
     def num_batches(self) -> int | None:
         """Batches in this epoch; None when endless, without batch size, or not known yet."""
-        return self._order(self._epoch).num_batches
+        return self.order(self._epoch).num_batches
 
     @property
     def unvisited(self) -> int | None:
         """How many records this epoch leaves out; None where that is chance, or not known yet."""
-        size = self._order(self._epoch).size
+        size = self.order(self._epoch).size
         if self._plan.draws or size is None:
             return None
         return (
@@ -98,7 +102,7 @@ class Sampler(Loops[Any]):
         )
 
     def __len__(self) -> int:
-        size = self._order(self._epoch).size
+        size = self.order(self._epoch).size
         if size is None:
             why = "is endless" if self._plan.draws else "has no length until every part is opened"
             raise NoLength(f"{self._plan.kind} {why}; its items can be iterated")
@@ -119,10 +123,12 @@ class Sampler(Loops[Any]):
             raise DataError("batches() needs a batch_size; give one to sampler()")
         return Batches(self)
 
-    def __repr__(self) -> str:
-        return f"<{self._plan.kind} sampler, seed {self._plan.seed}, epoch {self._epoch}>"
+    @property
+    def plan(self) -> SamplingPlan:
+        """What this sampler was asked for, checked: all that its orders need besides the epoch."""
+        return self._plan
 
-    def _order(self, epoch: int, marks: Mapping[str, Any] | None = None) -> Order:
+    def order(self, epoch: int, marks: Mapping[str, Any] | None = None) -> Order:
         """The order of an epoch; `marks` of a state let that of part files start in the middle."""
         if self._kept and self._kept[0] == epoch and marks is None:
             return self._kept[1]
@@ -130,37 +136,48 @@ class Sampler(Loops[Any]):
             return from_marks(self._kind.order, self._plan, epoch, marks)
         return self._kind.order(self._plan, epoch)
 
+    def with_plan(self, **changes: Any) -> Sampler:
+        """A sampler of the same kind at epoch 0, whose plan differs in some fields.
+
+        Raises
+        ------
+        DataError
+            The batches that it asks for cannot be had.
+        """
+        plan = replace(self._plan, **changes)
+        check_turns(self._kind, plan)
+        return Sampler(self._kind, plan, 0)
+
+    def __repr__(self) -> str:
+        return f"<{self._plan.kind} sampler, seed {self._plan.seed}, epoch {self._epoch}>"
+
     def _steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
         for item in self._keep(epoch).walk(position):
             position += 1
             yield item, position
 
     def _batch_steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
-        order = self._keep(epoch)
-        while len(batch := order.between(position, order.cut(position))):
-            position += len(batch)
-            yield batch, position
+        return self._keep(epoch).batches(position)
 
     def _keep(self, epoch: int) -> Order:
-        order = self._order(epoch)
+        order = self.order(epoch)
         self._kept = epoch, order
         return order
 
     def _identity(self) -> dict[str, int | str]:
-        plan = self._plan
-        return {"kind": plan.kind, "seed": plan.seed, "batch_size": plan.batch_size or 0}
+        return self._plan.identity
 
     def _records(self) -> int:
-        return self._plan.count  # type: ignore[no-any-return]
+        return self._plan.count
 
     def _end(self, epoch: int) -> int | None:
-        return self._order(epoch).size
+        return self.order(epoch).size
 
     def _marks(self, position: int) -> dict[str, int]:
-        return self._order(self._epoch).marks(position) if self._kind.parts else {}
+        return self.order(self._epoch).marks(position) if self._kind.parts else {}
 
     def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
-        self._kept = epoch, self._order(epoch, state)
+        self._kept = epoch, self.order(epoch, state)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kept": None}
@@ -180,7 +197,7 @@ class Batches:
         """The sampler's epoch."""
         return self._sampler.epoch
 
-    def __iter__(self) -> Loop[Any]:
+    def __iter__(self) -> EpochIterator[Any]:
         return self._sampler._begin(self._sampler._batch_steps)
 
     def __len__(self) -> int:

@@ -1,4 +1,7 @@
-"""Batches of sequences of one length."""
+"""Batches of sequences of one length.
+
+Knows groups of numbers; the sequences themselves are not known here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..permutation import hashed, key_of, shuffled
-from .order import Order, Plan, ends
+from .order import Order, SamplingPlan, ends
 
 if TYPE_CHECKING:
     from ...memory import Array
@@ -22,7 +25,7 @@ class EvenSequences(Order):
     The only order with a table: one entry for each batch of the epoch.
     """
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         groups: Groups = plan.material
         self._groups = groups

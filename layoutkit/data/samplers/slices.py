@@ -1,4 +1,7 @@
-"""Batches of neighbours: fixed slices in random order, and runs that begin anywhere."""
+"""Batches of neighbours: fixed slices in random order, and runs that begin anywhere.
+
+Knows numbers only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..permutation import drawn, shuffled, unshuffled
-from .order import Order, Plan, ceil_div
+from .order import Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
     from ...memory import Array
@@ -22,7 +25,7 @@ class Batchwise(Order):
     all places behind it are moved by what it lacks.
     """
 
-    def __init__(self, plan: Plan, epoch: int) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._width = plan.batch_size or 1
         self._slices = ceil_div(plan.count, self._width)

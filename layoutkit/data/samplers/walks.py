@@ -1,4 +1,7 @@
-"""Each record once, in order or shuffled, and independent draws."""
+"""Each record once, in order or shuffled, and independent draws.
+
+Knows numbers only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Dataset`: a Sample whose first axis counts samples."""
+"""`Dataset`: a Sample whose first axis counts samples.
+
+Knows samples, fields and layouts; where elements lie is known by the stores.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...checks import as_count
 from ...errors import DataError, ShapeError
-from ..loops import whole_number
-from . import layouts
-from .blocks import blocks_of
 from .keys import kinds_of
+from .minibatches import blocks_of
 from .parts import Parts
-from .sample import Sample
+from .sample import Sample, store_of
 
 if TYPE_CHECKING:
     from .iterator import DatasetIterator
@@ -80,7 +82,7 @@ class Dataset(Sample):
         Its samples are Datasets: `d._minibatches(5)[2]` is `d[10:15]`. DataError for a batch
         size that is no whole number of at least 1.
         """
-        size = whole_number("batch_size", batch_size, 1)
+        size = as_count("batch_size", batch_size, 1)
         own = None if self._own is None else blocks_of(self._own, size)
         named = self._named
         if named is not None:
@@ -133,23 +135,17 @@ class Dataset(Sample):
         SpaceError, ShapeError, DtypeError
             Space and source are not nested alike, or a field never becomes what is asked.
         """
+        # Here, as who only selects needs no Spaces and no samplers, which take a while to load.
         from .iterator import DatasetIterator
 
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}
         return DatasetIterator(self, data_specs, mode, {**order, "epoch": epoch})
 
-    def _layout_after(self, key: Any) -> Any:
-        """The layout of what a key selects; mini-batches keep that of the Dataset they are of."""
-        lead = self._lead()
-        if not lead._store().blocked:
-            return layouts.after(lead._lay, key)
-        return lead._lay if len(kinds_of(key)) == 1 else None
-
     def _selected_fields(self, key: Any) -> dict[str, Sample]:
         """What a key selects of the fields that have as many samples as this."""
         extent = self._store().extent()
         fields = self._fields().items()
-        return {name: field[key] for name, field in fields if field._store().extent() == extent}
+        return {name: field[key] for name, field in fields if store_of(field).extent() == extent}
 
     def _stepped(self) -> Iterator[Sample]:
         """The samples of what can only be iterated; its fields step by step with it."""
@@ -173,9 +169,9 @@ class Dataset(Sample):
 
     def _step(self, store: Any, named: Any = None) -> Sample:
         """A sample, or a mini-batch, of what can only be iterated."""
-        lead = self._lead()
-        cls = Dataset if lead._store().blocked else Sample
-        return cls._of(Parts(store, named, self._layout_after(0), lead._info, self._is_locked()))
+        cls = Dataset if self._store().blocked else Sample
+        meta, locked = self._kept_meta(), self._is_locked()
+        return cls._of(Parts(store, named, self._layout_after(0), meta, locked))
 
     def _as_field(self, sample: Sample) -> Sample:
         """A Dataset; of a Sample, the Dataset of its data."""

@@ -1,4 +1,7 @@
-"""Elements of data without a length: each is read when it is needed, and once."""
+"""Elements of data without a length: each is read when it is needed, and once.
+
+Knows one element at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import kind_text
 from ...errors import DataError
 from ...spec import DType
 from .sources import ArraySource
@@ -90,7 +94,7 @@ class Element(Store):
             array = np.array(None)
         if array.dtype.hasobject:
             raise DataError(
-                f"an element is a {type(value).__name__}, which is no array; elements are arrays, "
+                f"an element is a {kind_text(value)}, which is no array; elements are arrays, "
                 "or mappings of names to arrays"
             )
         window: Store = Window(ArraySource(array))

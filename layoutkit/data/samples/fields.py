@@ -1,17 +1,17 @@
-"""Fields as attributes."""
+"""Fields as attributes.
+
+Knows names; what the data is, and how it is selected from, is known by `sample.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from ..errors import NoSuchField
+from ..protocolerrors import NoSuchField
 from . import layouts
 from .parts import Parts, check_name
 from .stores import Store
-
-if TYPE_CHECKING:
-    from .sample import Sample
 
 __all__ = ["HasFields"]
 
@@ -28,8 +28,8 @@ class HasFields:
     __slots__ = ("__weakref__", "_found", "_info", "_lay", "_locked", "_named", "_own")
 
     _own: Store | None
-    _named: dict[str, Sample] | None
-    _found: dict[str, Sample] | None
+    _named: dict[str, Any] | None
+    _found: dict[str, Any] | None
     _lay: Any
     _info: Mapping[str, Any]
     _locked: bool
@@ -68,18 +68,18 @@ class HasFields:
     def __delattr__(self, name: str) -> None:
         raise NoSuchField(f"{name!r} cannot be deleted: a {type(self).__name__} keeps its fields")
 
-    def _iter_fields(self) -> Iterator[tuple[str, Sample]]:
+    def _iter_fields(self) -> Iterator[tuple[str, Any]]:
         """(name, Sample) of each field, in the order of declaration."""
         return iter(self._fields().items())
 
-    def _fields(self) -> dict[str, Sample]:
+    def _fields(self) -> dict[str, Any]:
         if self._named is not None:
             return self._named
         if self._found is None:
             object.__setattr__(self, "_found", self._find_fields())
         return self._found  # type: ignore[return-value]
 
-    def _find_fields(self) -> dict[str, Sample]:
+    def _find_fields(self) -> dict[str, Any]:
         """The fields of what only its elements know, each with its part of layout and meta."""
         layout = self._lay if isinstance(self._lay, Mapping) else {}
         found: dict[str, Any] = {}

@@ -1,9 +1,12 @@
-"""What `Dataset.iterator` returns: batches of fields, in the spaces that are asked for."""
+"""What `Dataset.iterator` returns: batches of fields, in the spaces that are asked for.
+
+Knows fields, samplers and Spaces by their public names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,24 +15,21 @@ from ...memory import Array
 from ...spaces import DataSpecsMapping, Space, VectorSpace
 from ...spaces.viewing import space_in
 from ...spec import kind_of
-from ..loops import Loops
+from ..epochs import Epochs
 from ..samplers import sampler
-
-if TYPE_CHECKING:
-    from .dataset import Dataset
-    from .sample import Sample
+from .sample import Sample, store_of
 
 __all__ = ["DatasetIterator"]
 
 
-class DatasetIterator(Loops[Any]):
+class DatasetIterator(Epochs[Any]):
     """Batches of a Dataset's fields, epoch by epoch; made by `Dataset.iterator`.
 
     A batch is in memory of its own: it is never written to again, and to write to it does not
     change the Dataset.
     """
 
-    def __init__(self, dataset: Dataset, data_specs: Any, mode: str, order: Mapping[str, Any]):
+    def __init__(self, dataset: Sample, data_specs: Any, mode: str, order: Mapping[str, Any]):
         self._mapping = DataSpecsMapping(data_specs)
         pairs = self._mapping.specs_to_index
         self._fields = [FieldInSpace(dataset, source, space) for space, source in pairs]
@@ -51,16 +51,16 @@ class DatasetIterator(Loops[Any]):
         return len(self._sampler)
 
     def _identity(self) -> dict[str, int | str]:
-        return self._sampler._identity()
+        return self._sampler.plan.identity
 
     def _records(self) -> int:
-        return self._sampler._records()
+        return self._sampler.plan.count
 
     def _end(self, epoch: int) -> int | None:
-        return self._sampler._end(epoch)
+        return self._sampler.order(epoch).size
 
     def _steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
-        for places, behind in self._sampler._batch_steps(epoch, position):
+        for places, behind in self._sampler.order(epoch).batches(position):
             values = tuple(field.batch(places) for field in self._fields)
             yield self._mapping.nest(values), behind
 
@@ -68,7 +68,7 @@ class DatasetIterator(Loops[Any]):
 class FieldInSpace:
     """A field whose rows become batches of a space."""
 
-    def __init__(self, dataset: Dataset, source: str, space: Space) -> None:
+    def __init__(self, dataset: Sample, source: str, space: Space) -> None:
         self.source, self._asked = source, space
         self._field = _found(dataset, source)
         length = self._field._length()
@@ -76,22 +76,22 @@ class FieldInSpace:
             raise DataError(f"field {source} has no length, and only finite ones have an order")
         self.length = length
         self._own = _space_of(self._field, source, space)
-        nothing = np.empty((0, *self._field._shape()[1:]), self._field._store().dtype)
+        nothing = np.empty((0, *self._field._shape()[1:]), store_of(self._field).dtype)
         self._formatted(nothing)  # whatever does not fit is said now
 
     def batch(self, places: Array) -> Any:
         """The rows in these places as a batch of the space."""
-        return self._formatted(self._field._store().take(places))
+        return self._formatted(store_of(self._field).take(places))
 
     def _formatted(self, rows: Array) -> Any:
         return self._own.format_as(rows[:, None] if rows.ndim == 1 else rows, self._asked)
 
 
-def _found(dataset: Dataset, source: str) -> Sample:
+def _found(dataset: Sample, source: str) -> Sample:
     """The field that a source names; DataError where there is none."""
     field: Sample = dataset
     for name in source.split("."):
-        fields = field._fields()
+        fields = dict(field._iter_fields())
         if name not in fields:
             names = ", ".join(fields) or "none; give the Dataset a mapping of names to arrays"
             raise DataError(f"source {source!r} is no field: {name!r} is not among {names}")

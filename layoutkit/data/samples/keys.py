@@ -6,16 +6,25 @@ out. What a layout, a Sample and a selection make of a key is decided by these p
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...checks import as_int
 from ...memory import Array
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 
-__all__ = ["Part", "as_positions", "expand", "field_names", "kinds_of", "place_of", "same_part"]
+__all__ = [
+    "Part",
+    "as_positions",
+    "expand",
+    "field_names",
+    "kinds_of",
+    "place_of",
+    "same_part",
+    "spelled_out",
+]
 
 Part: TypeAlias = int | slice | Array | None
 
@@ -31,6 +40,21 @@ def kinds_of(key: Any) -> tuple[str, ...]:
     if isinstance(key, tuple) and not key:
         return ("other",)  # all of the data, of whatever rank
     return tuple(map(_kind, key if isinstance(key, tuple) else (key,)))
+
+
+def spelled_out(key: Any, rank: int) -> Any:
+    """A key on data of a rank with full slices in place of its Ellipsis.
+
+    >>> spelled_out(np.s_[..., 0], 3)
+    (slice(None, None, None), slice(None, None, None), 0)
+
+    It stays as it is where it has no Ellipsis, or what else is in it may select along several axes.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    at = next((at for at, part in enumerate(parts) if part is Ellipsis), None)
+    if at is None or "other" in kinds_of((*parts[:at], *parts[at + 1 :], 0)):
+        return key
+    return (*parts[:at], *[slice(None)] * (rank - len(parts) + 1), *parts[at + 1 :])
 
 
 def field_names(key: Any) -> str | list[str] | None:
@@ -95,7 +119,7 @@ def _part(part: Any) -> Any:
         return part
     if isinstance(part, slice):
         return _checked_slice(part)
-    number = _as_int(part)
+    number = as_int(part)
     if number is not None:
         return number
     try:
@@ -115,14 +139,6 @@ def _checked_slice(part: slice) -> slice:
     except (TypeError, ValueError) as error:
         raise OutOfRange(f"{part!r} is no slice: {error}") from None
     return part
-
-
-def _as_int(part: Any) -> int | None:
-    """A plain int; None for bools, which are masks to NumPy, and for everything else."""
-    try:
-        return None if isinstance(part, bool | np.bool_) else operator.index(part)
-    except TypeError:
-        return None
 
 
 def _consumed(part: Any) -> int:
@@ -155,7 +171,7 @@ def _kind(part: Any) -> str:
         return "slice"
     if part is None or part is Ellipsis or isinstance(part, str):
         return "other"
-    if _as_int(part) is not None:
+    if as_int(part) is not None:
         return "int"
     try:
         return "list" if np.ndim(part) == 1 else "other"

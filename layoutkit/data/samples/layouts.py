@@ -1,4 +1,7 @@
-"""Layouts of Samples: checked, by default, after a selection, and the View that they stand for."""
+"""Layouts of Samples: checked, by default, after a selection, and the View that they stand for.
+
+Knows letters and keys; arrays only to make Views of them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import DataError, ShapeError
-from ...memory import Array
 from ...notation import Layout, parse_layout
-from ...spaces.viewing import view_in
-from .keys import kinds_of
+from .keys import kinds_of, spelled_out
 
-__all__ = ["UNSAID", "after", "as_view", "batch_layout", "checked", "default"]
+__all__ = ["UNSAID", "after", "batch_layout", "checked", "default"]
 
 UNSAID = "?"  # the default of a Dataset whose rank is not known before it is read
 
@@ -48,16 +49,21 @@ def after(layout: Any, key: Any) -> Any:
     >>> import numpy as np
     >>> after("bhwc", 3), after("bhwc", np.s_[:5, 0]), after("bhwc", np.s_[:, [0, 1]])
     ('hwc', 'bwc', None)
+    >>> after("bhwc", np.s_[..., 0]), after("bhwc", np.s_[0, ..., :2])
+    ('bhw', 'hwc')
     """
     if isinstance(layout, Mapping):
         return {name: after(inner, key) for name, inner in layout.items()}
-    kinds = kinds_of(key)
-    known = layout is not None and "other" not in kinds and "list" not in kinds[1:]
-    if not known:
+    if layout is None:
         return None
+    kinds = kinds_of(key)
     if layout == UNSAID:
-        return UNSAID if len(kinds) == 1 else None
+        return UNSAID if len(kinds) == 1 and kinds[0] != "other" else None
     groups = parse_layout(layout).groups if layout else ()
+    if "other" in kinds:
+        kinds = kinds_of(spelled_out(key, len(groups)))
+    if "other" in kinds or "list" in kinds[1:]:
+        return None
     kinds += ("slice",) * (len(groups) - len(kinds))
     pairs = zip(groups, kinds, strict=False)
     return str(Layout(tuple(group for group, kind in pairs if kind != "int")))
@@ -71,8 +77,3 @@ def batch_layout(layout: str | None) -> str:
             "layout='bhwc', or take d[i:j] in place of d[i]"
         )
     return layout
-
-
-def as_view(layout: str, array: Array, classes: Any) -> Any:
-    """The View of an array, chosen by its axes."""
-    return view_in(layout, array, classes)

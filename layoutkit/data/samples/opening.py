@@ -1,4 +1,7 @@
-"""From a source, as users give it, to a store or to a mapping of sources."""
+"""From a source, as users give it, to a store or to a mapping of sources.
+
+Knows what a user may give; formats of files are known by `formats.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
+from ...checks import kind_text
 from ...errors import DataError, LayoutkitError
-from .files import FileSource, open_file
+from ..formats import open_arrays
+from ..reading.npy import StoredArray
+from .files import FileSource
 from .sources import ArraySource, LikeSource, Source
 from .stores import Rows, Store, Window
 from .unbounded import Infinite, Stream
@@ -20,21 +26,28 @@ from .unbounded import Infinite, Stream
 __all__ = ["open_store"]
 
 _TAKES = (
-    "arrays, what has shape, dtype and [], paths of .npy and .npz files, mappings of names to "
-    "these, and lists of arrays"
+    "arrays, what has shape, dtype and [], paths of files of arrays, mappings of names to these, "
+    "and lists of arrays"
 )
 _ALSO = (
     "; a Dataset also what has [i] and no length, iterables, and functions that give an iterator"
 )
 
 
-def open_store(source: Any, dataset: bool) -> Store | Mapping[str, Any]:
-    """The store of a source, or a mapping of names to sources; DataError where it is neither."""
-    if isinstance(source, Mapping | FileSource):
-        return source if isinstance(source, Mapping) else Window(source)
+def open_store(source: Any, dataset: bool, write: bool = False) -> Store | Mapping[str, Any]:
+    """The store of a source, or a mapping of names to sources; DataError where it is neither.
+
+    write : bool     whether a file is to be written to, if that is possible
+    """
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(source, ArraySource | LikeSource):  # of a file
+        return Window(source)
     if isinstance(source, str | os.PathLike):
-        found = open_file(source)
-        return Window(found) if isinstance(found, FileSource) else found
+        found = open_arrays(os.fspath(source))
+        if isinstance(found, Mapping):
+            return {name: _of_file(array, write) for name, array in found.items()}
+        return Window(_of_file(found, write))
     array = _array(source)
     if array is not None:
         return Window(array)
@@ -42,8 +55,20 @@ def open_store(source: Any, dataset: bool) -> Store | Mapping[str, Any]:
         return Rows([_row(row, at) for at, row in enumerate(source)])
     store = _without_length(source) if dataset else None
     if store is None:
-        raise DataError(f"a {type(source).__name__} is no source; a Sample takes {_TAKES}{_ALSO}")
+        raise DataError(f"a {kind_text(source)} is no source; a Sample takes {_TAKES}{_ALSO}")
     return store
+
+
+def _of_file(found: Any, write: bool) -> Source:
+    """The source of what a reader gave; what it copied into memory is not to be written to."""
+    if isinstance(found, StoredArray):
+        return FileSource.of(found, write)
+    source = _array(found if hasattr(found, "shape") else np.asarray(found))
+    if not isinstance(source, ArraySource):
+        return source  # type: ignore[return-value]  # as it has a shape
+    array = source.array.view()
+    array.flags.writeable = False
+    return ArraySource(array)
 
 
 def _array(source: Any) -> Source | None:
@@ -64,7 +89,7 @@ def _row(row: Any, at: int) -> Store:
     found = _array(row)
     if found is None:
         raise DataError(
-            f"item {at} of the list is a {type(row).__name__}; a list has an array for each "
+            f"item {at} of the list is a {kind_text(row)}; a list has an array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
     return Window(found)
@@ -73,7 +98,7 @@ def _row(row: Any, at: int) -> Store:
 def _without_length(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {type(source).__name__} can be iterated only once; give the function that makes "
+            f"a {kind_text(source)} can be iterated only once; give the function that makes "
             "it, or a list"
         )
     if isinstance(source, bytes | bytearray):
@@ -103,5 +128,5 @@ def _begun(source: Callable[[], Any]) -> Iterator[Any]:
     """The iterator that a function gives; DataError where it gives something else."""
     found = source()
     if not isinstance(found, Iterable):
-        raise DataError(f"{source!r} gave a {type(found).__name__}; it has to give an iterator")
+        raise DataError(f"{source!r} gave a {kind_text(found)}; it has to give an iterator")
     return iter(found)

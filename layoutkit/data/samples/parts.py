@@ -1,20 +1,30 @@
-"""What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock."""
+"""What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock.
+
+Knows what each part may be. Samples themselves are not known here: `cls` is whichever class, Sample
+or Dataset, the parts are for.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ...checks import kind_text
 from ...errors import DataError
 from . import layouts
 from .opening import open_store
 from .stores import Store
 
-if TYPE_CHECKING:
-    from .sample import Sample
-
-__all__ = ["Parts", "check_mapping", "check_name", "parts_of", "parts_of_sample"]
+__all__ = [
+    "Parts",
+    "Said",
+    "check_mapping",
+    "check_name",
+    "layout_of",
+    "parts_of",
+    "parts_of_mapping",
+]
 
 
 class Parts(NamedTuple):
@@ -33,7 +43,7 @@ class Parts(NamedTuple):
     """
 
     own: Store | None
-    named: dict[str, Sample] | None
+    named: dict[str, Any] | None
     layout: Any = None
     meta: Mapping[str, Any] = {}
     locked: bool = False
@@ -47,40 +57,22 @@ class Said(NamedTuple):
     read_only: bool | None
 
 
-def parts_of(cls: type[Sample], source: Any, said: Said) -> Parts:
+def parts_of(cls: type[Any], source: Any, said: Said) -> Parts:
     """The parts of a Sample of a source that is none itself."""
     dataset = cls._is_dataset
-    opened = open_store(source, dataset)
+    opened = open_store(source, dataset, said.read_only is False)
     if isinstance(opened, Mapping):
-        return _parts_of_mapping(cls, opened, said)
+        return parts_of_mapping(cls, opened, said)
     if said.read_only is False and not opened.writable:
-        raise DataError(f"read_only=False, but {opened} cannot be written to; copy it first")
+        raise DataError(
+            f"read_only=False, but {opened} cannot be written to; copy it first, or put it into a "
+            ".npy file, which is written through"
+        )
     if opened.unbounded:
         layout = layouts.UNSAID if said.layout is None else _checked_nest(said.layout)
         return Parts(opened, None, layout, dict(said.meta or {}), True)
-    layout = _layout_of(opened, said.layout, dataset)
+    layout = layout_of(opened, said.layout, dataset)
     return Parts(opened, {}, layout, dict(said.meta or {}), bool(said.read_only))
-
-
-def parts_of_sample(cls: type[Sample], sample: Sample, said: Said) -> Parts:
-    """The parts of a Sample of the same data as another one."""
-    if said.read_only is False and not sample._writable():
-        raise DataError("read_only=False, but the Sample is read-only; copy its data first")
-    locked = sample._locked or bool(said.read_only)
-    own, named = sample._own, sample._named
-    if own is None:
-        fields = dict(sample._iter_fields())
-        return _parts_of_mapping(cls, fields, said._replace(read_only=locked or None))
-    if named is not None:
-        named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
-    layout = sample._lay
-    if said.layout is not None:
-        layout = _layout_of(own, said.layout, cls._is_dataset)
-    elif cls._is_dataset and not sample._is_dataset:
-        known = sample._layout() or ""
-        layout = _layout_of(own, known if known.startswith("b") else None, True)
-    meta = sample._info if said.meta is None else dict(said.meta)
-    return Parts(own, named, layout, meta, locked)
 
 
 def check_name(name: Any) -> None:
@@ -98,10 +90,11 @@ def check_name(name: Any) -> None:
 def check_mapping(what: str, value: Any) -> None:
     """DataError for what is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{what} is a {type(value).__name__}; give a mapping by name")
+        raise DataError(f"{what} is a {kind_text(value)}; give a mapping by name")
 
 
-def _parts_of_mapping(cls: type[Sample], sources: Mapping[str, Any], said: Said) -> Parts:
+def parts_of_mapping(cls: type[Any], sources: Mapping[str, Any], said: Said) -> Parts:
+    """The parts of a Sample whose fields are those of a mapping; DataError for a wrong name."""
     if not sources:
         raise DataError("the mapping is empty; its first field is the data, so give one")
     for what, value in (("layout", said.layout), ("meta", said.meta)):
@@ -128,7 +121,7 @@ def _check_names(what: str, said: Any, sources: Mapping[str, Any]) -> None:
         )
 
 
-def _layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
+def layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
     """The layout that was said, or the default."""
     if dataset and store.extent() is None:
         raise DataError("a Dataset has samples along its first axis, and this has no axes")

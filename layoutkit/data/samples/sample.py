@@ -1,4 +1,7 @@
-"""`Sample`: data that is read when it is called, and its fields as attributes."""
+"""`Sample`: data that is read when it is called, and its fields as attributes.
+
+Knows fields, layouts and locks; where elements lie is known by the stores.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..errors import NoLength
-from . import layouts
+from ..protocolerrors import NoLength
+from . import layouts, parts
 from .fields import HasFields
-from .parts import Parts, Said, check_mapping, check_name, parts_of, parts_of_sample
+from .keys import kinds_of
+from .parts import Parts, Said, check_mapping, check_name
 from .stores import Length, Store
 from .values import as_user_error, equal
 
-__all__ = ["Sample"]
+__all__ = ["Sample", "store_of"]
 
 
 class Sample(HasFields):
@@ -37,16 +41,18 @@ class Sample(HasFields):
     Parameters
     ----------
     source
-        An array, or what has `shape`, `dtype` and `[]`; a path of a `.npy` or `.npz` file; a
-        mapping of names to sources, whose own data is that of its first field; a list of arrays;
-        a Sample. Nothing is copied, and nothing is read before it is needed.
+        An array, or what has `shape`, `dtype` and `[]`; a path of a file of arrays, such as
+        `.npy` (mapped) or `.npz` (a field for each); a mapping of names to sources, whose own data
+        is that of its first field; a list of arrays; a Sample. Nothing is copied, and nothing is
+        read before it is needed, but files that cannot be mapped.
     fields : mapping of names to keys, optional
         Windows on the own data: `{"x": np.s_[:, 0]}`. They may overlap.
     layout : str, or mapping by field name for a mapping, optional
     meta : mapping, or mapping by field name for a mapping, optional
         Anything worth knowing; `classes` are those of labels.
     read_only : bool, optional
-        None: as the source is. What is derived inherits it.
+        None: as the source is; files are read-only. False lets what is written to a `.npy` file
+        land in it, and is a DataError for what cannot be written to. What is derived inherits it.
 
     Raises DataError for what is no source or no field name, PatternError and ShapeError for a
     layout that does not fit.
@@ -70,8 +76,9 @@ class Sample(HasFields):
     ) -> None:
         check_mapping("meta", meta)
         check_mapping("fields", fields)
-        find = parts_of_sample if isinstance(source, Sample) else parts_of
-        self._set(find(type(self), source, Said(layout, meta, read_only)))
+        cls, said = type(self), Said(layout, meta, read_only)
+        is_sample = isinstance(source, Sample)
+        self._set(source._parts_as(cls, said) if is_sample else parts.parts_of(cls, source, said))
         if fields:
             object.__setattr__(self, "_named", self._with_windows(fields))
 
@@ -81,7 +88,7 @@ class Sample(HasFields):
         """The data: NumPy's view of the source where there is one, else a new array.
 
         A list of arrays for a list, a scalar for one element. A view can be written to unless
-        the Sample is read-only.
+        the Sample is read-only, and so can what an array-like gives.
         """
         return self._store().read(self._is_locked())
 
@@ -92,10 +99,9 @@ class Sample(HasFields):
         return np.array(found, dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        store, lay = self._store().select(key), self._lead()._lay
-        known = isinstance(lay, str) and lay != layouts.UNSAID
-        layout = layouts.after(lay, key) if known else None
-        return Sample._of(Parts(store, {}, layout, {}, self._is_locked()))
+        store, layout = self._store().select(key), self._layout_after(key)
+        said = layout if isinstance(layout, str) and layout != layouts.UNSAID else None
+        return Sample._of(Parts(store, {}, said, {}, self._is_locked()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._check_writable()
@@ -174,7 +180,9 @@ class Sample(HasFields):
         layout = layouts.batch_layout(self._layout())
         if not self._store().is_array:
             self._shape()  # which a list has none of
-        return layouts.as_view(layout, self(), self._meta().get("classes"))
+        from ...spaces.viewing import view_in  # here: most samples are never viewed
+
+        return view_in(layout, self(), self._meta().get("classes"))
 
     # -- comparing and computing -----------------------------------------------------------
 
@@ -212,6 +220,41 @@ class Sample(HasFields):
 
     # -- inside ----------------------------------------------------------------------------
 
+    def _parts_as(self, cls: type[Sample], said: Said) -> Parts:
+        """The parts of another Sample of the same data, of which something is said anew."""
+        if said.read_only is False and not self._writable():
+            raise DataError("read_only=False, but the Sample is read-only; copy its data first")
+        locked = self._locked or bool(said.read_only)
+        if self._own is None:
+            return parts.parts_of_mapping(
+                cls, self._fields(), said._replace(read_only=locked or None)
+            )
+        named = self._named
+        if named is not None:
+            named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
+        meta = self._info if said.meta is None else dict(said.meta)
+        return Parts(self._own, named, self._layout_as(cls, said.layout), meta, locked)
+
+    def _layout_as(self, cls: type[Sample], layout: Any) -> Any:
+        """The layout of another Sample of the same data: as said, else as here if it can be."""
+        if layout is not None:
+            return parts.layout_of(self._store(), layout, cls._is_dataset)
+        if self._is_dataset or not cls._is_dataset:
+            return self._lay
+        known = self._layout() or ""
+        return parts.layout_of(self._store(), known if known.startswith("b") else None, True)
+
+    def _layout_after(self, key: Any) -> Any:
+        """The layout of what a key selects; mini-batches keep that of what they are cut of."""
+        lead = self._lead()
+        if not lead._store().blocked:
+            return layouts.after(lead._lay, key)
+        return lead._lay if kinds_of(key) in (("int",), ("slice",), ("list",)) else None
+
+    def _kept_meta(self) -> Mapping[str, Any]:
+        """The meta as it is kept: for a mapping, by its first field."""
+        return self._lead()._info
+
     def _lead(self) -> Sample:
         """The Sample whose data this one's is: itself, or its first field."""
         return self if self._own is not None else next(iter(self._fields().values()))._lead()
@@ -234,8 +277,8 @@ class Sample(HasFields):
             )
 
     def __reduce__(self) -> Any:
-        parts = Parts(self._own, self._named, self._lay, self._info, self._locked)
-        return _restored, (type(self), parts)
+        own = Parts(self._own, self._named, self._lay, self._info, self._locked)
+        return _restored, (type(self), own)
 
     def __repr__(self) -> str:
         named = self._found if self._named is None else self._named
@@ -243,8 +286,13 @@ class Sample(HasFields):
         return f"<{type(self).__name__}: {self._store()}{names}>"
 
 
-def _restored(cls: type[Sample], parts: Parts) -> Sample:
-    return cls._of(parts)
+def store_of(sample: Sample) -> Store:
+    """What holds a Sample's data; a function, as all names of a Sample are free for fields."""
+    return sample._store()
+
+
+def _restored(cls: type[Sample], own: Parts) -> Sample:
+    return cls._of(own)
 
 
 def _plain(value: Any) -> Any:

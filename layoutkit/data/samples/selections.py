@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...memory import Array
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 from .keys import Part, as_positions, expand, place_of, same_part
 
 __all__ = ["Selection", "Selector"]

@@ -2,6 +2,8 @@
 
 A source knows its shape, and reads and writes what selectors select (see `selections.py`). It
 is never copied, and what is not selected is never read.
+
+Knows nothing of keys as users write them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...axes import as_shape
+from ...checks import kind_text
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType, as_dtype
@@ -132,7 +135,7 @@ class LikeSource:
     def fields(self, names: Any) -> Source:
         """Not of these: they differ in how they name fields."""
         raise DataError(
-            f"fields of a {type(self.like).__name__} are not selected by {names!r}; read the data "
+            f"fields of a {kind_text(self.like)} are not selected by {names!r}; read the data "
             "first: sample()[...]"
         )
 
@@ -145,7 +148,7 @@ class LikeSource:
         found = np.asarray(self.like[box.key])
         if found.size != box.size:
             raise DataError(
-                f"a {type(self.like).__name__} of shape {self.shape} gave shape {found.shape} for "
+                f"a {kind_text(self.like)} of shape {self.shape} gave shape {found.shape} for "
                 f"{box.key!r}; it has to take keys as NumPy does"
             )
         return box.arranged(found)
@@ -196,21 +199,21 @@ class _Box:
         kept = [step.size for step in self._steps if not isinstance(step.part, int)]
         return np.ascontiguousarray(value).reshape(kept)
 
-    def _step(self, selector: Selector) -> _Step:
+    def _step(self, selector: Selector) -> _AxisKey:
         if isinstance(selector, int):
-            return _Step(slice(selector, selector + 1) if self._listed else selector, 1)
+            return _AxisKey(slice(selector, selector + 1) if self._listed else selector, 1)
         if isinstance(selector, range):
             if selector.step > 0 or not selector:
-                return _Step(_as_key(selector), len(selector))
+                return _AxisKey(_as_key(selector), len(selector))
             backward = slice(None, None, -1)
-            return _Step(_as_key(selector[::-1]), len(selector), backward, backward)
+            return _AxisKey(_as_key(selector[::-1]), len(selector), backward, backward)
         unique, order = np.unique(selector, return_inverse=True)
         last = np.zeros(len(unique), np.intp)
         last[order] = np.arange(len(selector))
-        return _Step(unique, len(unique), order, last)
+        return _AxisKey(unique, len(unique), order, last)
 
 
-class _Step(NamedTuple):
+class _AxisKey(NamedTuple):
     """One axis of a key: its part, how much it gives, the order of that, and the way back."""
 
     part: Any

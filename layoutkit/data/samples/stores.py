@@ -3,7 +3,9 @@
     Window    a selection of a source
     Rows      a list of arrays
 
-Those of datasets that have no length are in `unbounded.py`, mini-batches in `blocks.py`.
+Those of datasets that have no length are in `unbounded.py`, mini-batches in `minibatches.py`.
+
+Knows nothing of fields, layouts and Samples.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ...arrays.rows import take
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType
-from ..errors import NoLength, OutOfRange
+from ..protocolerrors import NoLength, OutOfRange
 from .keys import expand, field_names, kinds_of, place_of
 from .selections import Selection
 from .sources import ArraySource, Source
@@ -136,7 +138,11 @@ class Window(Store):
         found = self.source.read(self.selection)
         if found.ndim == 0:
             return found[()]
-        if locked and found.base is not None:
+        lent = found.base is not None
+        if not isinstance(self.source, ArraySource):
+            # What is like an array may give its own memory, though no base says so.
+            lent, locked = True, locked or not self.source.writable
+        if locked and lent:
             found = found.view()
             found.flags.writeable = False
         return found

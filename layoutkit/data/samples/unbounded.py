@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
-from ..errors import OutOfRange
+from ..protocolerrors import OutOfRange
 from .elements import Element, Loaded
 from .keys import expand, kinds_of, place_of
 from .selections import Selection

@@ -1,4 +1,7 @@
-"""What is written, and what is compared."""
+"""What is written, and what is compared.
+
+Knows arrays; where they go is not known here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
+from ...checks import kind_text
 from ...errors import DtypeError, LayoutkitError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, kind_of
@@ -64,7 +68,7 @@ def as_user_error(name: str, data: Any, value: Any) -> Iterator[None]:
     except (TypeError, OverflowError) as error:
         raise DtypeError(f"{name} of {data} and {value!r}: {error}") from None
     except ValueError as error:
-        raise ShapeError(f"{name} of {data} and a {type(value).__name__}: {error}") from None
+        raise ShapeError(f"{name} of {data} and a {kind_text(value)}: {error}") from None
 
 
 def _number(value: Any, dtype: DType) -> Array:

@@ -1,4 +1,7 @@
-"""A folder of part files, whose lines are records."""
+"""A folder of part files, whose lines are records.
+
+Knows where lines begin; what is in them is not known here.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...memory import Array
+from ..reading.urls import joined, listed, opened
 from ..records import Label, Record
 from .base import Index
-from .files import joined, listed, opened
 from .partition import Partition
 
 __all__ = ["PartsIndex"]
@@ -70,7 +73,8 @@ class PartsIndex(Index):
                 left -= self.line_count(part)
         return super().item_at(i, label)
 
-    def _record(self, number: int) -> Record:
+    def record(self, number: int) -> Record:
+        """A line; opens the parts up to the one that it is in."""
         return self.item_at(number)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..permutation import hashed, key_of, shuffled
-from .order import AHEAD, Order, Plan, ceil_div
+from .order import AHEAD, Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
     from ...memory import Array
@@ -31,7 +31,7 @@ class PartLinear(Order):
     shuffled_files = False
     shuffled_lines = False
 
-    def __init__(self, plan: Plan, epoch: int, turn: int = 0, start: int = 0) -> None:
+    def __init__(self, plan: SamplingPlan, epoch: int, turn: int = 0, start: int = 0) -> None:
         super().__init__(plan, epoch)
         self._index: PartsIndex = plan.material
         self._lines_key = key_of(plan.base, plan.seed, epoch, "records")
@@ -138,7 +138,7 @@ class PartPermutationPermutation(PartLinearPermutation):
     shuffled_files = True
 
 
-def from_marks(order: Any, plan: Plan, epoch: int, state: Mapping[str, Any]) -> Order:
+def from_marks(order: Any, plan: SamplingPlan, epoch: int, state: Mapping[str, Any]) -> Order:
     """The order of part files that begins at the marks of a state; DataError for wrong marks."""
     part, start = state["part"], state["part_start"]
     if part > plan.count or start > state["position"]:

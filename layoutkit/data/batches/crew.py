@@ -12,6 +12,8 @@ Nobody watches the clock but the thread that waits for a batch: it alone suffers
 that takes too long. It gives up on the record, puts another thread in its worker's place, and lets
 others draw what the worker had left. The thread itself cannot be stopped; it is a daemon, and ends
 when its call does.
+
+Knows drafts as work to draw and to settle; what a record is, is not known here.
 """
 
 from __future__ import annotations

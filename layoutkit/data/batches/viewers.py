@@ -1,4 +1,7 @@
-"""Views of the arrays of one batch after the other."""
+"""Views of the arrays of one batch after the other.
+
+Knows layouts and Views; knows nothing of records.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import Any
 
 from ...errors import PatternError
 from ...memory import Array
+from ...spaces.viewing import view_in
 from ...views import DataView
-from ..samples.layouts import as_view
 
 __all__ = ["Viewer", "default_layout"]
 
@@ -28,7 +31,7 @@ class Viewer:
         kept = self._kept
         if kept is None or kept.dtype != array.dtype or kept.input.shape[1:] != array.shape[1:]:
             layout = self._layout or default_layout(array.ndim, self._what)
-            view: DataView = as_view(layout, array, self._classes)
+            view: DataView = view_in(layout, array, self._classes)
             self._kept = view.sub(0, 0)
             return view
         return kept.of_same_kind(array)

@@ -1,4 +1,7 @@
-"""Mini-batches of a store: themselves a store, whose elements are runs of the other's."""
+"""Mini-batches of a store: themselves a store, whose elements are runs of the other's.
+
+Knows stores; fields and layouts are not known here.
+"""
 
 from __future__ import annotations
 

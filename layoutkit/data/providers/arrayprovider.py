@@ -1,4 +1,7 @@
-"""`ArrayProvider`: batches of arrays through the data provider's interface."""
+"""`ArrayProvider`: batches of arrays through the data provider's interface.
+
+Knows arrays in memory; how they are copied into a caller's is known by `protocol.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ import numpy as np
 from ...arrays.adapters import as_array
 from ...arrays.rows import take
 from ...axes import parse_layout
+from ...checks import as_count, as_flag, as_word
 from ...errors import DataError, DtypeError
 from ...memory import Array
+from ...spaces.viewing import view_in
 from ...spec import can_cast
 from ...views import DataView
-from ..batches.viewing import default_layout
-from ..loops import Loops, flag, whole_number
+from ..batches.viewers import default_layout
+from ..epochs import Epochs
 from ..permutation import key_of, shuffled
-from ..samples.layouts import as_view
 from . import protocol
 from .protocol import Named
 
@@ -69,11 +73,11 @@ class _Field:
         """Rows at positions, in memory of their own; those from `count` on are filled."""
         rows = take(self.array, self.axis, positions)
         rows[(slice(None),) * self.axis + (slice(count, None),)] = self.filling
-        view: DataView = as_view(self.layout, rows, None)
+        view: DataView = view_in(self.layout, rows, None)
         return view
 
 
-class ArrayProvider(Loops[ProviderBatch]):
+class ArrayProvider(Epochs[ProviderBatch]):
     """Batches of `batch_size` rows from arrays, each an epoch's next samples.
 
     >>> import numpy as np
@@ -125,19 +129,15 @@ class ArrayProvider(Loops[ProviderBatch]):
         layout: Any = None,
     ) -> None:
         super().__init__(0)
-        if tail not in _TAILS:
-            raise DataError(f"tail is {tail!r}; it is one of {', '.join(map(repr, _TAILS))}")
         arrays, labels = _named(data, "data"), _named(label, "label")
         _check_names(arrays, labels, layout=layout, padding=padding)
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
         self._data = tuple(_field(*item, layouts, padding) for item in arrays.items())
         self._label = tuple(_field(*item, layouts, padding) for item in labels.items())
         self._samples = _common(self._data + self._label)
-        self._size = (
-            self._samples if batch_size is None else whole_number("batch_size", batch_size, 1)
-        )
-        self._shuffle, self._tail = flag("shuffle", shuffle), tail
-        self._seed = whole_number("seed", seed, None)
+        self._size = self._samples if batch_size is None else as_count("batch_size", batch_size, 1)
+        self._shuffle, self._tail = as_flag("shuffle", shuffle), as_word("tail", tail, _TAILS)
+        self._seed = as_count("seed", seed, None)
 
     @property
     def batch_size(self) -> int:
@@ -257,7 +257,7 @@ def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: A
 def _field(name: str, array: Any, layouts: Mapping[str, Any], padding: Any) -> _Field:
     memory = as_array(array, name)
     layout = layouts.get(name) or default_layout(memory.ndim, name)
-    as_view(layout, memory, None)  # says what is wrong with them
+    view_in(layout, memory, None)  # says what is wrong with them
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
     axis = parse_layout(layout).groups.index("b")
     return _Field(name, layout, axis, memory, _filling(number, memory.dtype, name))

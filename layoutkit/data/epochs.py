@@ -1,8 +1,8 @@
 """One loop at a time over epochs, and a state that names a place in them.
 
-`Loops` is the base of everything here that is iterated epoch by epoch. What can be iterated
-twice is not the same object as the loop that runs: `iter(x)` gives a new `Loop`, and `x` knows
-which one is the latest.
+`Epochs` is the base of everything here that is iterated epoch by epoch. What can be iterated
+twice is not the same object as the loop that runs: `iter(x)` gives a new `EpochIterator`, and `x`
+knows which one is the latest.
 
     for item in x: ...        epoch x.epoch; running to the end adds one
     next(iter(x))             a peek: the next loop begins the same epoch again
@@ -13,46 +13,48 @@ A subclass says four things: `_identity()`, what a state must agree with; `_reco
 records it has; `_steps(epoch, position)`, an iterator of (item, position behind it); and
 `_end(epoch)`, the last position where a state can stand. One that needs more than a position to
 begin again quickly gives further integers in `_marks(position)` and takes them in `_take(state)`.
+
+Knows positions. What an item is, and what stands at a position, only its subclasses know.
 """
 
 from __future__ import annotations
 
-import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from ..checks import as_count
 from ..errors import DataError
 
-__all__ = ["Loop", "Loops", "flag", "whole_number"]
+__all__ = ["EpochIterator", "Epochs"]
 
 T = TypeVar("T")
 _LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
 Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 
 
-class Loops(ABC, Generic[T]):
+class Epochs(ABC, Generic[T]):
     """What is iterated epoch by epoch, and continues where a state says."""
 
     def __init__(self, epoch: int) -> None:
-        self._epoch = whole_number("epoch", epoch)
+        self._epoch = as_count("epoch", epoch)
         self._position = 0
         self._loaded = False
         # Weak, so that a loop that is broken off ends as soon as nobody holds it.
-        self._latest: weakref.ref[Loop[T]] | None = None
+        self._latest: weakref.ref[EpochIterator[T]] | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch that the latest loop is in; after its end, the next one."""
         return self._epoch
 
-    def __iter__(self) -> Loop[T]:
+    def __iter__(self) -> EpochIterator[T]:
         return self._begin(self._steps)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; the loop under way is over."""
-        self._go(whole_number("epoch", epoch), 0)
+        self._go(as_count("epoch", epoch), 0)
 
     def state_dict(self) -> dict[str, int | str]:
         """The place behind what the latest loop handed out, in a few integers and strings."""
@@ -94,10 +96,10 @@ class Loops(ABC, Generic[T]):
     def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
         """Take from a state what `_marks` gave; DataError, and nothing changes, if it is wrong."""
 
-    def _begin(self, steps: Steps[T]) -> Loop[T]:
+    def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """The latest loop from now on."""
         self._go(self._epoch, self._position if self._loaded else 0)
-        loop = Loop(self, steps(self._epoch, self._position))
+        loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop
 
@@ -117,7 +119,7 @@ class Loops(ABC, Generic[T]):
         if set(state) != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
-        numbers = {k: whole_number(k, state[k]) for k in ("epoch", "position", "records")}
+        numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), *(["records"] if numbers["position"] else [])}
         differ = [k for k in own if k in compared and state[k] != own[k]]
         if differ:
@@ -127,7 +129,7 @@ class Loops(ABC, Generic[T]):
                 "or on an object made with the same arguments"
             )
         for mark in self._marks(0):
-            whole_number(mark, state[mark])
+            as_count(mark, state[mark])
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:
@@ -138,10 +140,10 @@ class Loops(ABC, Generic[T]):
         return {**self.__dict__, "_latest": None}  # a copy has no loop under way
 
 
-class Loop(Iterator[T]):
+class EpochIterator(Iterator[T]):
     """One pass over an epoch; the latest of its owner, or over."""
 
-    def __init__(self, owner: Loops[T], steps: Iterator[tuple[T, int]]) -> None:
+    def __init__(self, owner: Epochs[T], steps: Iterator[tuple[T, int]]) -> None:
         self._owner = owner
         self._steps = steps
         self._done = False
@@ -205,22 +207,3 @@ def _is_busy(error: BaseException) -> bool:
     """
     trace = error.__traceback__
     return isinstance(error, ValueError) and trace is not None and trace.tb_next is None
-
-
-def whole_number(name: str, value: Any, least: int | None = 0) -> int:
-    """`value` as an int; DataError unless it is a whole number of at least `least` (None: any)."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise DataError(f"{name}={value!r}; it is a whole number{bound}")
-    return number
-
-
-def flag(name: str, value: Any) -> bool:
-    """`value`; DataError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise DataError(f"{name}={value!r}; it is True or False")
-    return value

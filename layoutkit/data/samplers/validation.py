@@ -1,4 +1,7 @@
-"""From the arguments of a sampler to a Plan; whatever does not fit is said here."""
+"""From the arguments of a sampler to a SamplingPlan; whatever does not fit is said here.
+
+Knows what indexes, numbers and lengths have in common; knows no order but by its Kind.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...checks import as_count, kind_text
 from ...errors import DataError
 from ..indexes import Index, PartsIndex, grouped
-from ..loops import whole_number
 from .kinds import Kind
 from .labels import Labelled
-from .order import Plan, ceil_div
+from .order import SamplingPlan, ceil_div
 
 __all__ = ["check_turns", "plan_of"]
 
@@ -26,7 +29,7 @@ _MAX = (1 << 63) - 1
 
 
 class Chosen(NamedTuple):
-    """What is sampled: see Plan."""
+    """What is sampled: see SamplingPlan."""
 
     number: int
     item: Any = None
@@ -36,8 +39,8 @@ class Chosen(NamedTuple):
 
 def plan_of(
     kind: Kind, index: Any, batch_size: Any, num_batches: Any, label: Any, weights: Any, seed: Any
-) -> Plan:
-    """The Plan of these arguments.
+) -> SamplingPlan:
+    """The SamplingPlan of these arguments.
 
     Raises
     ------
@@ -49,10 +52,10 @@ def plan_of(
     _check_words(kind, label, weights)
     chosen = _chosen(kind, index, label, weights)
     batch = _width(kind, chosen, batch, batches)
-    plan = Plan(
+    plan = SamplingPlan(
         kind.name,
         kind.base,
-        whole_number("seed", seed, None),
+        as_count("seed", seed, None),
         chosen.number,
         batch,
         _turns(kind, chosen, batch, batches),
@@ -79,7 +82,7 @@ def _check_words(kind: Kind, label: Any, weights: Any) -> None:
 
 
 def _bounded(name: str, value: Any, least: int) -> int:
-    number = whole_number(name, value, least)
+    number = as_count(name, value, least)
     if number > _MAX:
         raise DataError(f"{name} is {number}; it is at most {_MAX}")
     return number
@@ -95,7 +98,7 @@ def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
         )
     if isinstance(index, PartsIndex):
         return Chosen(len(index.parts), material=index)
-    item = index._record if isinstance(index, Index) else None
+    item = index.record if isinstance(index, Index) else None
     if kind.base == "even_sequences":
         return _sequences(index, item)
     if item is None:
@@ -105,17 +108,17 @@ def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
     if kind.labelled:
         return _labelled(kind, index, weights)
     if label is not None:
-        return Chosen(index.item_count(label), item, index._members(label))
+        return Chosen(index.item_count(label), item, index.members(label))
     return Chosen(len(index), item)
 
 
 def _named(index: Any) -> str:
-    return f"{index!r}" if isinstance(index, int) else f"a {type(index).__name__}"
+    return f"{index!r}" if isinstance(index, int) else f"a {kind_text(index)}"
 
 
 def _length(index: Any) -> int:
     if isinstance(index, numbers.Integral):
-        count = whole_number("index", index)
+        count = as_count("index", index)
     else:
         try:
             count = len(index)
@@ -132,16 +135,16 @@ def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
     if not index.labels:
         raise DataError(f"{kind.name} needs labels, and this {index.kind} index has none")
     ranked = None if weights is None else _ranked(weights, index)
-    labelled = Labelled.of(index._groups, ranked)
+    labelled = Labelled.of(index.groups, ranked)
     if not labelled.number:
         raise DataError(f"{kind.name} has nothing to draw from: no label it may take has records")
-    return Chosen(len(index), index._record, material=labelled)
+    return Chosen(len(index), index.record, material=labelled)
 
 
 def _ranked(weights: Any, index: Index) -> list[Fraction]:
     """The weight of each label of the index."""
     if not isinstance(weights, Mapping):
-        raise DataError(f"weights is a {type(weights).__name__}; give {{label: number}}")
+        raise DataError(f"weights is a {kind_text(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
     if unknown:
         raise DataError(f"weights has {unknown[0]!r}, but no record has that label")
@@ -189,7 +192,7 @@ def _sequence_length(index: Any, number: int) -> int:
         sequence = index[number]
     except (TypeError, KeyError):
         raise DataError(
-            f"even_sequences takes sequences one by one, and a {type(index).__name__} has no "
+            f"even_sequences takes sequences one by one, and a {kind_text(index)} has no "
             f"[{number}]; give a list"
         ) from None
     if isinstance(index, Index) and sequence.array is None:
@@ -231,7 +234,7 @@ def _turns(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -
     return batches
 
 
-def check_turns(kind: Kind, plan: Plan) -> None:
+def check_turns(kind: Kind, plan: SamplingPlan) -> None:
     """Raise unless as many batches as are asked for can be had; parts may say so only later."""
     if plan.num_batches is None or plan.draws:
         return

@@ -1,0 +1,126 @@
+"""Where the command line reads from: a file of one array, or pictures that become one batch.
+
+Knows which kind a source is; formats are known by `data/formats.py`, pictures by `images.py`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays.adapters import as_array
+from ..axes import parse_pattern
+from ..data.formats import ARRAYS, reader_of, suffix_of
+from ..data.reading.npy import StoredArray
+from ..errors import ArgumentError, PatternError
+from ..memory import Array
+from .images import find_images, open_images
+from .npyfiles import is_npy, open_npy
+from .streaming import FileJob, SlabSource
+
+__all__ = ["check_destination", "open_source"]
+
+_PICTURES = ("b", "h", "w", "c")
+
+
+def check_destination(source: str, destination: Path, suffix: str = ".npy") -> None:
+    """Refuse a destination that could not be written in the end, before any work is done."""
+    if destination.suffix != suffix:
+        message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
+        raise ArgumentError(message)
+    folder = destination.resolve().parent
+    if not folder.is_dir():
+        raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
+    if not destination.exists():
+        return
+    if not destination.is_file():
+        raise ArgumentError(f"{destination}: is not a file; choose another name")
+    if not os.access(destination, os.W_OK):
+        raise ArgumentError(f"{destination}: is write-protected; choose another name")
+    if Path(source).exists() and destination.samefile(source):
+        raise ArgumentError(f"{destination}: is the source itself; choose another name")
+
+
+@contextmanager
+def open_source(
+    source: str, job: FileJob, resize: tuple[int, int] | None = None
+) -> Iterator[SlabSource]:
+    """Open what `source` names: a file of one array, `.npy` by its content, else pictures."""
+    path = Path(source)
+    if suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path)):
+        if resize:
+            raise ArgumentError(
+                f"--resize: is for pictures, and {source} is an array; leave it out"
+            )
+        with _open_array(source) as array:
+            yield array
+    else:
+        _check_pattern(job.pattern)
+        paths, others = find_images(source)
+        if others and not job.quiet:
+            print(f"{source}: files skipped as no pictures: {others}", file=sys.stderr)
+        with open_images(paths, resize) as batch:
+            yield batch
+
+
+@dataclass(frozen=True)
+class LoadedArray:
+    """An array in memory, or mapped to it, whose slabs are windows."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        return self.array.dtype
+
+    def read(self, axis: int | None, start: int, stop: int) -> Array:
+        """Everything between two positions of one axis; the whole if `axis` is None."""
+        if axis is None:
+            return self.array
+        part: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
+        return part
+
+
+@contextmanager
+def _open_array(source: str) -> Iterator[SlabSource]:
+    """The array of a file, slab by slab where it is a `.npy` file; OSError where there is none."""
+    found = _only_one(reader_of(source)(source), source)
+    if not isinstance(found, StoredArray):
+        yield LoadedArray(as_array(found, source))
+    elif found.member is None:
+        with open_npy(found.path) as array:
+            yield array
+    else:
+        yield LoadedArray(found.mapped())
+
+
+def _only_one(found: Any, source: str) -> Any:
+    if not isinstance(found, Mapping):
+        return found
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise ArgumentError(
+            f"{source}: holds {len(found)} arrays ({names}); give a file of one, as numpy.save "
+            "writes it"
+        )
+    return next(iter(found.values()))
+
+
+def _check_pattern(pattern: str) -> None:
+    if parse_pattern(pattern).left.groups != _PICTURES:
+        message = (
+            f"{pattern}: pictures are read as bhwc (batch, height, width, channel); "
+            "begin the pattern with bhwc->"
+        )
+        raise PatternError(message)

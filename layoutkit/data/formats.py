@@ -1,0 +1,85 @@
+"""Which suffix is which format, and who reads it: the one table of them.
+
+Indexes, Samples and the command line ask here, so that a new format of arrays is its reader, in
+`reading/`, and a row in ARRAYS. Knows suffixes; what becomes of what was read is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import DataError
+from .reading.npy import read_npy
+from .reading.tensors import read_pt, read_safetensors
+from .reading.urls import translated
+
+__all__ = ["ARRAYS", "PICTURES", "TABLES", "explained", "open_arrays", "reader_of", "suffix_of"]
+
+# Takes a path or URL. Gives an array, or arrays by name; they may be StoredArrays, and whatever has
+# a shape, a dtype and square brackets.
+Reader = Callable[[str], Any]
+
+ARRAYS: dict[str, Reader] = {
+    ".npy": read_npy,
+    ".npz": read_npy,
+    ".safetensors": read_safetensors,
+    ".pt": read_pt,
+}
+
+# What stands between two cells of a row.
+TABLES = {".csv": ",", ".tsv": "\t"}
+
+# What counts as a picture in a folder or a glob. Pillow, which reads them, knows more suffixes,
+# but some of them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
+PICTURES = frozenset(
+    {
+        ".avif",
+        ".bmp",
+        ".gif",
+        ".jfif",
+        ".jp2",
+        ".jpe",
+        ".jpeg",
+        ".jpg",
+        ".pbm",
+        ".pgm",
+        ".png",
+        ".pnm",
+        ".ppm",
+        ".tga",
+        ".tif",
+        ".tiff",
+        ".webp",
+    }
+)
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path or URL, in small letters."""
+    return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+
+
+def reader_of(path: str) -> Reader:
+    """Who reads the arrays of a path or URL. Files of an unknown suffix may be NumPy's."""
+    return ARRAYS.get(suffix_of(path), read_npy)
+
+
+def open_arrays(path: str) -> Any:
+    """The array of a file, or several by name; DataError, whatever its reader raises."""
+    with explained(path):
+        return reader_of(path)(path)
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Say of which file a reader speaks that finds it damaged; DataError, whatever it raises."""
+    with translated(path):
+        try:
+            yield
+        except (DataError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
