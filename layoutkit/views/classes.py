@@ -137,8 +137,9 @@ class ClassView(DataView):
 
 def _count(classes: Any) -> int:
     """How many classes there are; ArgumentError where that cannot be said."""
-    is_list = isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str | bytes)
-    count = len(classes) if is_list else as_int(classes)
+    listed = isinstance(classes, Sequence) and not isinstance(classes, str | bytes)
+    listed = listed or (isinstance(classes, np.ndarray) and classes.ndim > 0)
+    count = len(classes) if listed else as_int(classes)
     if count is None or count < 1:
         raise ArgumentError(
             f"classes is {classes!r}; give a sequence of at least one class, or their number"
