@@ -219,6 +219,7 @@ def _saving(request: BatchesRequest, axis: int) -> Iterator[_Saved | None]:
 
 def _preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     """Draw the pictures of a batch as they were decoded, before layout and formula."""
+    # Here, as few ask for a picture of a batch.
     from .contactsheet import MOST_PICTURES, Caption, contact_sheet
 
     ranks = [-1] * batch.count if batch.target is None else batch.target.input.tolist()
@@ -240,7 +241,7 @@ class _Lines(logging.Handler):
     """Warnings as lines on stderr that leave a progress bar whole."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
+        from tqdm import tqdm  # not needed to refuse a request
 
         tqdm.write(f"layoutkit: {record.getMessage()}", file=sys.stderr)
 

@@ -1,8 +1,8 @@
 """Pictures as a batch: uint8, layout `bhwc`, three channels red, green, blue.
 
-Pillow decodes them (`pip install "layoutkit[images]"`). The picture is turned as its EXIF
-orientation says, an alpha channel is dropped, grey, palette and CMYK become RGB, and
-16-bit grey is scaled to 8 bits.
+Pillow decodes them (`pip install "layoutkit[images]"`); it is loaded for the first one. The
+picture is turned as its EXIF orientation says, an alpha channel is dropped, grey, palette and CMYK
+become RGB, and 16-bit grey is scaled to 8 bits.
 """
 
 import os

@@ -125,7 +125,7 @@ def _chunks(
     source: SlabSource, target: NpyFile, axis: int | None, job: FileJob
 ) -> Iterator[tuple[int, int]]:
     """The ranges of `b` to convert, with a progress bar over them."""
-    from tqdm import tqdm
+    from tqdm import tqdm  # not needed to refuse a request
 
     samples = 1 if axis is None else source.shape[axis]
     size = max(1, job.chunk or _default_chunk(source, target, samples))

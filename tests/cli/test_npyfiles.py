@@ -87,6 +87,7 @@ def _damage(path, kind):
         "no data": content[:128],
         "last byte gone": content[:-1],
         "no such version": content[:6] + b"\x09\x00" + content[8:],
+        "negative shape": content.replace(b"(5, 4", b"(-5,4"),
         "mangled header": content.replace(b"'descr'", b"'desc?'"),
         "pickle": pickle.dumps([1, 2]),
     }
@@ -96,7 +97,7 @@ def _damage(path, kind):
 @pytest.mark.parametrize(
     "kind",
     ["empty", "other", "magic only", "half a header", "no data", "last byte gone"]
-    + ["no such version", "mangled header", "pickle"],
+    + ["no such version", "mangled header", "negative shape", "pickle"],
 )
 def test_damaged_files_are_refused_by_name(tmp_path, kind):
     path = tmp_path / "broken.npy"

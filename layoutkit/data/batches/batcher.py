@@ -271,7 +271,7 @@ def _bar(settings: Settings, total: int | None, position: int) -> Any:
     """The progress bar, or None, in a `with` block."""
     if not settings.progress:
         return nullcontext()
-    from tqdm import tqdm
+    from tqdm import tqdm  # loaded where a bar is shown
 
     class Bar(tqdm):  # type: ignore[misc]
         monitor_interval = 0  # no thread beside ours

@@ -82,6 +82,8 @@ class StoredArray:
         self.shape, self.fortran_order, self.dtype = header
         if self.dtype.hasobject:
             raise _unreadable(path, member, "its elements are pickled objects")
+        if min(self.shape, default=0) < 0:
+            raise _unreadable(path, member, f"its shape is {self.shape}")
 
     def mapped(self, writable: bool = False) -> Array:
         """The array in memory that the file is mapped to; what is written to it lands there.

@@ -1,6 +1,7 @@
 """What another machine holds at a URL, in pieces as they arrive.
 
-HTTP is read by urllib3, the rest by fsspec. urllib3 notices an answer that ends before its
+HTTP is read by urllib3, the rest by fsspec; both are optional, and loaded for the first URL that
+needs them. urllib3 notices an answer that ends before its
 announced length, keeps connections for the next record, and starts no threads.
 
 Knows protocols, and which failures may pass; tries nothing twice.
