@@ -74,8 +74,10 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("_programs", "_backs", "_found")
-        return self.__dict__ | {name: {} for name in kept} | {"on_gpus": None}
+        return {"_task": self._task}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._start(state["_task"])
 
     @property
     def pattern(self) -> str:

@@ -10,9 +10,17 @@
 Every space has `validate(batch)`, `format_as(batch, other)` and `undo_format_as(batch, other)`.
 `DataSpecsMapping` flattens nested (space, source) pairs and nests data back.
 
-The house: one file for each kind of space, on `base.py` and `arrayspace.py`; `routes.py` says
-which space becomes which, `moves.py`, `trees.py` and `sparse.py` do it, and `libraries.py` knows
-JAX and PyTorch, neither of which is imported before it is needed.
+checks.py                     what a batch has to be
+moves.py, trees.py            how one array and several become others; sparse.py those of SciPy
+routes.py                     the table of which space becomes which, and by what
+viewing.py                    the table of layouts, Views and spaces
+asking.py                     what a view asks a space
+base.py, arrayspace.py        what all spaces can do, and those of one array
+vector.py, conv2d.py, ...     the kinds of spaces
+predicates.py, mapping.py     data specs
+
+Each knows only those above it. Views are known, by which spaces are not. A new kind of space is a
+file of its own, its rows in routes.py and in viewing.py, and its name here.
 """
 
 from .base import Space

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -22,11 +21,25 @@ __all__ = ["ArraySpace"]
 class ArraySpace(Space):
     """What vectors, images and labels have in common; a frozen dataclass derives from it.
 
-    `_axes` says what the axes of a batch are, in order, with None for the size of the batch.
+    `_axes` says what the axes of a batch are, in order, with None for the size of the batch. The
+    dataclass takes over `__eq__`, which it would write otherwise.
     """
 
+    __match_args__: tuple[str, ...]  # the names of its fields, which the dataclass fills in
     _kinds = ""  # NumPy's letters of the kinds of dtype that it holds; "" for all
     _default = "float32"  # of an origin, where the dtype is None
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        # NumPy takes None for float64, but a space of any dtype is none of that one.
+        if (self.dtype is None) is not (other.dtype is None):
+            return False
+        return self._values() == other._values()
+
+    def _values(self) -> list[Any]:
+        """The fields, in order."""
+        return list(map(vars(self).__getitem__, self.__match_args__))
 
     @property
     def _axes(self) -> tuple[Axis, ...]:
@@ -72,12 +85,13 @@ class ArraySpace(Space):
         at, fixed = self._fixed
         return fixed[:at] + n + fixed[at:]
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The array, checked by its shape and dtype."""
         # What is right in the plainest way is said so in a microsecond.
         library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
         shape, (at, fixed) = library.shape(batch), self._fixed
         if len(shape) != len(fixed) + 1 or shape[:at] + shape[at + 1 :] != fixed:
-            raise wrong_shape(self, self._axes, shape)
+            raise wrong_shape(self, self._axes, shape, self._hint(shape))
         dtype = library.dtype(batch)
         if self.dtype is None or dtype != self.dtype:
             check_dtype(self, dtype, self._kinds)
@@ -92,7 +106,8 @@ class ArraySpace(Space):
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         return np.zeros(self._shape(n), self._batch_dtype(dtype))
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """A batch of n samples, in the order of the axes."""
         found = self._batch_dtype(dtype)
         library.check(found)
         return library.make(self._shape(n), found)
@@ -106,8 +121,3 @@ class ArraySpace(Space):
                 f'give one, such as dtype="{self._default}"'
             )
         return found
-
-
-def views() -> Any:
-    """The package of Views, imported with the first one that is made."""
-    return import_module("layoutkit.views")

@@ -1,4 +1,8 @@
-"""`Space`: what every space can do. The kinds of spaces say how, in files of their own."""
+"""`Space`: what every space can do. The kinds of spaces say how, in files of their own.
+
+It knows of no kind. What a batch becomes is for routes.py to say, what Views are to it for
+viewing.py, and what a view asks of it for asking.py.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ from ..arrays.libraries import framework_named
 from ..arrays.symbolic import NUMPY
 from ..errors import SpaceError
 from ..spec import check_casting
+from ..views.base import View
+from ..views.batch import Gradient
+from . import asking
 from .checks import Leaf, checked_size, common_library, common_size
 from .routes import route
+from .viewing import KINDS, view_of
 
 __all__ = ["Space"]
 
@@ -25,6 +33,11 @@ class Space:
 
     family = ""  # which row and column of the table in routes.py
     dtype: Any
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "family" in vars(cls):
+            KINDS[cls.family] = cls
 
     def validate(self, batch: Any) -> None:
         """Raise what is wrong with the batch, if it is not one of this space.
@@ -125,7 +138,7 @@ class Space:
             The space's dtype is None and none is given, or the framework lacks it.
         """
         n = checked_size("batch_size", batch_size, least=0)
-        return self._symbolic_batch(n, dtype, framework_named(framework))
+        return self.symbolic_batch(n, dtype, framework_named(framework))
 
     def with_dtype(self, dtype: Any) -> Any:
         """This space with another dtype; None for any dtype.
@@ -137,37 +150,45 @@ class Space:
     def view(self, batch: Any) -> Any:
         """The View that holds the batch, by reference; None for NullSpace.
 
-        DataView, ImageView, SequenceView, ClassView or, for a composite, ListView. Validates.
+        DataView, ImageView, SequenceView, ClassView or, for a composite, ListView. Validates. The
+        batch may be of any library, and has data: SpaceError for one that is traced or abstract.
         """
-        leaves = self._checked(batch)
-        if any(leaf.library.name != "NumPy" for leaf in leaves):
-            raise SpaceError(
-                f"views hold NumPy arrays, but the batch is of {leaves[0].library.name}; "
-                "convert it with numpy.asarray, or use format_as"
-            )
-        return self._view(batch)
+        self._checked(batch)
+        return view_of(self, batch)
+
+    # -- what a view asks where this space stands in the place of a layout -----------------
+
+    def check_from(self, view: View, dtype: Any, device: Any) -> None:
+        """For views: raise what `get_from` would, before anything is made."""
+        asking.check_from(self, view, dtype, device)
+
+    def get_from(self, view: View, dtype: Any, device: Any) -> Any:
+        """For views: what `view.forward_get(self, dtype, device)` is."""
+        return asking.get_from(self, view, dtype, device)
+
+    def gradients_for(self, view: View, grad: Any) -> list[Gradient]:
+        """For views: what `view.backward_put(self, grad)` adds to each array of the view."""
+        return asking.gradients_for(self, view, grad)
 
     # -- what a kind of space has to say ---------------------------------------------------
 
     def _checked(self, batch: Any) -> list[Leaf]:
         """The arrays of a batch that has been found to be one of this space."""
-        leaves = self._leaves(batch)
+        leaves = self.arrays_in(batch)
         if len(leaves) > 1:
             common_library(leaves)
             common_size(leaves)
         return leaves
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
-        """Check every array by itself."""
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """For composites: the arrays of a batch, each checked by itself."""
+        raise NotImplementedError
+
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """For composites: a batch of a framework, without data."""
         raise NotImplementedError
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
-        raise NotImplementedError
-
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        raise NotImplementedError
-
-    def _view(self, batch: Any) -> Any:
         raise NotImplementedError
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from ..arrays.libraries import library_of
 from ..arrays.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..nested import path_text
 from ..spec import DType, can_cast, check_movable, kind_of
-from .places import path_text
 
 __all__ = [
     "Axis",
@@ -78,7 +78,7 @@ def check_library(space: Any, batch: Any) -> Library:
     return found
 
 
-def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> ShapeError:
+def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: str) -> ShapeError:
     """The error for a shape that has other sizes, or another number of axes."""
     wrong = [
         f"axis {at} ({axis.meaning}) is {found}, not {axis.size}"
@@ -87,10 +87,10 @@ def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...]) -> Sha
     ]
     if len(shape) != len(axes):
         wrong = [f"its rank is {len(shape)}, not {len(axes)}"]
-    hint = space._hint(shape) or "give a batch of that shape, or say the sizes in the space"
+    fix = hint or "give a batch of that shape, or say the sizes in the space"
     return ShapeError(
         f"{space!r} takes ({', '.join(map(str, axes))}), but the batch has shape "
-        f"{tuple(shape)}: {', '.join(wrong)}; {hint}"
+        f"{tuple(shape)}: {', '.join(wrong)}; {fix}"
     )
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DtypeError, ShapeError, SpaceError
-from .arrayspace import views
+from ..nested import each
 from .base import Space
 from .checks import Leaf, describe
-from .places import each
 
 __all__ = ["CompositeSpace"]
 
@@ -80,8 +79,9 @@ class CompositeSpace(Space):
         chosen = tuple(batch[index] for index in wanted)
         return chosen[0] if len(chosen) == 1 else chosen
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
-        found = each(lambda space, part: space._leaves(part), self.components, self._parts(batch))
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The arrays of all components, with their paths."""
+        found = each(lambda space, part: space.arrays_in(part), self.components, self._parts(batch))
         return [
             leaf._replace(path=(index, *leaf.path))
             for index, leaves in enumerate(found)
@@ -104,16 +104,12 @@ class CompositeSpace(Space):
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         columns = self.components, self._each_dtype(dtype)
-        return each(lambda space, one: space._origin_batch(n, one), *columns)
+        return each(lambda space, one: space.get_origin_batch(n, one), *columns)
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """A batch of each component."""
         columns = self.components, self._each_dtype(dtype)
-        return each(lambda space, one: space._symbolic_batch(n, one, library), *columns)
-
-    def _view(self, batch: Any) -> Any:
-        pairs = zip(self.components, batch, strict=True)
-        found = [view for space, part in pairs if (view := space._view(part)) is not None]
-        return views().ListView(found) if found else None
+        return each(lambda space, one: space.symbolic_batch(n, one, library), *columns)
 
     def _each_dtype(self, dtype: Any) -> tuple[Any, ...]:
         """One dtype for each component: all the same, or those of a tuple."""

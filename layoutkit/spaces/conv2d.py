@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import PatternError, ShapeError
 from ..notation import parse_layout
-from .arrayspace import ArraySpace, views
+from .arrayspace import ArraySpace
 from .checks import Axis, checked_size
 
 __all__ = ["Conv2DSpace"]
@@ -52,6 +52,7 @@ class Conv2DSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "conv2d"
+    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _checked_shape(self.shape))
@@ -94,9 +95,6 @@ class Conv2DSpace(ArraySpace):
                 axes = tuple(_NAMES[letter] for letter in layout)
                 return f"it would fit axes={axes}: say so in the space, or convert the batch"
         return ""
-
-    def _view(self, batch: Any) -> Any:
-        return views().ImageView(self.layout, batch)
 
 
 def _checked_shape(shape: Any) -> tuple[int, int]:

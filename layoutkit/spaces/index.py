@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError
 from ..spec import kind_of
-from .arrayspace import ArraySpace, views
+from .arrayspace import ArraySpace
 from .checks import Axis, Leaf
 
 __all__ = ["IndexSpace", "LabelSpace"]
@@ -41,8 +41,9 @@ class LabelSpace(ArraySpace):
             return "one label a sample is a matrix of one column: batch.reshape(-1, 1)"
         return ""
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
-        leaves = super()._leaves(batch)
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The labels, their range checked where they are at hand."""
+        leaves = super().arrays_in(batch)
         if leaves[0].library is NUMPY:
             self._check_labels(np.asarray(batch))
         return leaves
@@ -87,10 +88,8 @@ class IndexSpace(LabelSpace):
     dtype: Any = "int64"
 
     family = "index"
+    __eq__ = ArraySpace.__eq__
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
         return Axis("batch", None), Axis("dim", self.dim)
-
-    def _view(self, batch: Any) -> Any:
-        return views().ClassView("bt", batch, self.max_labels)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..arrays.libraries import library_of
 from ..errors import DataError, ShapeError, SpaceError
+from ..nested import each, leaves, path_text, rebuilt
 from .base import Space
 from .checks import describe
 from .composite import CompositeSpace
 from .null import NullSpace
-from .places import each, path_text
 from .predicates import check_specs
 from .sparse import is_sparse
 
@@ -88,8 +87,9 @@ class DataSpecsMapping:
             It is no tuple, list or CompositeSpace with one value for each pair.
         """
         values = self._values(flat)
-        make, nothing = (_composite, NullSpace()) if isinstance(flat, Space) else (tuple, None)
-        return _spread(self.spec_mapping, values, make, nothing)
+        make, nothing = (CompositeSpace, NullSpace()) if isinstance(flat, Space) else (tuple, None)
+        spread = [nothing if at is None else values[at] for at in leaves(self.spec_mapping)]
+        return rebuilt(self.spec_mapping, spread, make)
 
     def _counted(self, space: Space, source: Any) -> Any:
         if isinstance(space, CompositeSpace):
@@ -146,18 +146,6 @@ class DataSpecsMapping:
                 f"{len(flat)} values; give one for each"
             )
         return tuple(flat)
-
-
-def _spread(
-    mapping: Any, values: tuple[Any, ...], make: Callable[[tuple[Any, ...]], Any], nothing: Any
-) -> Any:
-    if isinstance(mapping, tuple):
-        return make(tuple(_spread(inner, values, make, nothing) for inner in mapping))
-    return nothing if mapping is None else values[mapping]
-
-
-def _composite(spaces: tuple[Any, ...]) -> CompositeSpace:
-    return CompositeSpace(spaces)
 
 
 def _parts(value: Any, count: int) -> tuple[Any, ...]:

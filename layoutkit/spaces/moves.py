@@ -19,20 +19,20 @@ from ..errors import DtypeError, SpaceError
 from ..spec import DType, check_cast, kind_of
 from . import sparse
 
-__all__ = ["Move", "Nothing", "OneHot", "Single", "ToDense", "ToSparse"]
+__all__ = ["Nothing", "OneHot", "Rearrange", "Single", "ToDense", "ToSparse"]
 
 
 class Single:
     """One way for an array. `dtype` is the other space's: None keeps what comes in."""
 
     def __init__(self, dtype: DType | None, casting: str) -> None:
-        self.dtype, self._casting = dtype, casting
+        self.dtype, self.casting = dtype, casting
 
     def judge(self, x: Any, library: Library) -> None:
         """Raise DtypeError where the casting rule or the framework does not allow it."""
         source, target = library.dtype(x), self.result_dtype(x, library)
         if source != target:
-            check_cast(source, target, self._casting)
+            check_cast(source, target, self.casting)
         if isinstance(library, Symbolic):
             library.check(target)
 
@@ -51,16 +51,16 @@ class Single:
 
 
 class Nothing:
-    """None stays None."""
+    """None, of None or of no columns of a matrix."""
 
-    def judge(self, x: None, library: Library) -> None:
+    def judge(self, x: Any, library: Library) -> None:
         """There is no dtype."""
 
-    def run(self, x: None, library: Library) -> None:
+    def run(self, x: Any, library: Library) -> None:
         """There is no array."""
 
 
-class Move(Single):
+class Rearrange(Single):
     """To another layout and dtype, by `convert`; symbolic arrays in their framework's words."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Move(Single):
         if not isinstance(library, Symbolic):
             return self._convert(x, out)
         y = self._rearranged(x, library)
-        return library.contiguous(library.cast(y, self.result_dtype(x, library), self._casting))
+        return library.contiguous(library.cast(y, self.result_dtype(x, library), self.casting))
 
     def _rearranged(self, x: Any, library: Symbolic) -> Any:
         """Unfold, permute, fold. Sizes of plain axes may be unknown to the framework as yet."""
@@ -94,8 +94,8 @@ class Move(Single):
 class ToDense(Single):
     """From scipy.sparse to an array; a matrix becomes images only on the way back from them."""
 
-    def __init__(self, move: Move) -> None:
-        super().__init__(move.dtype, move._casting)
+    def __init__(self, move: Rearrange) -> None:
+        super().__init__(move.dtype, move.casting)
         self._move = move
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
@@ -106,8 +106,8 @@ class ToDense(Single):
 class ToSparse(Single):
     """To scipy.sparse, in csr format, from a matrix there or from an array."""
 
-    def __init__(self, move: Move) -> None:
-        super().__init__(move.dtype, move._casting)
+    def __init__(self, move: Rearrange) -> None:
+        super().__init__(move.dtype, move.casting)
         self._move = move
 
     def judge(self, x: Any, library: Library) -> None:
@@ -119,7 +119,7 @@ class ToSparse(Single):
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
         """Convert, then leave out the zeros."""
         if sparse.is_sparse(x):
-            return sparse.recast(x, self.dtype, self._casting)
+            return sparse.recast(x, self.dtype, self.casting)
         return sparse.sparse_of(self._move.run(x, library))
 
 

@@ -34,7 +34,8 @@ class NullSpace(Space):
         """This space: what has no data has no dtype."""
         return self
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """No array; SpaceError unless the batch is None."""
         if batch is not None:
             raise SpaceError(f"NullSpace() holds no data, but the batch is {describe(batch)}")
         return []
@@ -42,8 +43,6 @@ class NullSpace(Space):
     def _origin_batch(self, n: int, dtype: Any) -> None:
         return None
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> None:
-        return None
-
-    def _view(self, batch: Any) -> None:
-        return None
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> None:
+        """None."""
+        return

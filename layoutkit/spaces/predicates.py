@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, SpaceError
+from ..nested import each
 from .base import Space
 from .checks import describe
 from .composite import CompositeSpace
 from .null import NullSpace
-from .places import each
 
 __all__ = ["check_specs", "is_flat_source", "is_flat_space", "is_flat_specs"]
 

@@ -15,13 +15,14 @@ Nothing here knows the classes, only their `family` and fields, so that they can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from ..errors import SpaceError
-from .moves import Move, Nothing, OneHot, Single, ToDense, ToSparse
-from .places import each
+from ..nested import each, each_leaf, leaves, paths, rebuilt
+from .moves import Nothing, OneHot, Rearrange, Single, ToDense, ToSparse
 from .trees import Concatenate, Each, Piece, Split
 
 __all__ = ["route"]
@@ -43,7 +44,7 @@ def route(space: Any, other: Any, casting: str, undoing: bool) -> Any:
 
 def _vector_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move("bf->bf", other.dtype, casting, {})
+    move = Rearrange("bf->bf", other.dtype, casting, {})
     if other.sparse:
         return ToSparse(move)
     return ToDense(move) if space.sparse else move
@@ -51,7 +52,7 @@ def _vector_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Si
 
 def _vector_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
+    move = Rearrange(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
     if not space.sparse:
         return move
     if not undoing:
@@ -61,20 +62,20 @@ def _vector_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Si
 
 def _conv2d_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     _same_total(space, other)
-    move = Move(f"{space.layout}->b(hwc)", other.dtype, casting, {})
+    move = Rearrange(f"{space.layout}->b(hwc)", other.dtype, casting, {})
     return ToSparse(move) if other.sparse else move
 
 
 def _conv2d_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if space.sizes != other.sizes:
         raise _never(space, other, "images keep their rows, columns and channels; use those")
-    return Move(f"{space.layout}->{other.layout}", other.dtype, casting, {})
+    return Rearrange(f"{space.layout}->{other.layout}", other.dtype, casting, {})
 
 
 def _labels_to_labels(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if (space.max_labels, space.dim) != (other.max_labels, other.dim):
         raise _never(space, other, "labels keep their max_labels and dim; use those")
-    return Move("bf->bf", other.dtype, casting, {})
+    return Rearrange("bf->bf", other.dtype, casting, {})
 
 
 def _labels_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
@@ -90,37 +91,32 @@ def _labels_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> S
 def _vectors_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
     if space.dim != other.dim:
         raise _never(space, other, "the dims have to be equal")
-    return Move("bf->bf", other.dtype, casting, {})
+    return Rearrange("bf->bf", other.dtype, casting, {})
 
 
 def _composite_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Concatenate:
-    leaves = list(_leaves(space))
+    nest = _nest(space)
+    columns = _columns(nest)
     _same_total(space, other)
     pieces = [
-        Piece(path, columns, _to_columns(leaf, other, casting, undoing))
-        for path, columns, leaf in leaves
+        Piece(path, part, route(leaf, _columns_of(other, leaf), casting, undoing))
+        for path, part, leaf in zip(paths(nest), columns, leaves(nest), strict=True)
+        if part is not None
     ]
     return Concatenate(pieces, other.dim, other.dtype, other.sparse)
 
 
-def _to_columns(leaf: Any, other: Any, casting: str, undoing: bool) -> Any:
-    return route(leaf, _columns_of(other, leaf), casting, undoing)
-
-
 def _vector_to_composite(space: Any, other: Any, casting: str, undoing: bool) -> Split:
-    leaves = {path: (columns, leaf) for path, columns, leaf in _leaves(other)}
+    nest = _nest(other)
+    columns = _columns(nest)
     _same_total(space, other)
 
-    def branch(target: Any, path: tuple[int, ...]) -> Any:
-        if target.family == "composite":
-            inner = [(part, (*path, at)) for at, part in enumerate(target.components)]
-            return each(branch, *zip(*inner, strict=True)) if inner else ()
-        if target.family == "null":
+    def piece(leaf: Any, path: tuple[int, ...], part: slice | None) -> Piece | Nothing:
+        if part is None:
             return Nothing()
-        columns, leaf = leaves[path]
-        return Piece(path, columns, route(_columns_of(space, leaf), leaf, casting, undoing))
+        return Piece(path, part, route(_columns_of(space, leaf), leaf, casting, undoing))
 
-    return Split(branch(other, ()))
+    return Split(rebuilt(nest, each_leaf(piece, nest, paths(nest), columns)))
 
 
 def _composite_to_composite(space: Any, other: Any, casting: str, undoing: bool) -> Each:
@@ -172,28 +168,30 @@ _WHY = {
 }
 
 
-def _leaves(composite: Any) -> Iterator[tuple[tuple[int, ...], slice, Any]]:
-    """Path, columns and space of every array; SpaceError for what is no part of a vector."""
-    start = 0
-    for path, leaf in _walk(composite, ()):
-        width = leaf.get_total_dimension()
-        yield path, slice(start, start + width), leaf
-        start += width
+def _nest(space: Any) -> Any:
+    """The single spaces of a composite, in nested tuples."""
+    return tuple(map(_nest, space.components)) if space.family == "composite" else space
 
 
-def _walk(space: Any, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
-    if space.family == "composite":
-        parts = enumerate(space.components)
-        inner = each(lambda part: _walk(part[1], (*path, part[0])), parts)
-        return [leaf for found in inner for leaf in found]
-    if space.family in ("vector", "conv2d"):
-        return [(path, space)]
-    if space.family != "null":
+def _columns(nest: Any) -> list[slice | None]:
+    """The columns that each space has in a vector, None for NullSpace.
+
+    Raises SpaceError for what is no part of a vector.
+    """
+    widths = each_leaf(_width, nest)
+    ends = list(accumulate(widths))
+    return [
+        slice(end - width, end) if width else None for end, width in zip(ends, widths, strict=True)
+    ]
+
+
+def _width(space: Any) -> int:
+    if space.family not in ("vector", "conv2d", "null"):
         raise SpaceError(
             f"{space!r} is no part of a vector; make vectors of it first, with a composite of "
             "equal nesting that has a VectorSpace in this place"
         )
-    return []
+    return int(space.get_total_dimension())
 
 
 def _columns_of(vector: Any, leaf: Any) -> Any:

@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import ShapeError, SpaceError
-from .arrayspace import ArraySpace, views
+from .arrayspace import ArraySpace
 from .checks import Axis, Leaf
 from .index import LabelSpace
 
 __all__ = ["IndexSequenceSpace", "VectorSequenceSpace"]
 
 
-class Sequence(ArraySpace):
+class SequenceSpace(ArraySpace):
     """One array (time, dim) of any length is a batch of one."""
 
     dim: int
@@ -37,19 +37,16 @@ class Sequence(ArraySpace):
     def _axes(self) -> tuple[Axis, ...]:
         return Axis("time", None), Axis("dim", self.dim)
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
-        return [leaf._replace(size=1, is_sequence=True) for leaf in super()._leaves(batch)]
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The sequence, which is a batch of one."""
+        return [leaf._replace(size=1, is_sequence=True) for leaf in super().arrays_in(batch)]
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         raise self._unknown("origin")
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        return super()._symbolic_batch(1, dtype, library)
-
-    def _view(self, batch: Any) -> Any:
-        view = views().SequenceView("bwc", batch[None])
-        view._max_labels = getattr(self, "max_labels", None)
-        return view
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """A sequence of one step."""
+        return super().symbolic_batch(1, dtype, library)
 
     def _unknown(self, what: str) -> SpaceError:
         return SpaceError(
@@ -59,7 +56,7 @@ class Sequence(ArraySpace):
 
 
 @dataclass(frozen=True, repr=False)
-class VectorSequenceSpace(Sequence):
+class VectorSequenceSpace(SequenceSpace):
     """One sequence of vectors: an array (time, dim) of any length, a batch of size 1.
 
     >>> VectorSequenceSpace(3)
@@ -70,6 +67,7 @@ class VectorSequenceSpace(Sequence):
     dtype: Any = "float32"
 
     family = "vector sequence"
+    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         self._set_sizes("dim")
@@ -80,7 +78,7 @@ class VectorSequenceSpace(Sequence):
 
 
 @dataclass(frozen=True, repr=False)
-class IndexSequenceSpace(Sequence, LabelSpace):
+class IndexSequenceSpace(SequenceSpace, LabelSpace):
     """One sequence of labels: an array (time, dim) of integers from 0 to `max_labels` - 1.
 
     Becomes a VectorSequenceSpace as an IndexSpace becomes a VectorSpace.
@@ -94,3 +92,4 @@ class IndexSequenceSpace(Sequence, LabelSpace):
     dtype: Any = "int64"
 
     family = "index sequence"
+    __eq__ = ArraySpace.__eq__

@@ -7,11 +7,11 @@ from typing import Any
 
 from .. import buffers
 from ..arrays.symbolic import NUMPY, Library, Symbolic
-from ..errors import DtypeError
+from ..errors import DtypeError, LayoutkitError
+from ..nested import each, each_leaf, leaves, path_text, placed, rebuilt
 from ..spec import DType
 from . import sparse
-from .moves import Nothing, Single
-from .places import Place, each, path_text
+from .moves import Single
 
 __all__ = ["Concatenate", "Each", "Piece", "Split"]
 
@@ -43,6 +43,21 @@ class Piece:
             batch = batch[index]
         return batch
 
+    def judge_in(self, batch: Any, library: Library) -> None:
+        """Judge the array of a composite; errors say where it is."""
+        try:
+            self.way.judge(self.of(batch), library)
+        except LayoutkitError as error:
+            raise placed(error, *self.path) from None
+
+    def judge(self, matrix: Any, library: Library) -> None:
+        """Judge what is cut out of the matrix."""
+        self.way.judge(matrix, library)
+
+    def run(self, matrix: Any, library: Library) -> Any:
+        """Cut the columns out of the matrix and convert them."""
+        return self.way.run(matrix[:, self.columns], library)
+
 
 class Concatenate:
     """Arrays become the columns of one matrix, each written to its place in one pass."""
@@ -53,7 +68,7 @@ class Concatenate:
     def judge(self, batch: Any, library: Library) -> None:
         """Judge all arrays, and whether they agree on a dtype if the vectors' is open."""
         for piece in self._pieces:
-            _judge_at(piece.path, piece.way, piece.of(batch), library)
+            piece.judge_in(batch, library)
         found = [piece.way.result_dtype(piece.of(batch), library) for piece in self._pieces]
         for piece, dtype in zip(self._pieces, found, strict=True):
             if dtype != found[0]:
@@ -81,39 +96,17 @@ class Concatenate:
 
 
 class Split:
-    """The columns of one matrix become arrays; `tree` nests Pieces, Nothings and tuples."""
+    """The columns of one matrix become arrays; `nest` is one of Pieces and Nothings."""
 
-    def __init__(self, tree: Any) -> None:
-        self._tree = tree
+    def __init__(self, nest: Any) -> None:
+        self._nest, self._parts = nest, leaves(nest)
 
     def judge(self, x: Any, library: Library) -> None:
         """Judge the dtype for every component."""
-        self._judge(self._tree, x, library)
+        each_leaf(lambda part: part.judge(x, library), self._nest)
 
     def run(self, x: Any, library: Library) -> Any:
         """Cut it apart; what is contiguous already stays where it is."""
         if library is NUMPY and sparse.is_sparse(x):
             x = x.tocsc()  # in which columns are cut out without looking at all entries
-        return self._cut(self._tree, x, library)
-
-    def _judge(self, tree: Any, x: Any, library: Library) -> None:
-        if isinstance(tree, tuple):
-            each(lambda branch: self._judge(branch, x, library), tree)
-        elif isinstance(tree, Piece):
-            tree.way.judge(x, library)
-
-    def _cut(self, tree: Any, x: Any, library: Library) -> Any:
-        if isinstance(tree, tuple):
-            return tuple(self._cut(branch, x, library) for branch in tree)
-        if isinstance(tree, Nothing):
-            return None
-        return tree.way.run(x[:, tree.columns], library)
-
-
-def _judge_at(path: tuple[int, ...], way: Single, x: Any, library: Library) -> None:
-    """Judge an array, with its path in front of what is raised."""
-    if not path:
-        way.judge(x, library)
-        return
-    with Place(path[0]):
-        _judge_at(path[1:], way, x, library)
+        return rebuilt(self._nest, [part.run(x, library) for part in self._parts])

@@ -13,7 +13,7 @@ from ..arrays.symbolic import NUMPY
 from ..errors import ArgumentError, SpaceError
 from ..spec import DType
 from . import sparse
-from .arrayspace import ArraySpace, views
+from .arrayspace import ArraySpace
 from .checks import Axis, Leaf, check_dtype, describe, wrong_shape
 
 __all__ = ["VectorSpace"]
@@ -47,6 +47,7 @@ class VectorSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "vector"
+    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):
@@ -73,16 +74,17 @@ class VectorSpace(ArraySpace):
             return "images are a batch of a Conv2DSpace, whose format_as makes vectors of them"
         return ""
 
-    def _leaves(self, batch: Any) -> list[Leaf]:
+    def arrays_in(self, batch: Any) -> list[Leaf]:
+        """The matrix, dense or sparse as the space is."""
         if not self.sparse:
-            return super()._leaves(batch)
+            return super().arrays_in(batch)
         if not sparse.is_sparse(batch):
             raise SpaceError(
                 f"{self!r} takes a matrix of scipy.sparse, not {describe(batch)}; pass "
                 "scipy.sparse.csr_matrix(batch), or use VectorSpace(dim) for dense arrays"
             )
         if batch.shape[1:] != (self.dim,):
-            raise wrong_shape(self, self._axes, batch.shape)
+            raise wrong_shape(self, self._axes, batch.shape, self._hint(batch.shape))
         check_dtype(self, batch.dtype)
         return [Leaf((), NUMPY, batch.shape[0])]
 
@@ -90,19 +92,17 @@ class VectorSpace(ArraySpace):
         zeros = super()._origin_batch(0 if self.sparse else n, dtype)
         return sparse.zeros((n, self.dim), zeros.dtype) if self.sparse else zeros
 
-    def _symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+    def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
+        """A dense matrix; SpaceError where the space is sparse."""
         if self.sparse:
             raise SpaceError(
                 f"{self!r} has no symbolic batches: a batch of {library.name} is dense; use "
                 f"VectorSpace({self.dim})"
             )
-        return super()._symbolic_batch(n, dtype, library)
+        return super().symbolic_batch(n, dtype, library)
 
     def _batch_dtype(self, dtype: Any) -> DType:
         found = super()._batch_dtype(dtype)
         if self.sparse:
             sparse.check_sparse_dtype(found)
         return found
-
-    def _view(self, batch: Any) -> Any:
-        return views().DataView("bf", sparse.densified(batch) if self.sparse else batch)

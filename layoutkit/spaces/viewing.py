@@ -1,172 +1,165 @@
-"""Getting and putting gradients by space: a Space in the place of a layout.
+"""The one table of layouts, Views and Spaces: which stand for the same batches.
 
-A space of images or vectors that is only a layout and a dtype is got as that (a vector of images
-through `b(hwc)`), so that it is one array with what was got by layout, and its gradients are summed
-in one pass with all others. Everything else is `format_as` there and `undo_format_as` back, at the
-put of a gradient.
+    layout                             View            Space
+    b, h, w, c in any order            ImageView       Conv2DSpace
+    others with h and w                ImageView       none
+    bf                                 DataView        VectorSpace
+    b, of no labels                    DataView        VectorSpace(1)
+    b, bt, tb, of integers             ClassView       IndexSpace, where max_labels is known
+    bwc, of one sequence               SequenceView    VectorSequenceSpace, with max_labels
+                                                       IndexSequenceSpace
+    others of b, w and c               SequenceView    none
+    any other                          DataView        none
+    several, nested                    ListView        CompositeSpace
+    none                               None            NullSpace
 
-Spaces are imported by whoever passes one in, never here before that.
+It knows Views and, by `family` and fields, the kinds of spaces, which enter themselves as they are
+defined; not how one space becomes another (routes.py), nor what a view asks a space (asking.py).
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from ..arrays.access import seen
 from ..arrays.libraries import library_of
 from ..arrays.symbolic import Symbolic
-from ..cuda.runtime import check_device
 from ..devices import CPU
-from ..errors import BackwardError, DeviceError, LayoutkitError, SpaceError
-from ..spec import as_dtype, kind_of
+from ..errors import ArgumentError, DeviceError, SpaceError
+from ..nested import each, each_leaf, rebuilt
+from ..notation import parse_layout
+from ..spec import kind_of
+from ..views import ClassView, DataView, ImageView, ListView, SequenceView
+from ..views.lists import nest_of
+from . import sparse
 
-if TYPE_CHECKING:
-    from ..views.batch import Batch, Gradient
-    from . import Space
+__all__ = ["KINDS", "batch_of", "in_base_layout", "space_in", "space_of", "view_in", "view_of"]
 
-__all__ = [
-    "as_batch",
-    "get",
-    "get_one",
-    "gradient",
-    "gradient_of_one",
-    "in_base_layout",
-    "is_space",
-    "layout_of",
-    "source_of",
-]
+KINDS: dict[str, Any] = {}  # by `family`: the classes of spaces, entered by `Space` (base.py)
 
 
-def is_space(value: Any) -> bool:
-    """Whether a value is a Space."""
-    module = sys.modules.get("layoutkit.spaces")
-    return module is not None and isinstance(value, module.Space)
+# -- to Views ------------------------------------------------------------------------------------
 
 
-def layout_of(source: Any, other: Any) -> str | None:
-    """The layout that a space comes down to, None where it is more than that.
+def view_of(space: Any, batch: Any) -> Any:
+    """The View that holds a batch of a space, by reference; None where there is no data.
 
-    Raises SpaceError where batches of `source` never become batches of `other`.
+    The caller has checked the batch. Raises SpaceError for one without data, such as a traced one.
     """
-    from .routes import route
-
-    route(source, other, "same_kind", False)
-    if getattr(other, "sparse", False):
+    if space.family == "null":
         return None
-    if source.family == "conv2d":
-        return str(other.layout) if other.family == "conv2d" else "b(hwc)"
-    return "bf" if source.family == other.family == "vector" else None
+    if space.family == "composite":
+        found = each(view_of, space.components, batch)
+        held = [view for view in found if view is not None]
+        return ListView(held) if held else None
+    return _VIEWS[space.family](space, batch if getattr(space, "sparse", False) else _data(batch))
 
 
-def source_of(view: Any) -> Space:
-    """The space, of any dtype, that a view's base is a batch of; SpaceError if there is none."""
-    from .. import spaces
+_VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
+    "vector": lambda space, x: DataView("bf", sparse.densified(x) if space.sparse else x),
+    "conv2d": lambda space, x: ImageView(space.layout, x),
+    "index": lambda space, x: ClassView("bt", x, space.max_labels),
+    "vector sequence": lambda space, x: SequenceView("bwc", x[None]),
+    "index sequence": lambda space, x: SequenceView("bwc", x[None], space.max_labels),
+}
 
-    batch = view._held()
-    layout, shape = batch.plans.layout, batch.array.shape
+
+def _data(batch: Any) -> Any:
+    """The batch; SpaceError where it has no data that a View could hold."""
+    try:
+        seen(batch, "the batch")
+    except (ArgumentError, DeviceError) as error:
+        raise SpaceError(
+            f"a View holds data, and here is none that it could hold: {error}; or use format_as, "
+            "which needs none"
+        ) from None
+    return batch
+
+
+def view_in(layout: str, array: Any, classes: Any = None) -> DataView:
+    """The View that fits a layout: of images, sequences, labels of `classes`, or anything else."""
+    groups = sorted(parse_layout(layout).groups)
+    if {"h", "w"} <= set(groups):
+        return ImageView(layout, array)
+    if groups == ["b", "c", "w"]:
+        return SequenceView(layout, array)
+    if groups in (["b"], ["b", "t"]) and kind_of(array.dtype) in "ui":
+        return ClassView(layout, array, classes)
+    return DataView(layout, array)
+
+
+# -- to Spaces -----------------------------------------------------------------------------------
+
+
+def space_in(layout: str, shape: tuple[Any, ...], max_labels: int | None = None) -> Any:
+    """The space, of any dtype, of arrays in a layout; None where there is none.
+
+    They are labels where `max_labels` is given. Of the sizes that of b counts only in `bwc`.
+    """
     size = dict(zip(layout, shape, strict=False))
     if sorted(layout) == sorted("bhwc"):
-        return spaces.Conv2DSpace((size["h"], size["w"]), size["c"], layout, None)
-    if layout == "bf":
-        return spaces.VectorSpace(size["f"], dtype=None)
-    if layout in ("b", "bt", "tb") and view._max_labels is not None:
-        return spaces.IndexSpace(view._max_labels, size.get("t", 1), None)
+        return KINDS["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
     if layout == "bwc" and size["b"] == 1:
-        if view._max_labels is None:
-            return spaces.VectorSequenceSpace(size["c"], None)
-        return spaces.IndexSequenceSpace(view._max_labels, size["c"], None)
-    raise SpaceError(
-        f"a {type(view).__name__} in {layout} is a batch of no space; get it by layout, or put "
-        "images (bhwc in any order), vectors (bf), labels with classes (b, bt) or one sequence "
-        "(bwc)"
-    )
+        if max_labels is None:
+            return KINDS["vector sequence"](size["c"], None)
+        return KINDS["index sequence"](max_labels, size["c"], None)
+    if layout in ("b", "bt", "tb") and max_labels is not None:
+        return KINDS["index"](max_labels, size.get("t", 1), None)
+    return KINDS["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
 
 
-def as_batch(view: Any) -> Any:
-    """The base as its space has it: one sequence, or labels as a matrix (b, dim)."""
-    batch = view._held()
-    if batch.plans.device != CPU:
+def space_of(view: Any) -> Any:
+    """The space, of any dtype, that a view's base is a batch of; SpaceError if there is none."""
+    nest = nest_of(view)
+    return rebuilt(nest, each_leaf(_space_of_one, nest), KINDS["composite"])
+
+
+def _space_of_one(view: DataView) -> Any:
+    unknown = isinstance(view, ClassView) and view.max_labels is None
+    found = None if unknown else space_in(view.layout, view.shape, view.max_labels)
+    if found is None:
+        raise SpaceError(
+            f"a {type(view).__name__} in {view.layout} is a batch of no space; get it by layout, "
+            "or put images (bhwc in any order), vectors (bf), numbers (b), labels with classes "
+            "(b, bt) or one sequence (bwc)"
+        )
+    return found
+
+
+# -- between the base of a View and the batch of its space ---------------------------------------
+
+
+def batch_of(view: Any) -> Any:
+    """A view's base as a batch of its space: one sequence, or labels as a matrix (b, dim)."""
+    nest = nest_of(view)
+    return rebuilt(nest, each_leaf(_batch_of_one, nest))
+
+
+def _batch_of_one(view: DataView) -> Any:
+    held = view.batch
+    if view.device != CPU:
         raise DeviceError(
-            f"this {type(view).__name__} is on {batch.plans.device}, where no space is got that is "
+            f"this {type(view).__name__} is on {view.device}, where no space is got that is "
             'more than a layout and a dtype; get it with device="cpu" first'
         )
     # Frameworks' own arrays are converted in their words; of others only the memory is known.
-    symbolic = isinstance(library_of(batch.input), Symbolic)
-    x, layout = batch.input if symbolic else batch.array, batch.plans.layout
-    if layout == "bwc":
-        return x[0]
-    return {"b": lambda: x[:, None], "tb": lambda: x.T}.get(layout, lambda: x)()
+    x = held.input if isinstance(library_of(held.input), Symbolic) else held.array
+    return _AS_BATCH[view.layout](x) if view.layout in _AS_BATCH else x
 
 
-def get_one(view: Any, space: Any, dtype: Any, device: Any) -> Any:
-    """The base of a view of one array as a batch of a space."""
-    batch, source = view._held(), source_of(view)
-    layout = layout_of(source, space)
-    if layout is not None:
-        found = batch.get(layout, space.dtype if dtype is None else dtype, device)
-    else:
-        found = get(batch.by_space, source, as_batch(view), space, dtype, device)
-    batch.remember(space, dtype, device, found)
-    return found
+def in_base_layout(view: DataView, made: Any) -> Any:
+    """A batch of a view's space as its base lies: the way back from `batch_of`."""
+    return _AS_BASE[view.layout](made) if view.layout in _AS_BASE else made
 
 
-def gradient_of_one(view: Any, space: Any, grad: Any) -> Gradient:
-    """What a gradient belongs to: what was got by that space, or its share of the base."""
-    batch, source = view._held(), source_of(view)
-    layout = layout_of(source, space)
-    if layout is not None:
-        found: Gradient = batch.check_gradient(layout, grad)
-        return found
-    made = gradient(batch.by_space, source, space, grad, batch.plans.gradient_dtype)
-    return batch.plans.base, in_base_layout(batch, made)
-
-
-def get(kept: dict[Any, Any], source: Any, base: Any, space: Any, dtype: Any, device: Any) -> Any:
-    """A base of `source` as a batch of another space; made once, and `kept` by that space."""
-    if check_device(device) != CPU:
-        raise DeviceError(
-            f"{space!r} is more than a layout and a dtype, and is made on the CPU; get it without "
-            f'device= and bring it over with convert(..., device="{device}")'
-        )
-    other = space if dtype is None else space.with_dtype(dtype)
-    found = kept.get(other)
-    if found is None:
-        found = kept.setdefault(other, source.format_as(base, other))
-    return found
-
-
-def gradient(kept: dict[Any, Any], source: Any, space: Any, grad: Any, dtype: Any) -> Any:
-    """The gradient of a base of `source`, in `dtype`, for that of something in `kept`.
-
-    Raises BackwardError where nothing was got in that space in this batch, or nothing that has a
-    gradient.
-    """
-    plain = space.with_dtype(None)
-    for other, result in kept.items():
-        if other.with_dtype(None) == plain and _fits(result, grad):
-            try:
-                return source.with_dtype(dtype).undo_format_as(grad, plain)
-            except LayoutkitError as error:
-                raise BackwardError(f"a gradient put as {space!r}: {error}") from None
-    raise BackwardError(
-        f"a gradient was put as {space!r}, but it belongs to no getting of this batch; get what a "
-        f"gradient is for before putting it (got by space: {list(kept) or 'nothing'})"
-    )
-
-
-def _fits(result: Any, grad: Any) -> bool:
-    """Whether a gradient has the floating dtypes of a result, or the result has none."""
-    if isinstance(result, tuple):
-        same = isinstance(grad, tuple) and len(grad) == len(result)
-        return same and all(map(_fits, result, grad))
-    if result is None or not hasattr(grad, "dtype") or kind_of(grad.dtype) not in "fc":
-        return result is grad
-    return as_dtype(grad.dtype) == as_dtype(result.dtype) or kind_of(result.dtype) in "bui"
-
-
-def in_base_layout(batch: Batch, made: Any) -> Any:
-    """A gradient as the base lies: of one sequence, or of labels in a matrix."""
-    layout = batch.plans.layout
-    if layout == "bwc":
-        return made[None]
-    return {"b": lambda: made[:, 0], "tb": lambda: made.T}.get(layout, lambda: made)()
+_AS_BATCH: dict[str, Callable[[Any], Any]] = {
+    "bwc": lambda x: x[0],
+    "b": lambda x: x[:, None],
+    "tb": lambda x: x.T,
+}
+_AS_BASE: dict[str, Callable[[Any], Any]] = {
+    "bwc": lambda x: x[None],
+    "b": lambda x: x[:, 0],
+    "tb": lambda x: x.T,
+}

@@ -52,6 +52,36 @@ class View(ABC):
     def converter(self, layout: Any, dtype: Any = None) -> Any:
         """The Converter of a getting."""
 
+    @property
+    @abstractmethod
+    def batch(self) -> Any:
+        """What is held from one put to the next; ViewError where nothing was put."""
+
+    @property
+    @abstractmethod
+    def input(self) -> Any:
+        """The base."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Any:
+        """The base's layout."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """The base's dtype."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Any:
+        """The base's shape."""
+
+    @property
+    @abstractmethod
+    def device(self) -> Any:
+        """Where the base is."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 

@@ -1,12 +1,12 @@
 """One batch of a view: the array that was put, what was got of it, the gradients that came back.
 
 A put begins a new one, so nothing of a batch can outlive it, and two threads that get at once
-never mix an old base with new results.
+never mix an old base with new results. It knows no view: which one holds it, or whether any does.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
 from .gettings import Getting, Gettings
 
-__all__ = ["Batch", "Gradient"]
+__all__ = ["Gradient", "HeldBatch", "HeldBatches"]
 
 Gradient = tuple[Getting, Any]
 
 
-class Batch:
-    """What a view holds from one put to the next.
+class HeldBatch:
+    """What a view of one array holds from one put to the next.
 
     Attributes
     ----------
@@ -38,19 +38,19 @@ class Batch:
         By the words in which they were asked; a view looks here first.
     got : dict
         The same by getting: what gradients may come back for.
-    by_space : dict
-        What was got by a space that is more than a layout and a dtype.
+    by_form : dict
+        What was got in a form that is more than a layout and a dtype.
     gradients : list
         (getting, gradient), in the order in which they were put.
     """
 
-    __slots__ = ("_totals", "array", "by_space", "got", "gradients", "input", "plans", "results")
+    __slots__ = ("_totals", "array", "by_form", "got", "gradients", "input", "plans", "results")
 
     def __init__(self, given: Any, array: Any, plans: Gettings) -> None:
         self.input, self.array, self.plans = given, array, plans
         self.results: dict[Any, Any] = {}
         self.got: dict[Getting, Any] = {}
-        self.by_space: dict[Any, Any] = {}
+        self.by_form: dict[Any, Any] = {}
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
@@ -76,7 +76,16 @@ class Batch:
         except TypeError:  # not hashable
             pass
 
+    def brought(self, layout: Any, array: Any) -> Any:
+        """An array in another layout in the base's; in its own dtype, shared where it can be."""
+        found, _ = seen(array, "array")
+        back = self.plans.back(layout)
+        return array if back is None else back(found if isinstance(array, np.ndarray) else array)
+
     # -- samples ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return int(self.array.shape[self.plans.batch_axis])
 
     def picked(self, positions: Array) -> Any:
         """Copies of the samples at positions that exist."""
@@ -156,3 +165,10 @@ class Batch:
             f"{why}; the gettings of this batch are {gettings}; get what a gradient is for before "
             "putting it"
         )
+
+
+class HeldBatches(NamedTuple):
+    """What a view of several arrays holds, as long as all of them are the same batches."""
+
+    parts: list[HeldBatch]
+    by_form: dict[Any, Any]  # what was got of all of them in one form

@@ -101,7 +101,7 @@ class ClassView(DataView):
         return self._hot("bt", dtype)
 
     def _hot(self, layout: str, dtype: Any) -> Any:
-        batch, wanted = self._held(), as_dtype(dtype)
+        batch, wanted = self.batch, as_dtype(dtype)
         if kind_of(wanted) not in "buifc":
             raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
         # Counted on the CPU: labels are few.
@@ -127,13 +127,9 @@ class ClassView(DataView):
             )
         return self._max_labels
 
-    def _sibling(self) -> Self:
-        view = super()._sibling()
-        view.classes = None
-        return view
-
     def _inherit(self, parent: Self) -> None:
-        self._classes, self._max_labels = parent._classes, parent._max_labels
+        super()._inherit(parent)
+        self._classes = parent._classes
 
     def _note(self) -> str:
         return "no classes" if self._max_labels is None else f"{self._max_labels} classes"

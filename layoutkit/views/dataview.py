@@ -1,4 +1,8 @@
-"""`DataView`: one array, put once and got in any layout and dtype."""
+"""`DataView`: one array, put once and got in any layout and dtype.
+
+It knows its batch and how batches are planned; what its kinds have besides is for them to say, and
+what a form makes of it (see forms.py) for the form.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays.access import seen
 from ..arrays.rows import as_positions, as_window
 from ..devices import CPU
-from ..errors import ArgumentError, ViewError
-from ..spaces import viewing as spaces
+from ..errors import ArgumentError, DeviceError
+from ..memory import Array
 from ..spec import DType
 from . import display
-from .base import View
-from .batch import Batch, Gradient
-from .gettings import Gettings
+from .batch import HeldBatch
+from .forms import gradient_for, is_form
+from .holder import Holder
 
 __all__ = ["DataView"]
 
 
-class DataView(View):
+class DataView(Holder):
     """An array, put once and got in any layout and dtype; gradients come back summed.
 
     >>> import numpy as np
@@ -49,8 +52,6 @@ class DataView(View):
     """
 
     _own: ClassVar[tuple[str, ...]] = ("b", "bf")
-    _max_labels: int | None = None  # what labels are below, where it is known
-    _planner: ClassVar[type[Gettings]] = Gettings
 
     def __init__(self, layout: str | None = None, array: Any = None) -> None:
         self._empty()
@@ -71,12 +72,12 @@ class DataView(View):
             The layout cannot be read or has no axis b of its own; the rank is another; elements
             cannot be moved; it is no array.
         """
-        self._begin(self._checked(layout, array))
+        self.begin(self.prepare(layout, array))
 
     def forward_get(self, layout: Any = None, dtype: Any = None, device: str | None = None) -> Any:
         """The batch in a layout and dtype, by default the base's; made once a batch.
 
-        With a Space in place of the layout it is what the space's `format_as` would make.
+        With a Form such as a Space in place of the layout it is what that makes of the batch.
 
         The base's layout and dtype give the array that was put, as it is. Everything else is
         contiguous, and shares memory with it where nothing has to move. Casts are "same_kind".
@@ -92,9 +93,11 @@ class DataView(View):
             return self._results[layout, dtype, device]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
             pass
-        if spaces.is_space(layout):
-            return spaces.get_one(self, layout, dtype, device)
-        return self._held().get(layout, dtype, device)
+        if is_form(layout):
+            found = layout.get_from(self, dtype, device)
+            self.batch.remember(layout, dtype, device, found)
+            return found
+        return self.batch.get(layout, dtype, device)
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add the gradient of a getting of this batch, by reference; every put counts.
@@ -109,7 +112,7 @@ class DataView(View):
         BackwardError
             It belongs to nothing that was got in this batch.
         """
-        self._held().add(self._checked_gradient(layout, grad))
+        self.batch.add(gradient_for(self, layout, grad))
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
         """The sum of all gradients, in the base's layout; the same array until another comes.
@@ -124,7 +127,7 @@ class DataView(View):
         DtypeError
             `dtype` is not floating, or does not hold the sum.
         """
-        batch = self._held()
+        batch = self.batch
         return batch.total(batch.check_total(layout, dtype))
 
     # -- samples ---------------------------------------------------------------------------
@@ -141,8 +144,8 @@ class DataView(View):
         ViewError, ShapeError, ArgumentError
             `out` is another kind of view, or this one; an index is out of range; no ints.
         """
-        self._check_out(out)
-        return self._fill(out, self._held().picked(as_positions(indices, len(self))))
+        self.check_out(out)
+        return self.of_same_kind(self.batch.picked(as_positions(indices, len(self))), out)
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
@@ -152,41 +155,8 @@ class DataView(View):
         It has memory of its own, or with `copy=False` is a window: what is written into its
         array is written into this one's. `out` is as for `index`. Raises ViewError, ArgumentError.
         """
-        self._check_out(out)
-        return self._fill(out, self._held().part(as_window(start, stop, len(self)), copy))
-
-    def _check_out(self, out: Any) -> None:
-        """Raise ViewError unless a part of this view can be put into `out`."""
-        layout = self._held().plans.layout
-        if out is None:
-            return
-        if type(out) is not type(self) or out is self:
-            what = "the view itself" if out is self else f"a {type(out).__name__}"
-            raise ViewError(f"out is {what}; give another {type(self).__name__}, or none")
-        if out._batch is not None and out._batch.plans.layout != layout:
-            raise ViewError(
-                f"out is in layout {out._batch.plans.layout}, this view in {layout}; give one in "
-                "the same layout, or an empty one"
-            )
-
-    def _fill(self, out: Self | None, samples: Any) -> Self:
-        """A part of this view's samples in `out`, or in a new view."""
-        plans, (array, device) = self._held().plans, seen(samples, "samples")
-        view = self._sibling() if out is None else out
-        if view._batch is not None and view._batch.plans.fits(plans.layout, array, device):
-            plans = view._batch.plans
-        view._begin(Batch(samples, array, plans))
-        view._inherit(self)
-        return view
-
-    def _sibling(self) -> Self:
-        """An empty view of the same class, however its `__init__` is called."""
-        view = type(self).__new__(type(self))
-        view._empty()
-        return view
-
-    def _inherit(self, parent: Self) -> None:
-        """Take on what a part of `parent` has besides samples."""
+        self.check_out(out)
+        return self.of_same_kind(self.batch.part(as_window(start, stop, len(self)), copy), out)
 
     # -- the base --------------------------------------------------------------------------
 
@@ -199,18 +169,18 @@ class DataView(View):
 
         Raises what `forward_get` and `forward_put` do.
         """
-        self._begin(self._replacement(layout, array))
+        self.begin(self.prepare(self.layout, self.batch.brought(layout, array)))
 
     def flush(self) -> None:
         """Forget plans, results and gradients; the base stays and can be got at once."""
-        batch = self._held()
+        batch = self.batch
         plans = self._planner(self._own, batch.plans.layout, batch.array, batch.plans.device)
-        self._begin(Batch(batch.input, batch.array, plans))
+        self.begin(HeldBatch(batch.input, batch.array, plans))
 
     @property
     def input(self) -> Any:
         """The base array; setting it puts another in the base's layout."""
-        return self._held().input
+        return self.batch.input
 
     @input.setter  # noqa: A003
     def input(self, array: Any) -> None:
@@ -219,25 +189,52 @@ class DataView(View):
     @property
     def layout(self) -> str:
         """The base's layout, without blanks."""
-        return self._held().plans.layout
+        return self.batch.plans.layout
 
     @property
     def dtype(self) -> DType:
         """The base's dtype."""
-        return self._held().plans.dtype
+        return self.batch.plans.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The base's shape."""
+        return tuple(self.batch.array.shape)
 
     @property
     def device(self) -> str:
         """Where the base is: "cpu", or a GPU such as "cuda:0"."""
-        return self._held().plans.device
+        return self.batch.plans.device
+
+    @property
+    def max_labels(self) -> int | None:
+        """What all labels in the base are below, where it holds labels and that is known."""
+        return self._max_labels
 
     def __len__(self) -> int:
-        batch = self._held()
-        return int(batch.array.shape[batch.plans.batch_axis])
+        return len(self.batch)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The base as a NumPy array, by NumPy's protocol: its own memory where the CPU reaches it.
+
+        Raises
+        ------
+        ViewError, DeviceError
+            Nothing was put yet; the base is on a GPU.
+        ValueError
+            `copy` is False, and another dtype needs a copy.
+        """
+        batch = self.batch
+        if batch.plans.device != CPU:
+            raise DeviceError(
+                f"this {type(self).__name__} is on {batch.plans.device}, which NumPy does not "
+                'reach; get it with view.forward_get(device="cpu")'
+            )
+        return np.array(batch.array, dtype, copy=copy)
 
     def converter(self, layout: str | None, dtype: Any = None) -> Any:
         """The Converter of a getting, kept from batch to batch; raises what forward_get does."""
-        return self._held().plans.find(layout, dtype, None).mover
+        return self.batch.plans.find(layout, dtype, None).mover
 
     def bf(self, dtype: Any = None) -> Any:
         """The Converter to `bf`: all axes but b folded into one, in the base's order."""
@@ -246,60 +243,6 @@ class DataView(View):
     def b(self, dtype: Any = None) -> Any:
         """The Converter to `b`, of a base whose other axes have size 1."""
         return self.converter("b", dtype)
-
-    # -- inside ----------------------------------------------------------------------------
-
-    def _empty(self) -> None:
-        self._batch: Batch | None = None
-        self._results: dict[Any, Any] = {}
-
-    def _begin(self, batch: Batch) -> None:
-        """Begin a batch that was checked. Cannot fail."""
-        self._batch = batch
-        self._results = batch.results
-
-    def _held(self) -> Batch:
-        if self._batch is None:
-            raise ViewError(
-                f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
-            )
-        return self._batch
-
-    def _check_get(self, layout: Any, dtype: Any, device: Any) -> None:
-        """Raise what a get would, before anything is made."""
-        if spaces.is_space(layout):
-            spaces.layout_of(spaces.source_of(self), layout)
-        else:
-            self._held().plans.find(layout, dtype, device)
-
-    def _checked_gradient(self, layout: Any, grad: Any) -> Gradient:
-        if spaces.is_space(layout):
-            return spaces.gradient_of_one(self, layout, grad)
-        return self._held().check_gradient(layout, grad)
-
-    def _checked(self, layout: Any, array: Any) -> Batch:
-        found, device = (array, CPU) if type(array) is np.ndarray else seen(array, "array")
-        plans = None if self._batch is None else self._batch.plans
-        if plans is None or not plans.fits(layout, found, device):
-            plans = self._planner(self._own, layout, found, device)
-        return Batch(array, found, plans)
-
-    def _replacement(self, layout: Any, array: Any) -> Batch:
-        plans, (found, _) = self._held().plans, seen(array, "array")
-        back = plans.back(layout)
-        plain = found if isinstance(array, np.ndarray) else array
-        return self._checked(plans.layout, array if back is None else back(plain))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Results and gradients are one view's: copies, also in other processes, begin anew.
-        base = None if self._batch is None else (self.layout, self.input)
-        return {**self.__dict__, "_batch": None, "_results": {}, "base": base}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        base = state.pop("base")
-        self.__dict__.update(state)
-        if base is not None:
-            self.forward_put(*base)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({display.line(self._batch, self._note())})"

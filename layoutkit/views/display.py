@@ -7,7 +7,7 @@ from typing import Any
 
 from ..converter import Converter
 from ..devices import CPU
-from .batch import Batch
+from .batch import HeldBatch
 from .gettings import Getting
 
 __all__ = ["line", "stack", "table"]
@@ -15,26 +15,26 @@ __all__ = ["line", "stack", "table"]
 _HEAD = ("", "layout", "dtype", "shape", "kernel", "bytes moved")
 
 
-def line(batch: Batch | None, note: str) -> str:
+def line(batch: HeldBatch | None, note: str) -> str:
     """One line: the base, what was got of it besides, and how many gradients came back."""
     if batch is None:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
     parts = [f"{base.layout} {batch.array.shape} {base.dtype}{_where(batch)}", note]
     gettings = [str(getting) for getting in batch.got if getting is not base]
-    got = ", ".join(gettings + [repr(space) for space in batch.by_space])
+    got = ", ".join(gettings + [repr(form) for form in batch.by_form])
     parts.append(got and f"got {got}")
     count = len(batch.gradients)
     parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")
     return "; ".join(filter(None, parts))
 
 
-def _where(batch: Batch) -> str:
+def _where(batch: HeldBatch) -> str:
     """The device, where it is a GPU."""
     return "" if batch.plans.device == CPU else f" on {batch.plans.device}"
 
 
-def table(name: str, batch: Batch | None, note: str) -> str:
+def table(name: str, batch: HeldBatch | None, note: str) -> str:
     """The base, everything that was got and every gradient, with what moving them takes."""
     title = f"{name}, {note}" if note else name
     if batch is None:
@@ -48,15 +48,15 @@ def stack(title: str, parts: Iterable[str]) -> str:
     return f"<div><p><b>{_escape(title)}</b></p>{''.join(parts)}</div>"
 
 
-def _rows(batch: Batch) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: HeldBatch) -> Iterator[tuple[Any, ...]]:
     base = batch.plans.base
     yield ("base", *_described(base, batch.array), "-", "0")
     for getting, result in batch.got.items():
         if getting is not base:
             yield ("got", *_described(getting, result), *_forward(getting, batch))
-    for space, result in batch.by_space.items():
+    for form, result in batch.by_form.items():
         looks = (getattr(result, name, "-") for name in ("dtype", "shape"))
-        yield ("got", repr(space), *looks, "format_as", "-")
+        yield ("got", repr(form), *looks, "format_as", "-")
     for getting, grad in batch.gradients:
         yield ("gradient", getting.layout, grad.dtype, grad.shape, *_back(getting, grad))
 
@@ -65,7 +65,7 @@ def _described(getting: Getting, array: Any) -> tuple[Any, ...]:
     return getting.layout, getting.dtype, array.shape
 
 
-def _forward(getting: Getting, batch: Batch) -> tuple[str, str]:
+def _forward(getting: Getting, batch: HeldBatch) -> tuple[str, str]:
     plan = getting.mover.plan(batch.source)
     return plan.kernel, f"{plan.bytes_moved:,}"
 

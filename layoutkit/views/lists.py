@@ -1,21 +1,26 @@
-"""`ListView`: several views as one batch."""
+"""`ListView`: several views as one batch, all of it or none.
+
+It knows how its components nest and checks every one of them before it changes the first; what
+one component does is for that component to say.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from ..arrays.rows import as_positions, as_window
-from ..errors import ArgumentError, LayoutkitError, ShapeError, ViewError
-from ..spaces import joined
-from ..spaces.viewing import is_space
+from ..errors import ArgumentError, ShapeError, ViewError
+from ..nested import each_place, leaves, matched, rebuilt
 from . import display
 from .base import View
-from .batch import Batch, Gradient
+from .batch import Gradient, HeldBatch, HeldBatches
 from .dataview import DataView
+from .forms import check_get, gradient_for, is_form
 
-__all__ = ["ListView"]
+__all__ = ["ListView", "nest_of"]
 
 
 class ListView(View):
@@ -38,15 +43,16 @@ class ListView(View):
     checked for all components before any of them changes.
     """
 
+    _joined: HeldBatches | None  # of the last call, to see whether a component began a new batch
+
     def __init__(self, components: Iterable[View]) -> None:
         self._compose(_checked_components(components))
-        leaves = {id(leaf): leaf for leaf in self._leaves}
-        if len(leaves) != len(self._leaves):
+        if len({id(leaf) for leaf in self._leaves}) != len(self._leaves):
             raise ArgumentError(
                 "a view is in this ListView twice, and a batch put into one place would be lost "
                 "in the other; give every place a view of its own"
             )
-        counts = [len(leaf) for leaf in self._leaves if leaf._batch is not None]
+        counts = [len(leaf) for leaf in self._leaves if not leaf.is_empty]
         self._check_lengths(counts, "components")
 
     # -- forward and backward --------------------------------------------------------------
@@ -57,7 +63,7 @@ class ListView(View):
         Raises what the components do, and ShapeError where arrays are missing or too many or
         have different numbers of samples; then no component has changed.
         """
-        self._begin(lambda leaf, pair: leaf._checked(*pair), layout, array)
+        self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
     def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
         """What each component gives for its layout and dtype, as nested tuples.
@@ -65,57 +71,54 @@ class ListView(View):
         A CompositeSpace asks each for its component; another Space for all of them joined.
         """
         self._require()
-        if is_space(layout):
-            return joined.get(self, layout, dtype, device)
-        asked = list(
-            zip(self._spread(layout, "layouts"), self._spread(dtype, "dtypes"), strict=True)
-        )
-        self._each(lambda leaf, wanted: leaf._check_get(wanted[0], wanted[1], device), asked)
-        return self._nested(
-            leaf.forward_get(*wanted, device)
-            for leaf, wanted in zip(self._leaves, asked, strict=True)
-        )
+        if is_form(layout):
+            return layout.get_from(self, dtype, device)
+        asked = self._asked(layout, dtype)
+        self._each(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
+        found = zip(self._leaves, *asked, strict=True)
+        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in found)
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
         self._require()
-        if is_space(layout):
-            return joined.put(self, layout, grad)
-        pairs = zip(self._spread(layout, "layouts"), self._arrays(grad, "gradients"), strict=True)
-        self._add(self._each(lambda leaf, pair: leaf._checked_gradient(*pair), pairs))
-        return None
+        for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
+            leaf.batch.add(gradient)
+
+    def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
+        if is_form(layout):
+            return layout.gradients_for(self, grad)
+        layouts, grads = self._spread(layout, "layouts"), matched(self._nest, grad, "gradients")
+        return self._each(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
         """The sums of the components' gradients; BackwardError unless each of them has one."""
         self._require()
-        asked = zip(self._spread(layout, "layouts"), self._spread(dtype, "dtypes"), strict=True)
-        dtypes = self._each(lambda leaf, wanted: leaf._held().check_total(*wanted), asked)
-        return self._nested(self._each(lambda leaf, wanted: leaf._held().total(wanted), dtypes))
-
-    def _add(self, gradients: list[Gradient]) -> None:
-        for leaf, gradient in zip(self._leaves, gradients, strict=True):
-            leaf._held().add(gradient)
+        asked = self._asked(layout, dtype)
+        dtypes = self._each(lambda leaf, of, to: leaf.batch.check_total(of, to), *asked)
+        return self._nested(self._each(lambda leaf, to: leaf.batch.total(to), dtypes))
 
     # -- samples ---------------------------------------------------------------------------
 
     def index(self, indices: Any, out: Self | None = None) -> Self:
         """A ListView of the samples at `indices` of every component; see `DataView.index`."""
-        self._check_out(out)
+        self.check_out(out)
         positions = as_positions(indices, len(self))
-        return self._fill(out, [leaf._held().picked(positions) for leaf in self._leaves])
+        return self._filled(out, [leaf.batch.picked(positions) for leaf in self._leaves])
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
     ) -> Self:
         """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
-        self._check_out(out)
+        self.check_out(out)
         window = as_window(start, stop, len(self))
-        return self._fill(out, [leaf._held().part(window, copy) for leaf in self._leaves])
+        return self._filled(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
 
     def replace(self, layout: Any, array: Any) -> None:
         """Replace the base of every component; see `DataView.replace`."""
         self._require()
-        self._begin(lambda leaf, pair: leaf._replacement(*pair), layout, array)
+        self._begin(
+            layout, array, lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.brought(of, x))
+        )
 
     def flush(self) -> None:
         """Forget the plans, results and gradients of every component."""
@@ -153,10 +156,26 @@ class ListView(View):
         return self._nested(leaf.dtype for leaf in self._leaves)
 
     @property
-    def device(self) -> str:
-        """Where the bases are: "cpu"."""
+    def shape(self) -> Any:
+        """The bases' shapes, as nested tuples."""
         self._require()
-        return {leaf.device for leaf in self._leaves}.pop()
+        return self._nested(leaf.shape for leaf in self._leaves)
+
+    @property
+    def device(self) -> Any:
+        """Where the bases are: one name where that is one place, else names as nested tuples."""
+        self._require()
+        names = [leaf.device for leaf in self._leaves]
+        return names[0] if len(set(names)) == 1 else self._nested(names)
+
+    @property
+    def batch(self) -> HeldBatches:
+        """What all components hold, in order, however they nest."""
+        parts = self._each(lambda leaf: leaf.batch)
+        held = self._joined
+        if held is None or any(map(operator.is_not, held.parts, parts)):
+            self._joined = held = HeldBatches(parts, {})
+        return held
 
     def __len__(self) -> int:
         self._require()
@@ -167,83 +186,49 @@ class ListView(View):
     def converter(self, layout: Any, dtype: Any = None) -> Any:
         """The components' Converters, as nested tuples."""
         self._require()
-        asked = zip(self._spread(layout, "layouts"), self._spread(dtype, "dtypes"), strict=True)
-        return self._nested(self._each(lambda leaf, wanted: leaf.converter(*wanted), asked))
+        asked = self._asked(layout, dtype)
+        return self._nested(self._each(lambda leaf, of, to: leaf.converter(of, to), *asked))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise ViewError(
+            "a ListView holds several arrays and is none; take view.input, or np.asarray of one of "
+            "view.components"
+        )
 
     # -- inside: one list for all leaves, however they nest ----------------------------------
 
     def _compose(self, components: tuple[View, ...]) -> None:
         self._components = components
-        self._joined: tuple[list[Any], dict[Any, Any]] = ([], {})
-        self._leaves: tuple[DataView, ...] = tuple(
-            leaf for component in components for leaf in _leaves_of(component)
-        )
+        self._joined = None
+        self._nest = tuple(map(nest_of, components))
+        self._leaves: list[DataView] = leaves(self._nest)
 
     def _require(self) -> None:
         """Raise ViewError unless every component holds a batch."""
-        self._each(lambda leaf, _: leaf._held(), self._leaves)
+        if any(leaf.is_empty for leaf in self._leaves):
+            self._each(lambda leaf: leaf.batch)
 
-    def _nested(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Values of all leaves as tuples that nest as the components do."""
-        rest = iter(values)
-        return tuple(
-            component._nested(rest) if isinstance(component, ListView) else next(rest)
-            for component in self._components
-        )
+    def _nested(self, values: Iterable[Any]) -> Any:
+        return rebuilt(self._nest, values)
 
     def _spread(self, value: Any, what: str) -> list[Any]:
         """One value for each leaf, of one for all or a nest."""
-        if not isinstance(value, tuple | list):
-            return [value] * len(self._leaves)
-        return self._flat(value, what, lambda component, one: component._spread(one, what))
+        return matched(self._nest, value, what, shared=True)
 
-    def _arrays(self, value: Any, what: str = "arrays") -> list[Any]:
-        """One array for each leaf, of a nest."""
-        return self._flat(value, what, lambda component, one: component._arrays(one, what))
+    def _asked(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
+        return self._spread(layout, "layouts"), self._spread(dtype, "dtypes")
 
-    def _flat(
-        self, value: Any, what: str, inner: Callable[[ListView, Any], list[Any]]
-    ) -> list[Any]:
-        count = len(self._components)
-        if not isinstance(value, tuple | list) or len(value) != count:
-            given = len(value) if isinstance(value, tuple | list) else f"a {type(value).__name__}"
-            raise ShapeError(
-                f"{what}: {given} given for {count} components; give a sequence of {count}, nested "
-                "as the components are"
-            )
-        parts: list[Any] = []
-        for component, one in zip(self._components, value, strict=True):
-            parts += inner(component, one) if isinstance(component, ListView) else [one]
-        return parts
+    def _each(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+        """Call with every leaf and its values; errors say which component they are about."""
+        return each_place(call, self._nest, self._leaves, *columns)
 
-    def _each(self, call: Callable[[DataView, Any], Any], values: Iterable[Any]) -> list[Any]:
-        """Call with every leaf and its value; errors say which component they are about."""
-        made = []
-        for at, (leaf, value) in enumerate(zip(self._leaves, values, strict=True)):
-            try:
-                made.append(call(leaf, value))
-            except LayoutkitError as error:
-                raise type(error)(f"component {self._path(at)}: {error}") from None
-        return made
-
-    def _path(self, at: int) -> str:
-        """Where a leaf is: "[1][0]"."""
-        for number, component in enumerate(self._components):
-            count = len(_leaves_of(component))
-            if at < count:
-                inside = component._path(at) if isinstance(component, ListView) else ""
-                return f"[{number}]{inside}"
-            at -= count
-        return ""
-
-    def _begin(self, check: Callable[[DataView, Any], Batch], layout: Any, array: Any) -> None:
-        """Begin a batch in all components once all of it was checked."""
-        pairs = zip(self._spread(layout, "layouts"), self._arrays(array), strict=True)
-        found: list[Batch] = self._each(check, pairs)
-        counts = [batch.array.shape[batch.plans.batch_axis] for batch in found]
-        self._check_lengths(counts, "arrays")
+    def _begin(self, layout: Any, array: Any, prepare: Callable[..., HeldBatch]) -> None:
+        """Begin a batch in all components once all of it was prepared."""
+        layouts, arrays = self._spread(layout, "layouts"), matched(self._nest, array, "arrays")
+        found: list[HeldBatch] = self._each(prepare, layouts, arrays)
+        self._check_lengths([len(batch) for batch in found], "arrays")
         for leaf, batch in zip(self._leaves, found, strict=True):
-            leaf._begin(batch)
+            leaf.begin(batch)
 
     @staticmethod
     def _check_lengths(counts: Sequence[int], what: str) -> None:
@@ -252,9 +237,8 @@ class ListView(View):
                 f"the {what} have {', '.join(map(str, counts))} samples; give all the same number"
             )
 
-    def _check_out(self, out: Any) -> None:
-        """Raise ViewError unless parts of all components can be put into those of `out`."""
-        self._require()
+    def check_out(self, out: Any) -> None:
+        """Raise ViewError unless samples of all components can be put into those of `out`."""
         if out is None:
             return
         if type(out) is not type(self) or len(out._leaves) != len(self._leaves):
@@ -263,25 +247,31 @@ class ListView(View):
             raise ViewError(f"out is {out!r}, whose components nest otherwise; give equal ones")
         if not {id(leaf) for leaf in self._leaves}.isdisjoint(id(leaf) for leaf in out._leaves):
             raise ViewError("out has a component of this view; give one with components of its own")
-        self._each(lambda leaf, other: leaf._check_out(other), out._leaves)
+        self._each(lambda leaf, other: leaf.check_out(other), out._leaves)
 
-    def _fill(self, out: Self | None, samples: list[Any]) -> Self:
-        others: Iterable[DataView | None]
-        others = [None] * len(samples) if out is None else out._leaves
-        filled = [
-            leaf._fill(other, part)
-            for leaf, other, part in zip(self._leaves, others, samples, strict=True)
+    def _filled(self, out: Self | None, samples: list[Any]) -> Self:
+        others: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
+        found = [
+            leaf.of_same_kind(part, other)
+            for leaf, part, other in zip(self._leaves, samples, others, strict=False)
         ]
-        return self._rebuilt(iter(filled)) if out is None else out
+        return self._of(iter(found)) if out is None else out
 
-    def _rebuilt(self, leaves: Iterator[DataView]) -> Self:
+    def _of(self, leaves: Iterator[DataView]) -> Self:
         """A ListView of other leaves that nest as these do."""
         view = type(self).__new__(type(self))
         view._compose(tuple(
-            component._rebuilt(leaves) if isinstance(component, ListView) else next(leaves)
+            component._of(leaves) if isinstance(component, ListView) else next(leaves)
             for component in self._components
         ))  # fmt: skip
         return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_joined": None}  # which is one view's, as results are
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._compose(self._components)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._components))})"
@@ -290,8 +280,9 @@ class ListView(View):
         return display.stack(type(self).__name__, [c._repr_html_() for c in self._components])
 
 
-def _leaves_of(view: View) -> tuple[DataView, ...]:
-    return view._leaves if isinstance(view, ListView) else (view,)  # type: ignore[return-value]
+def nest_of(view: Any) -> Any:
+    """The views of one array in a view: itself, or in tuples that nest as its components do."""
+    return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
 
 
 def _checked_components(components: Any) -> tuple[View, ...]:

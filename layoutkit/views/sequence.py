@@ -15,10 +15,23 @@ class SequenceView(DataView):
     >>> view.forward_get("bcw").shape, view.forward_get("bf").shape
     ((8, 5, 2), (8, 10))
 
+    Parameters
+    ----------
+    layout, array
+        As for `DataView`.
+    max_labels : int, optional
+        What all numbers are below, where they are labels: only spaces ask. Parts have it too.
+
     Everything else is as for `DataView`.
     """
 
     _own: ClassVar = ("b", "bf", "bwc", "bcw")
+
+    def __init__(
+        self, layout: str | None = None, array: Any = None, max_labels: int | None = None
+    ) -> None:
+        self._max_labels = max_labels
+        super().__init__(layout, array)
 
     def bwc(self, dtype: Any = None) -> Any:
         """The Converter to `bwc`: the channels of one place side by side."""

@@ -16,6 +16,8 @@ from layoutkit import (
     ArgumentError,
     CompositeSpace,
     Conv2DSpace,
+    DataError,
+    DataSpecsMapping,
     DtypeError,
     IndexSequenceSpace,
     IndexSpace,
@@ -28,6 +30,8 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from layoutkit.spaces.arrayspace import ArraySpace
+from layoutkit.spaces.index import LabelSpace
 
 IMAGES = Conv2DSpace((2, 3), 4, ("c", 0, 1, "b"), "float64")
 EACH = [
@@ -97,6 +101,33 @@ def test_a_subclass_is_another_space():
 
     assert Mine(3) != VectorSpace(3)
     assert VectorSpace(3) != Mine(3)
+
+
+@pytest.mark.parametrize("space", [s for s in EACH if isinstance(s, ArraySpace)], ids=repr)
+def test_any_dtype_is_equal_to_no_dtype(space):
+    """To NumPy float64 equals None, so these were equal, with hashes that differ."""
+    anything = space.with_dtype(None)
+    wide = space.with_dtype("int64" if isinstance(space, LabelSpace) else "float64")
+    assert anything != wide
+    assert wide != anything
+    assert CompositeSpace((NullSpace(), anything)) != CompositeSpace((NullSpace(), wide))
+    assert anything == space.with_dtype(None)
+    assert hash(anything) == hash(space.with_dtype(None))
+    assert wide == space.with_dtype(wide.dtype)
+    assert len({anything, wide, space.with_dtype(None)}) == 2
+
+
+def test_routes_and_data_specs_tell_any_dtype_from_float64():
+    wide, anything = VectorSpace(3, dtype="float64"), VectorSpace(3, dtype=None)
+    batch = np.zeros((2, 3), "float32")
+    for other, dtype in ((wide, "float64"), (anything, "float32"), (wide, "float64")):
+        assert VectorSpace(3).format_as(batch, other).dtype == dtype
+    both = CompositeSpace((wide, anything))
+    mapping = DataSpecsMapping((both, ("x", "x")))
+    assert mapping.n_unique_specs == 2
+    same = DataSpecsMapping((CompositeSpace((wide, wide)), ("x", "x")))
+    with pytest.raises(DataError, match="their values differ"):
+        same.flatten(both)
 
 
 def test_equal_dtypes_are_equal_however_they_are_written():

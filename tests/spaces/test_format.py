@@ -228,7 +228,7 @@ def test_casting_errors_name_the_component_before_anything_is_converted(monkeypa
     other = CompositeSpace((CS.components[0], CompositeSpace((N, VectorSpace(6, dtype="int8")))))
     batch = random_batch(CS, 3)
     calls = []
-    monkeypatch.setattr(moves.Move, "run", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(moves.Rearrange, "run", lambda *arguments: calls.append(arguments))
     with pytest.raises(DtypeError, match=r"component \[1\]\[1\]: float32 to int8"):
         CS.format_as(batch, other)
     with pytest.raises(DtypeError, match=r"component \[0\]: float32 to int8"):

@@ -178,10 +178,11 @@ def test_no_warning_of_widths():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        VECTORS.format_as(jnp.zeros((2, 24)), IMAGES.with_dtype("float64"))
-        VectorSpace(3, dtype="complex64").format_as(
+        images = VECTORS.format_as(jnp.zeros((2, 24)), IMAGES.with_dtype("float64"))
+        reals = VectorSpace(3, dtype="complex64").format_as(
             jnp.zeros((2, 3), "complex64"), VectorSpace(3), casting="unsafe"
         )
+    assert (images.dtype, reals.dtype) == (np.float32, np.float32)
 
 
 @pytest.mark.parametrize("framework", ["theano", None, 3])
@@ -243,8 +244,6 @@ def test_dtypes_that_jax_lacks():
         VECTORS.format_as(jnp.zeros((2, 24)), VectorSpace(24, sparse=True))
     with pytest.raises(DtypeError, match="same_kind"):
         VECTORS.format_as(jnp.zeros((2, 24)), VectorSpace(24, dtype="int32"))
-    with pytest.raises(SpaceError, match="views hold NumPy arrays"):
-        VECTORS.view(jnp.zeros((2, 24)))
 
 
 ODD = np.array([[0.5, 1.5, 2.5, -0.5, -7.3, 300.7, np.nan, np.inf, -np.inf, 1e12]], "float32")

@@ -80,8 +80,9 @@ def test_any_sparse_format_is_a_sparse_batch():
 def test_odd_arrays_are_batches():
     big = np.zeros((4, 6), ">f4")[::-1, ::2]
     big.flags.writeable = False
-    VectorSpace(3).validate(big)
-    VectorSpace(3).validate(np.zeros((4, 3)).view(np.recarray))
+    for batch in (big, np.zeros((4, 3)).view(np.recarray)):
+        assert VectorSpace(3).validate(batch) is None
+        assert VectorSpace(3).batch_size(batch) == 4
 
 
 def test_validate_changes_nothing():
@@ -218,8 +219,11 @@ def test_labels_that_are_no_integers(dtype):
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint64", ">i2", "int64"])
 def test_labels_of_all_integer_dtypes(dtype):
-    IndexSpace(2, 3).validate(np.ones((2, 3), dtype))
-    IndexSpace(2, 3, None).validate(np.ones((2, 3), dtype))
+    for space in (IndexSpace(2, 3), IndexSpace(2, 3, None)):
+        assert space.validate(np.ones((2, 3), dtype)) is None
+        assert space.batch_size(np.ones((2, 3), dtype)) == 2
+        with pytest.raises(ShapeError, match="takes labels 0 to 0"):
+            IndexSpace(1, 3, space.dtype).validate(np.ones((2, 3), dtype))
 
 
 # ---- labels ------------------------------------------------------------------------------

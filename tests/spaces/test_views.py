@@ -1,5 +1,7 @@
 """Spaces and Views: `space.view(batch)`, and getting and putting gradients by space."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,6 +12,7 @@ from layoutkit import (
     CompositeSpace,
     Conv2DSpace,
     DataSpecsMapping,
+    DtypeError,
     IndexSequenceSpace,
     IndexSpace,
     NullSpace,
@@ -18,6 +21,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from layoutkit.spaces.viewing import batch_of, in_base_layout, space_of, view_in
 from layoutkit.views import ClassView, DataView, ImageView, ListView, SequenceView
 
 VECTORS, N = VectorSpace(24), NullSpace()
@@ -280,6 +284,88 @@ def test_a_base_that_is_a_batch_of_no_space():
         DataView("bx", np.zeros((2, 3))).forward_get(VectorSpace(3))
     with pytest.raises(SpaceError, match="is a batch of no space"):
         ClassView("bt", LABELS).forward_get(VectorSpace(4))
+
+
+# ---- the one table of layouts, Views and spaces ------------------------------------------
+
+ROUND = [
+    *[Conv2DSpace((2, 3), 4, axes, None) for axes in AXES],
+    VectorSpace(24, dtype=None),
+    IndexSpace(4, 2, None),
+    VectorSequenceSpace(3, None),
+    IndexSequenceSpace(4, 2, None),
+]
+
+
+@pytest.mark.parametrize("space", ROUND, ids=repr)
+def test_a_view_is_a_batch_of_the_space_that_it_was_made_of(space):
+    if space.family == "index":
+        batch = LABELS
+    elif space.family.endswith("sequence"):
+        batch = np.array([[0, 2, 1], [3, 3, 1]])[:, : space.dim]
+    else:
+        batch = random_batch(space.with_dtype("float32"), 5).astype("f8")
+    view = space.view(batch)
+    assert space_of(view) == space
+    np.testing.assert_array_equal(batch_of(view), batch)
+    np.testing.assert_array_equal(in_base_layout(view, batch_of(view)), view.input)
+    for part in (view.sub(0, 1), view.index([0]), pickle.loads(pickle.dumps(view))):
+        assert space_of(part) == space
+    other = CompositeSpace((space, CompositeSpace((space, N))))
+    nested = other.view((batch, (batch.copy(), None)))
+    assert space_of(nested) == CompositeSpace((space, CompositeSpace((space,))))
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype", "kind"),
+    [
+        ("b", "f4", DataView), ("b", "i4", ClassView), ("bt", "u1", ClassView),
+        ("bt", "f4", DataView), ("tb", "i8", ClassView), ("bf", "i4", DataView),
+        ("bhwc", "u1", ImageView), ("bhw", "f4", ImageView), ("bcdhw", "f4", ImageView),
+        ("bwc", "f4", SequenceView), ("bcw", "i4", SequenceView), ("bx", "f4", DataView),
+        ("b(hwc)", "f4", DataView), ("b t", "?", DataView),
+    ],
+)  # fmt: skip
+def test_the_view_of_a_layout(layout, dtype, kind):
+    shape = [2] * len(layout.replace("(hwc)", "f").replace(" ", ""))
+    array = np.zeros(shape, dtype)
+    view = view_in(layout, array, ["cat", "dog"])
+    assert type(view) is kind
+    assert view.input is array
+    assert getattr(view, "classes", None) == (["cat", "dog"] if kind is ClassView else None)
+
+
+def test_numbers_are_vectors_of_one():
+    numbers = np.arange(3, dtype="f4")
+    view = DataView("b", numbers)
+    assert view.forward_get(VectorSpace(1)).tolist() == [[0], [1], [2]]
+    view.backward_put(VectorSpace(1), np.ones((3, 1), "f4"))
+    assert view.backward_get().tolist() == [1, 1, 1]
+    images = view.forward_get(Conv2DSpace((1, 1), 1))
+    view.backward_put(Conv2DSpace((1, 1), 1), images)
+    assert view.backward_get().tolist() == [1, 2, 3]
+    with pytest.raises(SpaceError, match="ClassView in b is a batch of no space"):
+        ClassView("b", np.arange(3)).forward_get(VectorSpace(1))
+
+
+def test_a_dtype_that_no_cast_allows_is_found_before_any_component_is_got():
+    space, batch = both()
+    view = space.view(batch)
+    with pytest.raises(DtypeError, match=r"component \[1\]\[0\]"):
+        view.forward_get(CompositeSpace((VECTORS, CompositeSpace((VECTORS.with_dtype("int8"), N)))))
+    assert not view.components[0].batch.got
+
+
+def test_what_was_got_of_all_components_stays_out_of_pickles():
+    space, batch = both()
+    view = space.view(batch)
+    got = view.forward_get(VectorSpace(48))
+    size = len(pickle.dumps(space.view(batch)))
+    again = pickle.loads(pickle.dumps(view))
+    assert len(pickle.dumps(view)) == size
+    assert_batches_equal(again.forward_get(VectorSpace(48)), got)
+    with pytest.raises(BackwardError, match="belongs to no getting of this batch"):
+        pickle.loads(pickle.dumps(view)).backward_put(VectorSpace(48), got)
 
 
 def test_the_line_of_a_view_names_the_space():

@@ -11,13 +11,18 @@ import layoutkit
 from layoutkit import (
     BackwardError,
     ClassView,
+    CompositeSpace,
     Conv2DSpace,
     DataView,
     DeviceError,
     ImageView,
     IndexSpace,
     ListView,
+    NullSpace,
+    SpaceError,
+    VectorSequenceSpace,
     VectorSpace,
+    ViewError,
 )
 from reference import reference_convert
 
@@ -230,6 +235,135 @@ def test_autograd_goes_through_a_view():
     np.testing.assert_allclose(x.grad.numpy(), GRADIENT.transpose(0, 2, 3, 1), rtol=1e-6)
     taken = view.index([1, 1]).forward_get("bf").sum()
     assert torch.autograd.grad(taken, x)[0][1].min() == 2
+
+
+# ---- NumPy's protocol --------------------------------------------------------------------
+
+
+def test_a_view_is_an_array_to_numpy():
+    view = ImageView("bhwc", IMAGES)
+    assert np.asarray(view) is IMAGES
+    assert view.shape == np.shape(view) == IMAGES.shape
+    assert np.asarray(view, "float64").dtype == np.float64
+    assert not np.shares_memory(np.array(view), IMAGES)
+    assert np.asarray(view, copy=False) is IMAGES
+    with pytest.raises(ValueError, match="Unable to avoid copy"):
+        np.array(view, dtype="float64", copy=False)
+    assert np.array_equal(view, IMAGES)
+    assert np.asarray(view.sub(1, 3, copy=False)).base is not None
+    window = np.asarray(view.sub(1, 3, copy=False))
+    assert np.shares_memory(window, IMAGES)
+
+
+def test_views_stay_components_and_values_of_their_own():
+    view, other = DataView("bf", OTHER), DataView("bf", OTHER)
+    assert ListView([view, other]).components == (view, other)
+    assert view != other
+    assert [view, other].index(other) == 1
+    with pytest.raises(layoutkit.ArgumentError, match="not a NumPy array"):
+        layoutkit.convert(view, "bf->fb")
+
+
+def test_a_view_that_holds_nothing_or_several_arrays_is_none():
+    with pytest.raises(ViewError, match="holds no batch yet"):
+        np.asarray(ImageView())
+    both = ListView([ImageView("bhwc", IMAGES), DataView("bf", OTHER)])
+    assert both.shape == (IMAGES.shape, OTHER.shape)
+    with pytest.raises(ViewError, match=r"a ListView holds several arrays.*view\.input"):
+        np.asarray(both)
+
+
+def test_memory_that_the_cpu_reaches_is_shared_with_numpy(library):
+    x = library.make(IMAGES)
+    view = ImageView("bhwc", x)
+    assert view.shape == IMAGES.shape
+    if library.device != "cpu":
+        with pytest.raises(DeviceError, match=r"is on cuda:0.*forward_get\(device=.cpu.\)"):
+            np.asarray(view)
+        return
+    assert np.shares_memory(np.asarray(view), np.asarray(x))
+    np.testing.assert_array_equal(view, IMAGES)
+
+
+class Exporter:
+    """An array of a library that is known by DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_known_by_dlpack_are_shared_too():
+    assert np.shares_memory(np.asarray(ImageView("bhwc", Exporter(IMAGES))), IMAGES)
+
+
+# ---- several devices ---------------------------------------------------------------------
+
+
+@needs_compiler
+def test_the_devices_of_several_components(monkeypatch):
+    library = Cuda(monkeypatch)
+    x, y = library.make(IMAGES), library.make(OTHER)
+    near = ListView([ImageView("bhwc", IMAGES), ListView([DataView("bf", OTHER)])])
+    assert near.device == "cpu"
+    mixed = ListView([ImageView("bhwc", x), ListView([DataView("bf", OTHER), DataView("bf", y)])])
+    assert mixed.device == ("cuda:0", ("cpu", "cuda:0"))
+    far = ListView([ImageView("bhwc", x), ListView([DataView("bf", y)])])
+    assert far.device == "cuda:0"
+    same(library, mixed.forward_get("bf")[1][1], OTHER)
+
+
+# ---- batches of spaces -------------------------------------------------------------------
+
+
+def test_a_batch_of_any_library_has_a_view(library):
+    x = library.make(IMAGES)
+    if library.device != "cpu":
+        with pytest.raises(SpaceError):  # which no space has as a batch
+            Conv2DSpace((4, 6), 3).view(x)
+        return
+    view = Conv2DSpace((4, 6), 3).view(x)
+    assert view.input is x
+    same(library, view.forward_get("bchw"), IMAGES.transpose(0, 3, 1, 2))
+    labels = IndexSpace(4, 2).view(library.make(LABELS))
+    same(library, labels.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
+    words = VectorSequenceSpace(72).view(library.make(OTHER))
+    assert words.shape == (1, 5, 72)
+    both = CompositeSpace((Conv2DSpace((4, 6), 3), NullSpace(), VectorSpace(72)))
+    several = both.view((x, None, library.make(OTHER)))
+    same(library, several.input[1], OTHER)
+
+
+def abstract_batches():
+    """Batches of shape (5, 72) that hold no data."""
+    space = VectorSpace(72)
+    if find_spec("torch"):
+        yield space.make_symbolic_batch(5, framework="torch")
+    if find_spec("jax"):
+        yield space.make_symbolic_batch(5)
+
+
+@pytest.mark.skipif(not any(map(find_spec, ("torch", "jax"))), reason="needs JAX or PyTorch")
+def test_a_batch_without_data_has_none():
+    for batch in abstract_batches():
+        with pytest.raises(SpaceError, match=r"a View holds data.*use format_as"):
+            VectorSpace(72).view(batch)
+        with pytest.raises(SpaceError, match=r"component \[1\]: a View holds data"):
+            CompositeSpace((NullSpace(), VectorSpace(72))).view((None, batch))
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
+def test_a_traced_batch_has_no_view():
+    import jax
+
+    for space in (VectorSpace(72), VectorSequenceSpace(72)):
+        with pytest.raises(SpaceError, match=r"a View holds data.*use format_as"):
+            jax.jit(lambda x, space=space: space.view(x).forward_get("bf"))(OTHER)
 
 
 def test_what_is_no_array_is_refused_as_before():

@@ -343,3 +343,13 @@ def test_before_the_first_put():
         with refused(ViewError, "ClassView holds no batch yet", view):
             use()
     assert state(view)[1] == [[None, None, {}]]
+
+
+def test_a_state_that_was_pickled_before_components_were_kept_as_a_nest():
+    components = nested().components
+    leaves = (components[0], *components[1].components)
+    view = ListView.__new__(ListView)
+    view.__setstate__({"_components": components, "_leaves": leaves, "_joined": ([], {})})
+    assert view.layout == LAYOUTS
+    assert view.forward_get("bf")[1][0].shape == (5, 12)
+    assert len(view.batch.parts) == 3

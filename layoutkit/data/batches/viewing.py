@@ -31,7 +31,7 @@ class Viewer:
             view: DataView = as_view(layout, array, self._classes)
             self._kept = view.sub(0, 0)
             return view
-        return kept._fill(None, array)
+        return kept.of_same_kind(array)
 
 
 def default_layout(ndim: int, what: str) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ...spaces import Conv2DSpace, DataSpecsMapping, IndexSpace, Space, VectorSpace
+from ...spaces import DataSpecsMapping, Space, VectorSpace
+from ...spaces.viewing import space_in
 from ...spec import kind_of
 from ..loops import Loops
 from ..samplers import sampler
@@ -106,21 +107,17 @@ def _space_of(field: Sample, source: str, asked: Space) -> Space:
             f"field {source} has no layout, so what it is is not known; give the Dataset "
             f"layout={{{source!r}: ...}}, such as 'bhwc'"
         )
-    size = dict(zip(layout, field._shape(), strict=False))
-    if sorted(layout) == sorted("bhwc"):
-        return Conv2DSpace((size["h"], size["w"]), size["c"], layout, None)
-    if layout == "bf":
-        return VectorSpace(size["f"], dtype=None)
-    is_label = layout in ("b", "bt") and kind_of(field._store().dtype) in "ui"
-    one_number = isinstance(asked, VectorSpace) and asked.dim == 1
-    if layout == "b" and (one_number or not is_label):
-        return VectorSpace(1, dtype=None)
-    if is_label:
-        return IndexSpace(_label_count(field, asked), size.get("t", 1), None)
-    raise DataError(
-        f"field {source} in layout {layout} is a batch of no space; images (b, h, w and c in any "
-        "order), vectors (bf), labels (integers in b or bt) and numbers (b) are"
-    )
+    one_number = layout == "b" and isinstance(asked, VectorSpace) and asked.dim == 1
+    is_label = kind_of(field._store().dtype) in "ui" and not one_number
+    count = _label_count(field, asked) if is_label else None
+    # Without its length, as that of a Dataset is no size of a batch.
+    found: Space | None = space_in(layout, (None, *field._shape()[1:]), count)
+    if found is None:
+        raise DataError(
+            f"field {source} in layout {layout} is a batch of no space; images (b, h, w and c in "
+            "any order), vectors (bf), labels (integers in b or bt) and numbers (b) are"
+        )
+    return found
 
 
 def _label_count(field: Sample, asked: Any) -> int:

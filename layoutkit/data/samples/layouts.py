@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...notation import Layout, parse_layout
-from ...spec import kind_of
+from ...spaces.viewing import view_in
 from .keys import kinds_of
 
 __all__ = ["UNSAID", "after", "as_view", "batch_layout", "checked", "default"]
@@ -75,13 +75,4 @@ def batch_layout(layout: str | None) -> str:
 
 def as_view(layout: str, array: Array, classes: Any) -> Any:
     """The View of an array, chosen by its axes."""
-    from ... import views
-
-    groups = sorted(parse_layout(layout).groups)
-    if {"h", "w"} <= set(groups):
-        return views.ImageView(layout, array)
-    if groups == ["b", "c", "w"]:
-        return views.SequenceView(layout, array)
-    if groups in (["b"], ["b", "t"]) and kind_of(array.dtype) in "ui":
-        return views.ClassView(layout, array, classes)
-    return views.DataView(layout, array)
+    return view_in(layout, array, classes)

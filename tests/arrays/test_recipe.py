@@ -1,0 +1,94 @@
+"""A new array library is one new file: docs/how-it-runs.md says how, and a toy follows it here."""
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import layoutkit.arrays
+from layoutkit import ArgumentError, Converter, DataView, accumulate, convert
+from layoutkit.arrays import libraries
+
+# The library, which knows nothing of layoutkit, and the file of ours that knows it.
+TOY = ModuleType("toy")
+exec(
+    """
+class Tensor:
+    def __init__(self, values):
+        self.values = values
+    shape = property(lambda self: self.values.shape)
+    def __getitem__(self, place):
+        return Tensor(self.values[place])
+""",
+    TOY.__dict__,
+)
+FILE = '''"""Tensors of toy, which hold NumPy arrays."""
+
+import sys
+
+from .base import Adapter
+
+
+class ToyAdapter(Adapter):
+    def arrive(self, x, what):
+        return x.values
+
+    def leave(self, array, like):
+        return sys.modules["toy"].Tensor(array)
+
+    def same(self, x, array):
+        return x
+
+    def target(self, out):
+        return out.values
+
+
+def adapter_for(x):
+    return ToyAdapter() if isinstance(x, sys.modules["toy"].Tensor) else None
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The library and its file, both gone afterwards."""
+    (tmp_path / "toy.py").write_text(FILE)
+    monkeypatch.setitem(sys.modules, "toy", TOY)
+    monkeypatch.setattr(layoutkit.arrays, "__path__", [*layoutkit.arrays.__path__, str(tmp_path)])
+    libraries._file_of.cache_clear()
+    yield TOY
+    sys.modules.pop("layoutkit.arrays.toy", None)
+    vars(layoutkit.arrays).pop("toy", None)
+    libraries._file_of.cache_clear()
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
+PLANES = np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2))
+
+
+def test_its_arrays_come_in_and_go_out(toy):
+    x, out = toy.Tensor(IMAGES), toy.Tensor(np.zeros_like(PLANES))
+    y = convert(x, "bhwc->bchw")
+    assert type(y) is toy.Tensor
+    np.testing.assert_array_equal(y.values, PLANES)
+    assert convert(x, "bhwc->bchw", out=out) is out
+    np.testing.assert_array_equal(out.values, PLANES)
+    assert convert(x, "bhwc->bhwc") is x
+
+
+def test_sums_gradients_and_views_take_them(toy):
+    grads = PLANES.astype("f4")
+    total = accumulate([(toy.Tensor(grads), "bchw"), (grads, "bchw")], "bhwc")
+    assert type(total) is toy.Tensor
+    np.testing.assert_array_equal(total.values, 2.0 * IMAGES)
+    back = Converter("bhwc->bchw").backward(toy.Tensor(grads), like=toy.Tensor(IMAGES))
+    np.testing.assert_array_equal(back.values, IMAGES)
+    view = DataView("bhwc", toy.Tensor(IMAGES))
+    np.testing.assert_array_equal(view.forward_get("bchw").values, PLANES)
+    np.testing.assert_array_equal(view.index([1, 0]).input.values, IMAGES[::-1])
+
+
+def test_without_its_file_the_library_is_unknown(monkeypatch):
+    monkeypatch.setitem(sys.modules, "toy", TOY)
+    with pytest.raises(ArgumentError, match=r"x is a toy\.Tensor, not a NumPy array"):
+        convert(TOY.Tensor(IMAGES), "bhwc->bchw")
