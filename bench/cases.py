@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutkit.spec import as_dtype
-
+from ..spec import as_dtype
 from .entries import FRESH, OURS, Buffers, Entry, entries
 from .host import Array, Device, Host
 from .peers import Peer

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layoutkit.cuda.runtime import runtime
-
+from ..cuda.runtime import runtime
 from .host import Array, Call
 from .protocol import Variant
 from .rows import Row
@@ -36,7 +36,8 @@ _DRIVER = Path("/sys/module/nvidia/version")
 
 def open_cuda() -> Cuda:
     """The current GPU; DeviceError without CuPy, a driver or a GPU."""
-    return Cuda(runtime().cupy)
+    runtime()  # raises where something is missing
+    return Cuda(import_module("cupy"))
 
 
 class Cuda:
@@ -68,11 +69,13 @@ class Cuda:
 
     def array(self, values: Array) -> Array:
         """Copy to the device."""
-        return self.cupy.array(values)
+        array: Array = self.cupy.array(values)
+        return array
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Take memory from CuPy's pool; a GPU has no pages to touch."""
-        return self.cupy.empty(shape, dtype)
+        array: Array = self.cupy.empty(shape, dtype)
+        return array
 
     def on_host(self, result: Any) -> Any:
         """Copy a result of CuPy or torch to the host, once all that was asked for is done."""
@@ -108,7 +111,8 @@ class Cuda:
 
     def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
         """Make one call that does the work in every set of buffers; a graph, if `replay`."""
-        call, note = partial(_in_turn, calls), ""
+        call: Call = partial(_in_turn, calls)
+        note = ""
         if replay:
             try:
                 call = self._captured(calls)

@@ -11,11 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from layoutkit.spec import as_dtype
-
+from ..spec import as_dtype
 from .device import Cuda
 from .host import Array, Call
-from .peers import Peer, Torch, factor_and_term, transposed
+from .peers import Peer, TorchPeer, factor_and_term, transposed
 from .rows import Row
 
 __all__ = ["CuPy", "CudaTorch", "device_peers"]
@@ -62,7 +61,7 @@ class CuPy:
 
     def _kernel(self, row: Row) -> Callable[..., Any]:
         """A kernel over all elements; it computes in float32, as layoutkit does."""
-        make = self._cupy.ElementwiseKernel
+        make: Callable[..., Callable[..., Any]] = self._cupy.ElementwiseKernel
         if row.formula:
             return make("T x, float32 f, float32 t", "U y", "y = float(x) * f + t", "formula")
         names = [f"x{number}" for number in range(len(row.sources))]
@@ -70,7 +69,7 @@ class CuPy:
         return make(", ".join(f"T {name}" for name in names), "U y", f"y = {total}", "total")
 
 
-class CudaTorch(Torch):
+class CudaTorch(TorchPeer):
     """As on the CPU, and what comes from the host through pinned memory. Eager."""
 
     lingers = 0.0

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from layoutkit.spec import as_dtype
-
+from ..spec import as_dtype
 from .rows import Row, all_rows
 
 __all__ = ["LEAST_BYTES", "device_rows"]

@@ -70,7 +70,7 @@ def _each(make: Callable[..., Call | None], *arguments: Any) -> Calls:
 
 
 def _peer_into(peer: Peer, row: Row, buffers: Buffers) -> Call | None:
-    return peer.into(row, buffers.sources, buffers.out)
+    return None if buffers.out is None else peer.into(row, buffers.sources, buffers.out)
 
 
 def _peer_fresh(peer: Peer, row: Row, buffers: Buffers) -> Call | None:

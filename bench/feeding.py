@@ -23,15 +23,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from layoutkit.data import Index, Record, open_index, sampled_batcher
-
+from ..data import Index, Record, open_index, sampled_batcher
 from .protocol import Budget, Times, Variant, measure, paired_ratio
 
 __all__ = ["main"]
@@ -71,7 +70,8 @@ def _opened(path: str) -> int:
 
 def read(record: Record) -> bytes:
     """The bytes of a record; the file stays open, so that little of the time is the getter's."""
-    return os.pread(_opened(record.url), record.length, record.offset)
+    at: Any = record  # of a table, which says where in the file each one is
+    return os.pread(_opened(at.url), at.length, at.offset)
 
 
 def decode(data: bytes, out: Any = None) -> Array:
@@ -84,9 +84,9 @@ def decode(data: bytes, out: Any = None) -> Array:
 
 def ours(stack: ExitStack, workers: int, batch_size: int, source: Any, **how: Any) -> Epoch:
     """Epochs of a Batcher."""
-    options = {"batch_size": batch_size, "sampler": "permutation", "num_workers": workers}
-    batcher = stack.enter_context(sampled_batcher(source, **options, **how))
-    return lambda: (batch.input.forward_get("bf") for batch in batcher)
+    how |= {"batch_size": batch_size, "sampler": "permutation", "num_workers": workers}
+    batches: Any = stack.enter_context(sampled_batcher(source, **how))
+    return lambda: (batch.input.forward_get("bf") for batch in batches)
 
 
 class TableDataset:
@@ -112,7 +112,8 @@ class ArrayDataset:
         return len(self.rows)
 
     def __getitem__(self, number: Any) -> Array:
-        return self.rows[number]
+        found: Array = self.rows[number]
+        return found
 
 
 def torchs(dataset: Any, workers: int, batch_size: int) -> Epoch:
@@ -186,9 +187,7 @@ def measured(
         found = epochs(stack, kind, table, rows, workers, batch_size)
         for name, epoch in found.items():
             check(name, epoch, rows)
-        variants = [
-            Variant(name, [lambda epoch=epoch: run_through(epoch)]) for name, epoch in found.items()
-        ]
+        variants = [Variant(name, [partial(run_through, epoch)]) for name, epoch in found.items()]
         return measure(variants, budget)
 
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from layoutkit.buffers import empty
-
+from ..buffers import empty
 from .protocol import Timer, Variant
 from .rows import Row
 
@@ -23,7 +22,9 @@ Call = Callable[[], object]
 class Device(Protocol):
     """Makes arrays, the limit and variants of a device, and times calls there."""
 
-    timer: Timer | None
+    @property
+    def timer(self) -> Timer | None:
+        """What takes samples; None: the clock of `measure`."""
 
     def using(self) -> AbstractContextManager[Any]:
         """What everything runs in."""
@@ -55,7 +56,7 @@ class Device(Protocol):
 class Host:
     """The CPU: NumPy's arrays, calls as they are, the clock of `measure`."""
 
-    timer = None
+    timer: Timer | None = None
 
     def using(self) -> AbstractContextManager[Any]:
         """Needs nothing."""

@@ -23,10 +23,10 @@ from llvmlite import ir
 from numba import cfunc, types, uintp
 from numba.extending import intrinsic
 
-from layoutkit.kernels.cpu.launch import CHUNK_BYTES
-from layoutkit.kernels.cpu.simd import fence, vload, vstore
-from layoutkit.kernels.cpu.words import LINE
-from layoutkit.threads import Job
+from ..kernels.cpu.launch import CHUNK_BYTES
+from ..kernels.cpu.simd import fence, vload, vstore
+from ..kernels.cpu.words import LINE
+from ..threads import Job
 
 __all__ = ["limit_pass", "streaming_is_faster"]
 

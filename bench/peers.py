@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from layoutkit.spec import as_dtype
-
+from ..spec import as_dtype
 from .rows import Row
 
 __all__ = ["Peer", "available", "factor_and_term", "transposed"]
@@ -41,7 +40,7 @@ class Peer(Protocol):
 def available(threads: int) -> list[Peer]:
     """The libraries that are installed, NumPy first."""
     peers: list[Peer] = [NumPy()]
-    for make in (Torch, OpenCV):
+    for make in (TorchPeer, OpenCV):
         try:
             peers.append(make(threads))
         except ImportError:
@@ -105,7 +104,7 @@ class NumPy:
         return call
 
 
-class Torch:
+class TorchPeer:
     """`copy_` of a permuted tensor; formulas and sums in place (eager)."""
 
     name = "torch"

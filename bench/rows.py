@@ -12,7 +12,7 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
-from layoutkit.spec import as_dtype
+from ..spec import as_dtype
 
 __all__ = ["Row", "all_rows"]
 

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 from ...planning.epilogue import DTYPES
 from . import disk
 
-__all__ = ["Kernel", "KernelSpec", "cache_dir", "load", "package_version"]
+__all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
 
 # The return type and arguments of every kernel, for ctypes. ctypes drops the GIL.
 PROTOTYPE = ctypes.CFUNCTYPE(
@@ -51,7 +51,7 @@ ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
 NUMBA_SETTINGS = {"DISABLE_JIT": 0, "OPT": 3, "LOOP_VECTORIZE": 1, "DEBUGINFO_DEFAULT": 0}
 
 _lock = threading.RLock()
-_loaded: dict[KernelSpec, Kernel] = {}
+_loaded: dict[KernelSpec, LoadedKernel] = {}
 
 
 class KernelSpec(NamedTuple):
@@ -64,7 +64,7 @@ class KernelSpec(NamedTuple):
         return "-".join([self.family, *map(str, self.literals)])
 
 
-class Kernel(NamedTuple):
+class LoadedKernel(NamedTuple):
     """A loaded kernel: call it as `kernel.run(params, src, dst, lo, hi)`."""
 
     spec: KernelSpec
@@ -73,7 +73,7 @@ class Kernel(NamedTuple):
     origin: str  # "compiled" or "cached"
 
 
-def load(spec: KernelSpec) -> Kernel:
+def load(spec: KernelSpec) -> LoadedKernel:
     """Return the kernel of `spec`: loaded, from the disk cache, or compiled now."""
     kernel = _loaded.get(spec)
     if kernel is None:
@@ -82,7 +82,7 @@ def load(spec: KernelSpec) -> Kernel:
     return kernel
 
 
-def loaded() -> list[Kernel]:
+def loaded() -> list[LoadedKernel]:
     """The kernels that this process has loaded so far."""
     return list(_loaded.values())
 
@@ -119,7 +119,7 @@ def cache_dir() -> Path | None:
         return None
 
 
-def _load(spec: KernelSpec) -> Kernel:
+def _load(spec: KernelSpec) -> LoadedKernel:
     key = "\n".join([fingerprint(), repr(spec)])
     folder = cache_dir()
     path = None if folder is None else folder / disk.file_name(spec.family, key)
@@ -130,7 +130,7 @@ def _load(spec: KernelSpec) -> Kernel:
         if path is not None:
             disk.write(path, key, code)
     address = _link(code, symbol_name(spec))
-    return Kernel(spec, address, PROTOTYPE(address), origin)
+    return LoadedKernel(spec, address, PROTOTYPE(address), origin)
 
 
 @cache

@@ -7,8 +7,9 @@ by row: it casts, applies the formula and streams whole lines out. Memory is rea
 written once either way.
 
 A mover is a module of this folder, named as its kernel in planning/kernels.py. Its function
-`mover(itemsize, channels, literal, nt)` makes a `walk.Mover` for items of so many bytes; `literal`
-is what the kernel's Cutter says (cutters.py), and `nt` whether to stream whole aligned lines.
+`mover(itemsize, channels, literal, nt)` makes a `walk.BlockMover` for items of so many bytes;
+`literal` is what the kernel's Cutter says (cutters.py), and `nt` whether to stream whole aligned
+lines.
 
 The parameter block that tells them what to do is described in words.py.
 """

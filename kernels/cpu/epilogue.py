@@ -115,7 +115,7 @@ def epilogue_of(
     part = step(source, target, coefs, saturate, 0, True)
 
     @inline
-    def epilogue(src, dst, n, factor, term):
+    def epilogue(src: Any, dst: Any, n: Any, factor: Any, term: Any) -> None:
         i = 0
         if nt:
             head = (LINE - dst % LINE) % LINE // di
@@ -130,4 +130,5 @@ def epilogue_of(
             at = uintp(i)
             part(src + at * si, dst + at * di, factor + at * move, term + at * move, n - i)
 
-    return epilogue
+    made: Callable[..., None] = epilogue
+    return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import uintp
 
 from .simd import i64_at, move_item
-from .walk import Mover, inline
+from .walk import BlockMover, inline
 from .words import PACE, R_PERIOD, R_STEP, R_TABLE
 
 
@@ -31,4 +31,4 @@ def mover(itemsize, channels, literal, nt):
             done += period
             base += step
 
-    return Mover(move)
+    return BlockMover(move)

@@ -75,7 +75,8 @@ def _parameters(cutter: Cutter) -> tuple[bytes, int]:
 
 def _place(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """All tables in a row, and the word index of each."""
-    starts, words = [], []
+    starts: list[int] = []
+    words: list[int] = []
     for table in tables:
         starts.append(WORDS + len(words))
         words += table

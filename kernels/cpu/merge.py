@@ -9,7 +9,7 @@ from numba import uintp
 
 from .interleave import merge_step
 from .simd import i64_at, move_item
-from .walk import Mover, inline
+from .walk import BlockMover, inline
 from .words import R_TABLE
 
 
@@ -36,4 +36,4 @@ def mover(itemsize, channels, literal, nt):
             else:
                 whole(x, rows, y)
 
-    return Mover(move, channels)
+    return BlockMover(move, channels)

@@ -9,7 +9,7 @@ from numba import uintp
 
 from .interleave import split_step
 from .simd import i64_at, move_item
-from .walk import Mover, inline
+from .walk import BlockMover, inline
 from .words import Q_TABLE
 
 
@@ -36,4 +36,4 @@ def mover(itemsize, channels, literal, nt):
             else:
                 whole(x, y, cols)
 
-    return Mover(move)
+    return BlockMover(move)

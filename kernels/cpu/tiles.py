@@ -53,7 +53,7 @@ class Summation:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _TileStep:
     """A kernel on a box: its code, parameters and units, and where it begins on both sides."""
 
     code: int
@@ -117,7 +117,7 @@ def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tu
     for part_item, at in (item, inner), *((items[p], at) for p, at in near.items()):
         piece = max(places[at], PIECE_BYTES // part_item)
         places[at] = min(loops[at].count, piece, max(1, places[at] * room // prod(places)))
-    _grow(places, loops, dict.fromkeys([inner, *near.values()]), room)
+    _grow(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
     others = [at for at in reversed(range(len(loops))) if at not in near.values()]
     for at in others:
         _grow(places, loops, [at], min(room, cache_bytes // FAR_SHARE // item))
@@ -153,7 +153,8 @@ def _even(total: int, count: int) -> int:
 
 def _steps(tile: Sequence[int], item: int) -> list[int]:
     """Byte steps of a tile in its area: contiguous, but for a line between rows that would meet."""
-    steps, step = [], item
+    steps: list[int] = []
+    step = item
     for count in reversed(tile):
         steps.insert(0, step)
         step *= count
@@ -189,7 +190,7 @@ def _step(
     add: bool = False,
     alignment: int = LINE,
     stream: bool = False,
-) -> _Step:
+) -> _TileStep:
     """The kernel that moves (or adds) one box, its parameters in memory."""
     pure = source == target and not add
     loops = canonical(box, source.item, pure=pure)
@@ -199,10 +200,12 @@ def _step(
     params = np.frombuffer(launch.params, np.uint8)
     code = load(launch.spec).address
     offsets = loops.src_offset, loops.dst_offset
-    return _Step(code, address(params), launch.units, *offsets, params)
+    return _TileStep(code, address(params), launch.units, *offsets, params)
 
 
-def _words(loops: Sequence[SumLoop], tile: Sequence[int], steps: Sequence[_Step]) -> Iterator[int]:
+def _words(
+    loops: Sequence[SumLoop], tile: Sequence[int], steps: Sequence[_TileStep]
+) -> Iterator[int]:
     """The parameter block of accumulate.py."""
     if len(loops) > MAX_LOOPS:
         raise RuntimeError(f"{len(loops)} loops around a tile; the kernel takes {MAX_LOOPS}")

@@ -29,13 +29,14 @@ from __future__ import annotations
 from numba import uintp
 
 from .simd import i64_at, move_item, move_vector, stack, transpose_tile
-from .walk import Mover, inline
+from .walk import BlockMover, inline
 from .words import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 
 
 def mover(itemsize, channels, literal, nt):
     """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
-    transpose = tiles(itemsize, *map(int, literal.split("x")), nt)
+    lanes, depth, squares = map(int, literal.split("x"))
+    transpose = tiles(itemsize, lanes, depth, squares, nt)
 
     @inline
     def move(params, src, dst, n, m):
@@ -44,7 +45,7 @@ def mover(itemsize, channels, literal, nt):
         period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
         transpose(src, rows, period, step, n, dst, cols, m)
 
-    return Mover(move)
+    return BlockMover(move)
 
 
 def tiles(itemsize, lanes, depth, squares, nt):

@@ -17,7 +17,7 @@ from .words import MAX_LOOPS
 inline = njit(forceinline=True, error_model="numpy", boundscheck=False)
 
 
-class Mover(NamedTuple):
+class BlockMover(NamedTuple):
     """What brings a block into the output's order: move(params, src, dst, n, m), inlined.
 
     The block has n places of the run, of `width` items each, and m rows.

@@ -132,18 +132,8 @@ INLINE void add_if(const Params &params, Shared &shared, int part, const byte *s
 }
 
 INLINE void add_any(const Params &params, Shared &shared, int part, const byte *src) {
-    add_if<i1, 0>(params, shared, part, src);
-    add_if<i2, 1>(params, shared, part, src);
-    add_if<i4, 2>(params, shared, part, src);
-    add_if<i8, 3>(params, shared, part, src);
-    add_if<u1, 4>(params, shared, part, src);
-    add_if<u2, 5>(params, shared, part, src);
-    add_if<u4, 6>(params, shared, part, src);
-    add_if<u8, 7>(params, shared, part, src);
-    add_if<f2, 8>(params, shared, part, src);
-    add_if<bf, 9>(params, shared, part, src);
-    add_if<f4, 10>(params, shared, part, src);
-    add_if<f8, 11>(params, shared, part, src);
+#define ADD_IF(DTYPE, CODE) add_if<DTYPE, CODE>(params, shared, part, src);
+    ADDED(ADD_IF)
 }
 
 INLINE void store(const Params &params, const Shared &shared, int part, byte *dst) {

@@ -61,7 +61,7 @@ INLINE void move(const Params &params, const byte *src, byte *dst, Formula &form
             auto coefficient = [&](int i) {
                 return coef + found[turn].at.coef + i * params.item_coef;
             };
-            finish(groups[turn], formula, coefficient)
+            epilogue(groups[turn], formula, coefficient)
                 .template write<WIDTH * OUT, WHOLE>(dst + found[turn].at.dst, found[turn].items);
         }
 }

@@ -70,7 +70,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
                 int64 place = coef + channel * params.coef_plane;
                 return COEFFICIENTS == 2 ? place + (pixel + i) * params.pixels.low.coef : place;
             };
-            finish(line, formula, coefficient)
+            epilogue(line, formula, coefficient)
                 .template write<STORE, WHOLE>(
                     dst + channel * params.dst_plane + (int64)pixel * OUT, (int)pixels - pixel);
         }
@@ -116,7 +116,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             int pixel = (item + i) / CHANNELS, channel = (item + i) % CHANNELS;
             return coef + channel * params.coef_plane + pixel * params.pixels.low.coef;
         };
-        finish(piece, formula, coefficient)
+        epilogue(piece, formula, coefficient)
             .template write<STORE, WHOLE>(dst + (int64)item * OUT, items - item);
     }
 }

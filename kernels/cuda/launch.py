@@ -1,4 +1,4 @@
-"""From a chosen kernel to a `Launch`: which CUDA code, its parameter block, how many blocks.
+"""From a chosen kernel to a `CudaLaunch`: which CUDA code, its parameter block, how many blocks.
 
 What `kernels/cpu/launch.py` is for the CPU. Pure: it needs no GPU and no CUDA library. It cuts the
 loops into tiles that suit shared memory and whole sectors of device memory, and proves how many
@@ -6,7 +6,7 @@ bytes may be read and written at once. The numbers are policy; the reason stands
 
 Every kernel has the same two arguments, both passed by value:
 
-    Params    the bytes `Launch.params`
+    Params    the bytes `CudaLaunch.params`
     Pointers  64-bit words: the output, the coefficients (0 where there are none), and the sources:
               one for a conversion, `MAX_PARTS` for a sum (0 where there are fewer)
 """
@@ -25,7 +25,7 @@ from ...planning.kernels import Choice
 from ...planning.loops import Loop
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
 
-__all__ = ["MAX_PARTS", "THREADS", "TURNS", "Launch", "prepare"]
+__all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
 
 _Follows = Callable[[Loop, Loop], bool]
 
@@ -43,7 +43,7 @@ CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most
 
 
 @dataclass(frozen=True)
-class Launch:
+class CudaLaunch:
     """A kernel, what it is compiled with and what it is called with.
 
     `family` names both the file and the `extern "C"` function in it. `defines` are macros to
@@ -63,14 +63,14 @@ class Launch:
             raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
 
 
-def prepare(choice: Choice, finish: Epilogue | None, src: int, dst: int) -> Launch:
-    """Cut a choice into tiles. `finish` None: a pure move of `choice.source_item` bytes.
+def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
+    """Cut a choice into tiles. `epilogue` None: a pure move of `choice.source_item` bytes.
 
     `src` and `dst` are the addresses of the first elements visited; all that matters of them is
-    the power of two up to 16 that divides them. A pure move takes any; with a `finish` the caller
+    the power of two up to 16 that divides them. A pure move takes any; with a `epilogue` the caller
     has proved that addresses and steps are multiples of the items on their side.
     """
-    if finish is None:
+    if epilogue is None:
         item = _aligned(choice, src, dst)
         if item < choice.source_item:
             return _gather(_in_pieces(choice, item), _Side(item, src), _Side(item, dst), None)
@@ -79,8 +79,8 @@ def prepare(choice: Choice, finish: Epilogue | None, src: int, dst: int) -> Laun
     # More turns than blocks can be counted leave so little for each that there is nothing to tile.
     if make is None or _turns(choice) >= MAX_COUNT:
         nest = (*choice.outer, *choice.rows, *choice.run)
-        return _gather(nest, source, target, finish)
-    return make(choice, source, target, finish)
+        return _gather(nest, source, target, epilogue)
+    return make(choice, source, target, epilogue)
 
 
 @dataclass(frozen=True)
@@ -121,39 +121,41 @@ def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
 
 
 def _defines(
-    source: _Side, finish: Epilogue | None, along: bool, **others: int
+    source: _Side, epilogue: Epilogue | None, along: bool, **others: int
 ) -> tuple[tuple[str, str], ...]:
     """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
     named: dict[str, object] = {"THREADS": THREADS, **others}
-    if finish is None:
+    if epilogue is None:
         named |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
     else:
-        named |= {"SOURCE": finish.source, "TARGET": finish.target}
-        if finish.saturate:
+        named |= {"SOURCE": epilogue.source, "TARGET": epilogue.target}
+        if epilogue.saturate:
             named["SATURATE"] = 1
-        if finish.coefficients is not None:
-            named |= {"COMPUTED": finish.computed, "COEFFICIENTS": 1 + along}
+        if epilogue.coefficients is not None:
+            named |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
     return tuple((name, str(value)) for name, value in sorted(named.items()))
 
 
-def _coefficients(finish: Epilogue | None) -> tuple[int, bytes]:
+def _coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
     """How many pairs there are, and all factors, then all terms, as the kernel computes."""
-    found: Coefficients | None = None if finish is None else finish.coefficients
-    if finish is None or found is None:
+    found: Coefficients | None = None if epilogue is None else epilogue.coefficients
+    if epilogue is None or found is None:
         return 0, b""
-    dtype = np.float64 if finish.computed == "f8" else np.float32
+    dtype = np.float64 if epilogue.computed == "f8" else np.float32
     return len(found.factor), np.array(found.factor + found.term, dtype).tobytes()
 
 
-def _varies(nest: Sequence[Loop], finish: Epilogue | None) -> bool:
+def _varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
     """Whether coefficients differ along one of these loops."""
-    return _coefficients(finish)[0] > 1 and any(loop.coef for loop in nest)
+    return _coefficients(epilogue)[0] > 1 and any(loop.coef for loop in nest)
 
 
 # ---- transpose ---------------------------------------------------------------------------
 
 
-def _transpose(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
+def _transpose(
+    choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None
+) -> CudaLaunch:
     outer = list(choice.outer)
     tile_rows = TILE[source.item]
     tile_run = max(tile_rows, LEAST_ROW // target.item)
@@ -161,13 +163,13 @@ def _transpose(choice: Choice, source: _Side, target: _Side, finish: Epilogue | 
     run = _fitted(choice.run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
     load = source.width(_steps((*outer, *run))[0])
     store = target.width(_steps((*outer, *rows))[1])
-    channels, coefficients = _coefficients(finish)
+    channels, coefficients = _coefficients(epilogue)
     sides = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
     sides |= {"ROWS_FUSED": len(rows) - 1, "RUN_FUSED": len(run) - 1}
     params = loops(outer) + axis(rows, tile_rows) + axis(run, tile_run)
-    return Launch(
+    return CudaLaunch(
         "transpose",
-        _defines(source, finish, _varies(run, finish), **sides),
+        _defines(source, epilogue, _varies(run, epilogue), **sides),
         params + struct.pack("q", channels),
         _count(outer) * _tiles(rows, tile_rows) * _tiles(run, tile_run),
         coefficients=coefficients,
@@ -202,24 +204,24 @@ def _tiles(axis: Sequence[Loop], tile: int) -> int:
 # ---- split and merge ---------------------------------------------------------------------
 
 
-def _split(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
+def _split(choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None) -> CudaLaunch:
     (pixels,), (planes,) = choice.run, choice.rows
     group = max(1, 4 // source.item)
     load = source.width(_steps(choice.outer)[0])
     store = target.width((*_steps(choice.outer)[1], planes.dst), min(WORD, group * target.item))
-    along = _varies([pixels], finish)
+    along = _varies([pixels], epilogue)
     return _interleave(
-        choice, pixels, planes, source, finish, along, LOAD=load, STORE=store, SPLIT=1
+        choice, pixels, planes, source, epilogue, along, LOAD=load, STORE=store, SPLIT=1
     )
 
 
-def _merge(choice: Choice, source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
+def _merge(choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None) -> CudaLaunch:
     pixels, planes = choice.run
     group = max(1, 4 // source.item)
     load = source.width((*_steps(choice.outer)[0], planes.src), min(WORD, group * source.item))
     store = target.width(_steps(choice.outer)[1])
-    along = _varies([pixels, planes], finish)
-    return _interleave(choice, pixels, planes, source, finish, along, LOAD=load, STORE=store)
+    along = _varies([pixels, planes], epilogue)
+    return _interleave(choice, pixels, planes, source, epilogue, along, LOAD=load, STORE=store)
 
 
 def _interleave(
@@ -227,18 +229,18 @@ def _interleave(
     pixels: Loop,
     planes: Loop,
     source: _Side,
-    finish: Epilogue | None,
+    epilogue: Epilogue | None,
     along: bool,
     **sides: int,
-) -> Launch:
+) -> CudaLaunch:
     groups = CHUNK[source.item]
     chunk = THREADS * max(1, 4 // source.item) * groups
-    channels, coefficients = _coefficients(finish)
+    channels, coefficients = _coefficients(epilogue)
     params = loops(choice.outer) + axis([pixels], chunk)
     params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
-    return Launch(
+    return CudaLaunch(
         "interleave",
-        _defines(source, finish, along, CHANNELS=planes.count, GROUPS=groups, **sides),
+        _defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
         params,
         _count(choice.outer) * _tiles([pixels], chunk),
         coefficients=coefficients,
@@ -248,7 +250,9 @@ def _interleave(
 # ---- gather, copy and cast ---------------------------------------------------------------
 
 
-def _gather(nest: Sequence[Loop], source: _Side, target: _Side, finish: Epilogue | None) -> Launch:
+def _gather(
+    nest: Sequence[Loop], source: _Side, target: _Side, epilogue: Epilogue | None
+) -> CudaLaunch:
     *around, inner = nest
     width = _together(around, inner, source, target)
     places = -(-inner.count // width)
@@ -260,15 +264,15 @@ def _gather(nest: Sequence[Loop], source: _Side, target: _Side, finish: Epilogue
         whole.insert(0, todo.pop())
     split = todo.pop() if todo else NO_LOOP
     stretch = max(1, min(split.count, room // _count(whole)))
-    channels, coefficients = _coefficients(finish)
+    channels, coefficients = _coefficients(epilogue)
     params = loops(todo) + axis([split], stretch) + loops(whole)
     params += struct.pack(
         "6q", stretch, _count(whole), inner.count, places - 1, inner.coef, channels
     )
-    along = width > 1 and _varies([inner], finish)
-    return Launch(
+    along = width > 1 and _varies([inner], epilogue)
+    return CudaLaunch(
         "gather",
-        _defines(source, finish, along, WIDTH=width, TURNS=TURNS),
+        _defines(source, epilogue, along, WIDTH=width, TURNS=TURNS),
         params,
         _count(todo) * _tiles([split], stretch),
         coefficients=coefficients,

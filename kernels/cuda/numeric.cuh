@@ -174,6 +174,11 @@ struct f8 : Float<double, double> {
     static INLINE double write(double x) { return x; }
 };
 
+// The dtypes that are added, and their numbers: those of CODES in tiles.py.
+#define ADDED(EACH)                                                                            \
+    EACH(i1, 0) EACH(i2, 1) EACH(i4, 2) EACH(i8, 3) EACH(u1, 4) EACH(u2, 5) EACH(u4, 6)        \
+    EACH(u8, 7) EACH(f2, 8) EACH(bf, 9) EACH(f4, 10) EACH(f8, 11)
+
 template <class T> struct Moved { typedef T memory; };
 struct m1 : Moved<byte> {};
 struct m2 : Moved<unsigned short> {};
@@ -309,7 +314,7 @@ struct Formula {
 
 // Convert neighbours along the output; `place(i)` is where the coefficients of number i are.
 template <int COUNT, class Place>
-INLINE Items<Target, COUNT> finish(const Items<Source, COUNT> &items, Formula &formula,
+INLINE Items<Target, COUNT> epilogue(const Items<Source, COUNT> &items, Formula &formula,
                                    Place place) {
     Items<Target, COUNT> done;
     if (COEFFICIENTS == 1) formula.choose(place(0));

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
-from .launch import Launch
+from .launch import CudaLaunch
 from .source import source
 
-__all__ = ["Kernel", "Runtime"]
+__all__ = ["CudaKernel", "CupyRuntime"]
 
 _DEFAULT = (0, 1)  # the default stream's names
 LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
 
 
-class Kernel:
+class CudaKernel:
     """A loaded kernel with everything that does not change from call to call."""
 
     __slots__ = (
@@ -42,7 +42,7 @@ class Kernel:
         "words",
     )
 
-    def __init__(self, launch: Launch, function: Any, coefficients: Any) -> None:
+    def __init__(self, launch: CudaLaunch, function: Any, coefficients: Any) -> None:
         self.launch, self.function, self.coefficients = launch, function, coefficients
         self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
         # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
@@ -50,7 +50,7 @@ class Kernel:
         self.words = np.dtype(f"V{8 * launch.pointers}")
 
 
-class Runtime:
+class CupyRuntime:
     """CuPy on the GPUs of this machine.
 
     Streams are CuPy's: objects with `ptr`, `wait_event`. Raises DeviceError without CuPy, with one
@@ -68,9 +68,8 @@ class Runtime:
         """What was found, in a line."""
         api = self.cupy.cuda.runtime
         names = [api.getDeviceProperties(n)["name"].decode() for n in range(self.count)]
-        return f"{', '.join(names)}; driver for CUDA {_version(api.driverGetVersion())}, CuPy " + (
-            self.cupy.__version__
-        )
+        driver = _version(api.driverGetVersion())
+        return f"{', '.join(names)}; driver for CUDA {driver}, CuPy {self.cupy.__version__}"
 
     # -- devices and streams ---------------------------------------------------------------
 
@@ -84,7 +83,8 @@ class Runtime:
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
         """Makes a device the current one of this thread for a while."""
-        return self.cupy.cuda.Device(ordinal)
+        device: AbstractContextManager[Any] = self.cupy.cuda.Device(ordinal)
+        return device
 
     def stream(self, ordinal: int) -> Any:
         """The current stream of CuPy on a device."""
@@ -157,18 +157,18 @@ class Runtime:
 
     # -- kernels ---------------------------------------------------------------------------
 
-    def is_loaded(self, launch: Launch, ordinal: int) -> bool:
+    def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
         """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
         constants = (launch.coefficients, ordinal)
         known = not launch.coefficients or constants in self._kept
         return known and (launch.family, launch.defines, ordinal) in self._functions
 
-    def load(self, launch: Launch, ordinal: int) -> Kernel:
+    def load(self, launch: CudaLaunch, ordinal: int) -> CudaKernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
         function = self._function(launch, ordinal)
-        return Kernel(launch, function, self._constants(launch.coefficients, ordinal))
+        return CudaKernel(launch, function, self._constants(launch.coefficients, ordinal))
 
-    def launch(self, kernel: Kernel, pointers: list[int], stream: Any) -> None:
+    def launch(self, kernel: CudaKernel, pointers: list[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
         words = np.zeros(kernel.launch.pointers, np.uint64)
         words[0] = pointers[0]
@@ -178,7 +178,7 @@ class Runtime:
         arguments = (kernel.params, words.view(kernel.words))
         kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 
-    def _function(self, launch: Launch, ordinal: int) -> Any:
+    def _function(self, launch: CudaLaunch, ordinal: int) -> Any:
         key = (launch.family, launch.defines, ordinal)
         found = self._functions.get(key)
         if found is None:
@@ -186,7 +186,7 @@ class Runtime:
                 found = self._functions.setdefault(key, self._compiled(launch))
         return found
 
-    def _compiled(self, launch: Launch) -> Any:
+    def _compiled(self, launch: CudaLaunch) -> Any:
         options = tuple(f"-D{name}={value}" for name, value in launch.defines)
         code = source(launch.family)
         module = self.cupy.RawModule(code=code, options=options, backend="nvrtc")
@@ -245,5 +245,5 @@ def _count_devices(cupy: Any) -> int:
     return count
 
 
-def _version(ordinal: int) -> str:
-    return f"{ordinal // 1000}.{ordinal % 1000 // 10}"
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,4 +1,4 @@
-"""From the loops of a sum to a `Launch`: boxes that fit shared memory, and how each part is walked.
+"""From the loops of a sum to a `CudaLaunch`: boxes that fit shared memory, and each part's walk.
 
 What `kernels/cpu/tiles.py` is for the CPU. Pure: it needs no GPU and no CUDA library.
 """
@@ -9,9 +9,9 @@ import struct
 from collections.abc import Sequence
 from math import prod
 
-from ...planning.epilogue import Operand
+from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop
-from .launch import MAX_PARTS, THREADS, TURNS, Launch
+from .launch import MAX_PARTS, THREADS, TURNS, CudaLaunch
 from .packing import divisor
 
 __all__ = ["MAX_AXES", "prepare_sum"]
@@ -21,23 +21,23 @@ MAX_AXES = 8  # loops of a sum
 BOX_BYTES, AREA_BYTES = 32768, 36864
 MAX_ROWS = 512  # rows of a walk, whose places are looked up
 EVEN = 8  # places that boxes are rounded to: a sector of 4-byte items
-CODES = {name: at for at, name in enumerate(
-    ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "bf", "f4", "f8")
-)}  # fmt: skip
+# Numbers of the dtypes that are added, which are all but bool; `ADDED` of numeric.cuh has the same.
+CODES = {
+    name: code for code, name in enumerate(row.name for row in DTYPES.values() if row.kind != "b")
+}
 
 
 def prepare_sum(
     loops: Sequence[SumLoop], parts: Sequence[Operand], computed: Operand, target: Operand
-) -> Launch:
+) -> CudaLaunch:
     """Cut a sum into boxes.
 
     The caller has proved that there are at most MAX_AXES loops (one less for complex numbers) and
     MAX_PARTS parts, and that addresses and steps are multiples of the items on their side.
     """
-    size = int(computed.name[1])
+    size, kind = DTYPES[computed.name].item, DTYPES[computed.name].kind
     if computed.item > size:
         loops = [*loops, _pair(loops, size)]
-    floating = computed.name[0] == "f"
     area = AREA_BYTES // size
     box, steps = _box(loops, BOX_BYTES // size, area)
     sides = b"".join(map(_side, loops, box, steps))
@@ -51,12 +51,12 @@ def prepare_sum(
     params = struct.pack("3Q", len(loops), len(parts), prod(box)) + sides + spare
     params += b"".join(walks)
     defines = {
-        "AREA": area, "COMPUTED": computed.name if floating else "u8", "MAX_PARTS": MAX_PARTS,
+        "AREA": area, "COMPUTED": computed.name if kind == "f" else "u8", "MAX_PARTS": MAX_PARTS,
         "MAX_ROWS": MAX_ROWS,
         "TARGET": target.name, "THREADS": THREADS, "TURNS": TURNS,
         "DTYPES": sum({1 << CODES[part.name] for part in parts}),
     }  # fmt: skip
-    return Launch(
+    return CudaLaunch(
         "accumulate",
         tuple((name, str(value)) for name, value in sorted(defines.items())),
         params + bytes(-len(params) % 8),
@@ -115,7 +115,8 @@ def _even(total: int, count: int) -> int:
 
 def _rows(box: Sequence[int]) -> list[int]:
     """The step of each axis in a box; odd, so that walking along any meets all banks."""
-    steps, step = [], 1
+    steps: list[int] = []
+    step = 1
     for count in reversed(box):
         step += count > 1 and step % 2 == 0
         steps.insert(0, step)

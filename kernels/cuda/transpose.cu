@@ -106,7 +106,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             return COEFFICIENTS == 2 ? place_of_row + run.place(params.run, place + i).coef
                                      : place_of_row;
         };
-        finish(items, formula, coefficient)
+        epilogue(items, formula, coefficient)
             .template write<STORE, WHOLE>(dst + at.dst + place * OUT, (int)run.count - place);
     }
 }

@@ -90,6 +90,8 @@ class Program:
         from ..kernels.cpu.launch import prepare
 
         plan = self.plan
+        if plan.choice is None:
+            raise RuntimeError(f"no kernel for {plan.pattern}")
         launch = prepare(plan.choice, plan.epilogue, alignment)
         job = Job(load(launch.spec), launch.params, launch.units, launch.grain, plan.bytes_moved)
         return self._jobs.setdefault(alignment, job)

@@ -1,24 +1,27 @@
 """The one runtime: what does things on GPUs. Made from CuPy when a GPU is first asked for.
 
-It is a `layoutkit.kernels.cuda.runtime.Runtime`, or what tests put in its place: everything that
-layoutkit asks of a GPU is asked of it.
+It is a `layoutkit.kernels.cuda.runtime.CupyRuntime`, or what tests put in its place: everything
+that layoutkit asks of a GPU is asked of it.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..devices import CPU, canonical, follow, ordinal_of
 from ..errors import DeviceError
 
+if TYPE_CHECKING:
+    from ..kernels.cuda.protocol import Runtime
+
 __all__ = ["check_device", "runtime"]
 
-_runtime: Any = None
+_runtime: Runtime | None = None
 _forked = False  # from a process that had a runtime
 
 
-def runtime() -> Any:
+def runtime() -> Runtime:
     """What does things on GPUs, made now if it was not before.
 
     Raises
@@ -33,9 +36,9 @@ def runtime() -> Any:
         )
     global _runtime
     if _runtime is None:
-        from ..kernels.cuda.runtime import Runtime  # here, as most processes have no GPU
+        from ..kernels.cuda.runtime import CupyRuntime  # here, as most processes have no GPU
 
-        _runtime = Runtime()
+        _runtime = CupyRuntime()
         follow(_runtime.current)
     return _runtime
 

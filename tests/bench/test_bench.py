@@ -13,7 +13,7 @@ import layoutkit
 from layoutkit import bench
 from layoutkit.bench import cases, run
 from layoutkit.bench.limit import LINE, limit_pass, streaming_is_faster
-from layoutkit.bench.peers import NumPy, OpenCV, Torch, available
+from layoutkit.bench.peers import NumPy, OpenCV, TorchPeer, available
 from layoutkit.bench.protocol import (
     Budget,
     Times,
@@ -255,9 +255,9 @@ def test_every_row_gives_right_results_with_every_library(row):
             call()
 
 
-@pytest.mark.parametrize("make", [Torch, OpenCV])
+@pytest.mark.parametrize("make", [TorchPeer, OpenCV])
 def test_a_library_writes_into_the_output_that_it_is_given(make):
-    pytest.importorskip({"Torch": "torch", "OpenCV": "cv2"}[make.__name__])
+    pytest.importorskip({"TorchPeer": "torch", "OpenCV": "cv2"}[make.__name__])
     peer = make(1)
     fused = [tiny(row) for row in ROWS if row.kind == "fused" and row.to_dtype == "float32"]
     sources = [np.random.default_rng(0).integers(0, 256, fused[0].shape("bhwc"), np.uint8)]

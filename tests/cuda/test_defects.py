@@ -16,7 +16,7 @@ from cuda_moves import address, copied, placed, planned, planned_sum
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
-from layoutkit.kernels.cuda.launch import Launch
+from layoutkit.kernels.cuda.launch import CudaLaunch
 from layoutkit.kernels.cuda.source import FAMILIES
 from layoutkit.kernels.cuda.source import source as text_of
 
@@ -28,7 +28,7 @@ BARRIER = "__syncthreads();"
 class Case(NamedTuple):
     """What to run; `out` is all of its memory, of whose rows the last elements may be unused."""
 
-    launch: Launch
+    launch: CudaLaunch
     sources: list
     shifts: tuple
     shape: tuple

@@ -11,7 +11,7 @@ from cuda_shim import needs_compiler
 from fake_cuda import replace
 
 from layoutkit import Converter, DeviceError, accumulate, convert
-from layoutkit.kernels.cuda.runtime import Runtime
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -24,7 +24,7 @@ FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2
 def cupy(monkeypatch):
     module = strict_cupy.module()
     monkeypatch.setitem(sys.modules, "cupy", module)  # already for the runtime to find
-    replace(monkeypatch, module, Runtime())
+    replace(monkeypatch, module, CupyRuntime())
     return module
 
 
@@ -109,7 +109,7 @@ def test_a_kernel_that_does_not_compile_leaves_no_lock_behind(cupy, monkeypatch)
 def test_what_the_real_cupy_takes_without_a_driver():
     """Streams of others, memory of others, and blocks of arguments."""
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
-    runtime = Runtime.__new__(Runtime)
+    runtime = CupyRuntime.__new__(CupyRuntime)
     runtime.cupy = cupy
     assert runtime.stream_at(0x77).ptr == 0x77
     assert not runtime.is_capturing(cupy.cuda.Stream.null)

@@ -8,7 +8,7 @@ import pytest
 from cuda_moves import copied, placed
 from cuda_shim import ORDERS, KernelError
 
-from layoutkit.kernels.cuda.launch import Launch
+from layoutkit.kernels.cuda.launch import CudaLaunch
 
 pytestmark = cuda_shim.needs_compiler
 
@@ -45,7 +45,7 @@ def transposed(change=None, **how):
         text = text.replace(*change)
     x = copied(np.arange(ROWS * COLUMNS, dtype=np.uint32).reshape(ROWS, COLUMNS) + 1, 0)
     y = placed(x.T.shape, x.dtype)
-    launch = Launch("tiled", (), struct.pack("2q", ROWS, COLUMNS), 3 * 5, 256)
+    launch = CudaLaunch("tiled", (), struct.pack("2q", ROWS, COLUMNS), 3 * 5, 256)
     cuda_shim.run(launch, y, [x], text=text, **how)
     return y, x.T
 
@@ -128,7 +128,7 @@ def test_a_worker_goes_on_after_a_fault():
 def test_memory_before_and_between_arrays_is_watched():
     x = copied(np.arange(ROWS * COLUMNS, dtype=np.uint32).reshape(ROWS, COLUMNS), 16)
     y = placed(x.T.shape, x.dtype, 64)
-    launch = Launch("tiled", (), struct.pack("2q", ROWS, COLUMNS), 3 * 5, 256)
+    launch = CudaLaunch("tiled", (), struct.pack("2q", ROWS, COLUMNS), 3 * 5, 256)
     for before in ("src[", "dst["):
         text = TILED.replace(before, before + "-1 + ")
         with pytest.raises(KernelError, match="AddressSanitizer"):
@@ -137,6 +137,6 @@ def test_memory_before_and_between_arrays_is_watched():
 
 def test_parameters_of_another_size_are_refused():
     x = copied(np.zeros((4, 4), np.uint32), 0)
-    launch = Launch("tiled", (), struct.pack("q", 4), 1, 256)
+    launch = CudaLaunch("tiled", (), struct.pack("q", 4), 1, 256)
     with pytest.raises(KernelError, match=r"8 bytes of parameters and 3 pointers, but .*16, 24"):
         cuda_shim.run(launch, placed((4, 4), x.dtype), [x], text=TILED)

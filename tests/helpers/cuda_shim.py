@@ -106,7 +106,7 @@ def _compile(family, defines, mode, text):
 
 
 def launch(launched, pointers):
-    """Run a `Launch` at once; `pointers` are host addresses: output, coefficients, sources."""
+    """Run a `CudaLaunch` at once; `pointers` are host addresses: output, coefficients, sources."""
     kernel = _loaded(compiled(launched.family, launched.defines))
     _check_sizes(kernel, launched)
     words = (ctypes.c_uint64 * launched.pointers)(*pointers)
@@ -135,7 +135,7 @@ def run(
     launched, output, sources, *, shifts=None, mode="checked", order="forward", seed=0, poison=0xA5,
     text=None,
 ):  # fmt: skip
-    """Run a `Launch` on arrays; its output replaces the contents of `output`.
+    """Run a `CudaLaunch` on arrays; its output replaces the contents of `output`.
 
     The kernel gets copies of all bytes from the first to the last element of each array, at
     addresses with the same remainder by 256. `shifts` are bytes from the first element to where

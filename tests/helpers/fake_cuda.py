@@ -129,7 +129,7 @@ class FakeKernel:
 
 
 class FakeRuntime:
-    """What `layoutkit.kernels.cuda.runtime.Runtime` is, on memory of the host."""
+    """What `layoutkit.kernels.cuda.runtime.CupyRuntime` is, on memory of the host."""
 
     def __init__(self, count=2):
         self.count, self.eager = count, False

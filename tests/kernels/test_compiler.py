@@ -283,7 +283,7 @@ def test_two_threads_load_a_kernel_once(monkeypatch):
     def slow(spec):
         loads.append(spec)
         time.sleep(0.02)
-        return compiler.Kernel(spec, 64, None, "compiled")
+        return compiler.LoadedKernel(spec, 64, None, "compiled")
 
     monkeypatch.setattr(compiler, "_load", slow)
     monkeypatch.setattr(compiler, "_loaded", {})

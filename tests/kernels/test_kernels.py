@@ -153,7 +153,7 @@ from layoutkit.cpu.program import Program
 
 def spec_of(pattern, shape, dtype, **keywords):
     asked = []
-    compiler.load = lambda spec: asked.append(spec) or compiler.Kernel(spec, 0, None, "none")
+    compiler.load = lambda spec: asked.append(spec) or compiler.LoadedKernel(spec, 0, None, "none")
     Program(layoutkit.plan(pattern, shape, dtype, **keywords)).prepare(64)
     return asked[0]
 

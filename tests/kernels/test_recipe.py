@@ -15,7 +15,7 @@ MODULE = '''
 from numba import uintp
 
 from .simd import move_item
-from .walk import Mover, inline
+from .walk import BlockMover, inline
 
 
 def mover(itemsize, channels, literal, nt):
@@ -26,7 +26,7 @@ def mover(itemsize, channels, literal, nt):
         for place in range(n):
             move_item(src - uintp(place * itemsize), dst + uintp(place * itemsize), itemsize)
 
-    return Mover(move)
+    return BlockMover(move)
 '''
 
 CHECKS = """

@@ -1,0 +1,1 @@
+"""For mypy alone: links to what stands beside layoutkit/ and is installed inside it."""

@@ -1,0 +1,59 @@
+"""The table of the dtypes that kernels know, and that everybody who has them agrees with it."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from layoutkit import convert
+from layoutkit.kernels.cpu import numeric
+from layoutkit.kernels.cuda.source import source
+from layoutkit.kernels.cuda.tiles import CODES
+from layoutkit.planning.epilogue import DTYPES, is_known, kernel_name
+from layoutkit.spec import as_dtype, kind_of
+
+ROWS = DTYPES.values()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_says_what_the_library_says(row):
+    dtype = as_dtype(row.library)
+    assert (row.item, row.kind) == (dtype.itemsize, kind_of(dtype))
+    assert kernel_name(dtype) == row.name
+    assert is_known(dtype, lambda: True)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_vectors_of_a_cpu_have_the_bytes_of_the_table(row):
+    bits = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}
+    element = numeric.element(row.name)
+    assert 8 * row.item == (element.width if isinstance(element, ir.IntType) else bits[element])
+
+
+def test_a_gpu_has_every_dtype_and_numbers_those_that_it_adds():
+    text = source("accumulate")
+    for name in DTYPES:
+        assert re.search(rf"^struct {name} : ", text, re.MULTILINE), name
+    numbered = re.findall(r"EACH\((\w+), (\d+)\)", text)
+    assert {name: int(code) for name, code in numbered} == CODES
+    assert DTYPES.keys() - CODES.keys() == {"b1"}
+
+
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "complex64", ">f4", "m8[s]", "V3", "int4"])
+def test_others_are_not_known(dtype):
+    dtype = as_dtype(dtype) if dtype[0] != ">" else np.dtype(dtype)
+    assert not is_known(dtype, lambda: True)
+
+
+def test_float16_is_known_where_the_hardware_has_it():
+    assert is_known(np.dtype(np.float16), lambda: True)
+    assert not is_known(np.dtype(np.float16), lambda: False)
+
+
+def test_bfloat16_of_the_other_byte_order_is_cast_by_numpy():
+    """Kernels once took its bytes for those of the machine's own order."""
+    native = np.array([1, -2.5, 3e38, 0], ml_dtypes.bfloat16)
+    other = native.view(np.uint16).byteswap().view(native.dtype.newbyteorder())
+    np.testing.assert_array_equal(convert(other, "b->b", dtype="f4"), native.astype("f4"))
