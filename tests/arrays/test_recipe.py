@@ -5,6 +5,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from recipes import blocks
 
 import layoutkit.arrays
 from layoutkit import ArgumentError, Converter, DataView, accumulate, convert
@@ -23,30 +24,7 @@ class Tensor:
 """,
     TOY.__dict__,
 )
-FILE = '''"""Tensors of toy, which hold NumPy arrays."""
-
-import sys
-
-from .base import Adapter
-
-
-class ToyAdapter(Adapter):
-    def arrive(self, x, what):
-        return x.values
-
-    def leave(self, array, like):
-        return sys.modules["toy"].Tensor(array)
-
-    def same(self, x, array):
-        return x
-
-    def target(self, out):
-        return out.values
-
-
-def adapter_for(x):
-    return ToyAdapter() if isinstance(x, sys.modules["toy"].Tensor) else None
-'''
+FILE = blocks("A new array library")[0]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from recipes import blocks
 
 from layoutkit import DataError
 from layoutkit.cli import main
@@ -16,40 +17,8 @@ from layoutkit.data import reading as reading_package
 from layoutkit.data import samplers as samplers_package
 from layoutkit.data.samplers.kinds import KINDS, Kind
 
-BACKWARD = '''"""The last record first."""
-
-from __future__ import annotations
-
-from ...memory import Array
-from .order import Order
-
-__all__ = ["Backward"]
-
-
-class Backward(Order):
-    """n-1, n-2, ... 0."""
-
-    def _numbers(self, places: Array) -> Array:
-        return self.plan.count - 1 - places
-'''
-
-GRID = '''"""Arrays in `.grid` files: a line of text for each row of numbers."""
-
-from __future__ import annotations
-
-import numpy as np
-
-from ...memory import Array
-from .urls import opened
-
-__all__ = ["read_grid"]
-
-
-def read_grid(path: str) -> Array:
-    """The array of a file or URL, two axes of float64; ValueError where it is none."""
-    with opened(path) as file:
-        return np.loadtxt(file, ndmin=2)
-'''
+BACKWARD = blocks("A new sampler")[0]
+GRID = blocks("A new file format")[0]
 
 
 @pytest.fixture
@@ -75,8 +44,9 @@ def add(tmp_path, monkeypatch):
 
 @pytest.fixture
 def backward(add, monkeypatch):
-    order = add(samplers_package, "backward", BACKWARD).Backward
-    monkeypatch.setitem(KINDS, "backward", Kind("backward", "backward", order, one_label=True))
+    names = {"backward": add(samplers_package, "backward", BACKWARD), "Kind": Kind}
+    row = eval(blocks("A new sampler")[1].strip().rstrip(","), names)
+    monkeypatch.setitem(KINDS, row.name, row)
 
 
 @pytest.mark.usefixtures("backward")
@@ -106,10 +76,14 @@ def test_without_its_row_there_is_no_such_sampler():
 
 
 @pytest.fixture
-def grid(add, monkeypatch, tmp_path):
-    monkeypatch.setitem(formats.ARRAYS, ".grid", add(reading_package, "grid", GRID).read_grid)
+def grid(add, tmp_path):
+    module = add(reading_package, "grid", GRID)
+    rows = eval("{" + blocks("A new file format")[1] + "}", vars(module))
+    formats.ARRAYS.update(rows)
     (tmp_path / "x.grid").write_text("1 2\n3 4\n5 6\n")
-    return tmp_path / "x.grid"
+    yield tmp_path / "x.grid"
+    for suffix in rows:
+        del formats.ARRAYS[suffix]
 
 
 def test_a_new_file_format(grid, tmp_path):

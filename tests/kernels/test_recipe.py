@@ -7,34 +7,15 @@ is added to a process of its own, which keeps its machine code in a folder of it
 from pathlib import Path
 
 from children import python
+from recipes import blocks
 
-# What would be kernels/cpu/reverse.py.
-MODULE = '''
-"""Runs whose items the source holds in the opposite order."""
-
-from numba import uintp
-
-from .simd import move_item
-from .walk import BlockMover, inline
-
-
-def mover(itemsize, channels, literal, nt):
-    """From the first item of the result, which is the last one of x, onwards."""
-
-    @inline
-    def move(params, src, dst, n, m):
-        for place in range(n):
-            move_item(src - uintp(place * itemsize), dst + uintp(place * itemsize), itemsize)
-
-    return BlockMover(move)
-'''
+MODULE, ROW, CUTTER = blocks("A new CPU kernel")
 
 CHECKS = """
 import numpy as np
 import layoutkit
 from layoutkit import Converter, conversion, convert
 from layoutkit.kernels.cpu import compiler, cutters
-from layoutkit.kernels.cpu.cutting import Cutter
 from layoutkit.planning import kernels
 from reference import reference_convert
 
@@ -58,17 +39,12 @@ def movers():
 layoutkit.kernels.cpu.__path__.append(FOLDER)
 
 
-def fits(inner):
-    if (inner.last.src, inner.last.dst) != (-inner.item, inner.target_item):
-        return None
-    return inner.roles([inner.last])
-
-
-row = kernels.KernelRow(
-    "reverse", fits, "x holds runs backwards", "{times} x {run} items turned around"
-)
+names = {**vars(kernels), **vars(cutters)}
+function, row = ROW.split("KernelRow(")
+exec(function, names)
+row = eval("KernelRow(" + row.strip().rstrip(","), names)
 kernels.KERNELS.insert(0, row)
-cutters.CUTTERS["reverse"] = Cutter
+cutters.CUTTERS |= eval("{" + CUTTER + "}", names)
 
 # ---- it is chosen, says so, and is right: in order, streamed, staged, with a formula ---------
 
@@ -100,5 +76,6 @@ def test_a_kernel_is_one_module_one_row_and_one_cutter(tmp_path):
     (added / "reverse.py").write_text(MODULE)
     helpers = str(Path(__file__).parents[1] / "helpers")
     before = f"import sys\nsys.path.append({helpers!r})\nFOLDER = {str(added)!r}\n"
+    before += f"ROW, CUTTER = {ROW!r}, {CUTTER!r}\n"
     assert python(before + CHECKS, LAYOUTKIT_CACHE_DIR=cache) == ""
     assert any(path.name.startswith("engine-") for path in cache.iterdir())
