@@ -237,8 +237,8 @@ class Cutter:
 
     def coefficients(self, run: BlockAxis, rows: BlockAxis) -> tuple[bytes, tuple[int, ...]]:
         """Factors and terms as the kernel reads them, and the offset of each row's."""
-        steps = offsets(self.choice.rows, 3, rows.longest)
-        of_rows = tuple(step * self._coef_size() for step in steps)
+        size = self._coef_size()
+        of_rows = tuple(step * size for step in offsets(self.choice.rows, 3, rows.longest))
         if self.epilogue is None or self.epilogue.coefficients is None:
             return b"", of_rows
         both = (self.epilogue.coefficients.factor, self.epilogue.coefficients.term)

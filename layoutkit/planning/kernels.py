@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ class InnerLoops:
         """The innermost loop of the output."""
         return self.loops[-1]
 
-    @property
+    @cached_property
     def row(self) -> Loop | None:
         """The longest loop that is contiguous in the source, where the output has another one."""
         if self.last.dst != self.target_item or self.last.src == self.item:
