@@ -11,7 +11,7 @@ from .caching import remember
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import DtypeError, PatternError, ShapeError
-from .memory import Array, check_writable, layout_key
+from .memory import Array, check_writable
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType, as_dtype, kind_of
 
@@ -103,12 +103,11 @@ class Converter:
 
             return convert_foreign(self, x, out)
         if out is None:
-            program = self._programs.get((x.shape, x.strides, x.dtype))
-            if program is None:
-                program = self._keep(x, None)
+            key: Any = (x.shape, x.strides, x.dtype)
+            program = self._programs.get(key) or self._keep(key, x, None)
             return program(x, x, None)
         key = (x.shape, x.strides, x.dtype, out.shape, out.strides, out.dtype)
-        program = self._programs.get(key) or self._keep(x, out)
+        program = self._programs.get(key) or self._keep(key, x, out)
         check_writable(x, out)
         program(x, x, out)
         return out
@@ -197,12 +196,12 @@ class Converter:
         self._task.check_spec(like)
         return like.shape, like.dtype, like.device
 
-    def _keep(self, array: Array, out: Array | None) -> Program:
+    def _keep(self, key: Any, array: Array, out: Array | None) -> Program:
         """Plan for arrays like these and keep the program."""
         from .cpu.program import Program
 
         program = Program(_planned(self._task, array.shape, array.strides, array.dtype, CPU, out))
-        return remember(self._programs, layout_key(array, out), program)
+        return remember(self._programs, key, program)
 
     def _back(
         self,

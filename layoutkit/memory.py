@@ -48,8 +48,7 @@ def layout_key(*arrays: Any) -> tuple[Any, ...]:
 
     None, such as an `out` that is not there, adds nothing.
     """
-    given = [array for array in arrays if array is not None]
-    return tuple(fact for a in given for fact in (a.shape, a.strides, a.dtype))
+    return tuple([(a.shape, a.strides, a.dtype) for a in arrays if a is not None])
 
 
 def check_writable(array: Array, out: Array, name: str = "x") -> None:

@@ -3,6 +3,9 @@
 NumPy arrays and, through an adapter, arrays that the CPU reaches are seen as NumPy arrays that
 share their memory; those on a GPU by their shape, strides and dtype alone. What is made of parts is
 of the kind of the array.
+
+Adapters are imported when the first array comes that is not NumPy's: they know GPUs, and a program
+whose batches are NumPy's should start without them.
 """
 
 from __future__ import annotations
@@ -11,11 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..cuda.transfers import brought, sent
 from ..devices import CPU
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .adapters import adapter_of, as_array, device_adapter_of
 from .rows import take
 
 __all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
@@ -40,6 +41,8 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     """
     if isinstance(x, np.ndarray):
         return as_numpy(x, what), CPU
+    from .adapters import as_array, device_adapter_of
+
     adapter = device_adapter_of(x)
     if adapter is None:
         return as_array(x, what), CPU
@@ -48,29 +51,39 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
 
 def copies(x: Any, axis: int, positions: Array) -> Any:
     """Copies of the samples at positions that exist, contiguous; of NumPy's in pooled memory."""
+    if isinstance(x, np.ndarray):
+        return take(x, axis, positions)
+    from .adapters import adapter_of
+
     adapter = adapter_of(x)
     return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
 
 
 def window(x: Any, axis: int, part: slice) -> Any:
     """The samples of a window, in the array's own memory."""
-    source = x if hasattr(x, "__getitem__") else as_array(x)
+    source = x if hasattr(x, "__getitem__") else seen(x, "x")[0]
     return source[(slice(None),) * axis + (part,)]
 
 
 def on_cpu(x: Any, what: str = "x") -> Array:
     """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
+    if isinstance(x, np.ndarray):
+        return as_numpy(x, what)
+    from ..cuda.transfers import brought
+    from .adapters import as_array, device_adapter_of
+
     adapter = device_adapter_of(x)
-    if adapter is None:
-        return as_array(x, what)
-    return brought(adapter.reach(x, what), adapter)
+    return as_array(x, what) if adapter is None else brought(adapter.reach(x, what), adapter)
 
 
 def like_base(array: Array, base: Any) -> Any:
     """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
-    adapter = adapter_of(base)
-    if adapter is None:
+    if isinstance(base, np.ndarray):
         return array
-    if (gpu := device_adapter_of(base)) is None:
-        return adapter.leave(array, base)
-    return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)
+    from ..cuda.transfers import sent
+    from .adapters import adapter_of, device_adapter_of
+
+    if (gpu := device_adapter_of(base)) is not None:
+        return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)
+    adapter = adapter_of(base)
+    return array if adapter is None else adapter.leave(array, base)

@@ -30,8 +30,8 @@ class Form(Protocol):
 
 def is_form(layout: Any) -> TypeGuard[Form]:
     """Whether what stands in the place of a layout is a form."""
-    # Of the type, since a class of forms has these names too and is none.
-    return hasattr(type(layout), "gradients_for")
+    # Text is asked for most. Of the type, since a class of forms has these names too and is none.
+    return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
 def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
