@@ -34,3 +34,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     from fake_cuda import install
 
     return install(monkeypatch)
+
+
+@pytest.fixture
+def site() -> Any:
+    """Files for an HTTP server on this machine (`loopback.serving`), and what was asked of it."""
+    from loopback import Site
+
+    return Site()

@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from loopback import Site, serving
+from loopback import serving
 
 from layoutkit.data.reading import cache as cache_module
 from layoutkit.data.reading import urls
@@ -21,11 +21,6 @@ NAMES = "abcdef"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
-
-
-@pytest.fixture
-def site():
-    return Site()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from batches_of import our_threads, plain, plain_all
-from loopback import Site, serving
+from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
@@ -285,11 +285,6 @@ def test_an_interrupt_in_the_callers_own_thread():
 
 
 # ---- files and servers -------------------------------------------------------------------
-
-
-@pytest.fixture
-def site():
-    return Site()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import uuid
 import fsspec
 import numpy as np
 import pytest
-from loopback import Site, serving
+from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index
@@ -19,11 +19,6 @@ DATA = bytes(range(200)) * 3
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
-
-
-@pytest.fixture
-def site():
-    return Site()
 
 
 @pytest.fixture
