@@ -7,7 +7,6 @@ library does what C leaves undefined, and what no kernel knows (complex, float8)
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,16 +17,13 @@ from ..planning.epilogue import is_known
 from ..planning.task import Task, make_task
 from ..spec import DType, kind_of
 from .launches import Launches, has_half
-from .memory import DeviceArray
+from .memory import DeviceAdapter, DeviceArray
 from .runtime import runtime
-
-if TYPE_CHECKING:
-    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["aligned", "cast", "cast_into"]
 
 
-def cast(array: DeviceArray, dtype: DType, adapter: CudaAdapter) -> DeviceArray:
+def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
     """A contiguous copy in another dtype: NumPy's unsafe cast."""
     made = adapter.empty(array.shape, dtype, array.ordinal)
     cast_into(made, array, adapter)
@@ -35,7 +31,7 @@ def cast(array: DeviceArray, dtype: DType, adapter: CudaAdapter) -> DeviceArray:
 
 
 def cast_into(
-    out: DeviceArray, values: DeviceArray, adapter: CudaAdapter, *, saturate: bool = False
+    out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, *, saturate: bool = False
 ) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
     if values.dtype == out.dtype:
@@ -58,7 +54,7 @@ def cast_into(
         adapter.cast_into(out, values)
 
 
-def aligned(array: DeviceArray, adapter: CudaAdapter) -> DeviceArray:
+def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     """A contiguous copy of an array whose elements begin anywhere."""
     made = adapter.empty(array.shape, array.dtype, array.ordinal)
     with runtime().on(array.ordinal):
@@ -73,7 +69,7 @@ def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
 
 
 def _move(
-    out: DeviceArray, values: DeviceArray, adapter: CudaAdapter, casting: str = "same_kind"
+    out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, casting: str = "same_kind"
 ) -> None:
     """Write by a kernel. Where nothing is cast, elements may begin anywhere."""
     launches = _launches(

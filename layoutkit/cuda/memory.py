@@ -1,19 +1,20 @@
-"""An array on a GPU as kernels see it: where it begins, and its steps."""
+"""An array on a GPU as kernels see it, and what is asked of the library that holds it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ..axes import Move
 from ..devices import name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, overlaps
 from ..spec import DType
 
-__all__ = ["DeviceArray", "check_same_device", "check_writable"]
+__all__ = ["DeviceAdapter", "DeviceArray", "check_same_device", "check_writable"]
 
 _ALIGNMENT = 16  # bytes; more does not matter to a kernel
 
@@ -51,6 +52,34 @@ class DeviceArray:
         item = gcd(self.dtype.itemsize, _ALIGNMENT)
         pairs = zip(self.strides, self.shape, strict=True)
         return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
+
+
+class DeviceAdapter(Protocol):
+    """The library of the arrays that come and go: what it makes, and where it expects work.
+
+    `layoutkit.arrays.cupy.CudaAdapter` is one, and so are those that derive from it.
+    """
+
+    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+        """Where an array lies that `empty`, `view` or a conversion has made."""
+
+    def stream(self, ordinal: int) -> Any:
+        """The stream on which the library's users expect work."""
+
+    def check(self, dtype: DType) -> None:
+        """Raise DtypeError unless the library has the dtype."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """A new contiguous array."""
+
+    def view(self, array: DeviceArray, move: Move) -> Any:
+        """The library's array that shares the memory, moved where nothing has to move."""
+
+    def real(self, array: DeviceArray) -> DeviceArray:
+        """The real part of complex elements; it shares their memory."""
+
+    def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
+        """Write one array to another as NumPy's unsafe cast does, in the library's words."""
 
 
 def check_same_device(first: DeviceArray, name: str, other: str, other_name: str) -> None:

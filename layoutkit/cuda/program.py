@@ -5,7 +5,7 @@ What `layoutkit.cpu.program` is for the CPU. Nothing is waited for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..caching import remember
 from ..devices import CPU
@@ -15,11 +15,8 @@ from ..planning.task import Task
 from ..spec import DType
 from .casts import aligned, cast, cast_into
 from .launches import Launches, has_half
-from .memory import DeviceArray, check_writable
+from .memory import DeviceAdapter, DeviceArray, check_writable
 from .runtime import runtime
-
-if TYPE_CHECKING:
-    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["DeviceProgram", "DevicePrograms", "planned"]
 
@@ -65,7 +62,7 @@ class DevicePrograms:
             found = remember(self._stays, (dtype, copy), made)
         return found
 
-    def run(self, array: DeviceArray, out: DeviceArray | None, adapter: CudaAdapter) -> Any:
+    def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """The library's array that `array` is converted to; `out`'s where that is given."""
         program = self.find(array, out)
         if out is not None:
@@ -88,7 +85,7 @@ class DeviceProgram:
         self.plan, self._ordinal = plan, ordinal
         self._launch = Launches(plan, ordinal)
 
-    def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: CudaAdapter) -> Any:
+    def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Convert into `out` or a new array; return the library's array."""
         plan = self.plan
         if plan.kernel == "view":
@@ -98,7 +95,7 @@ class DeviceProgram:
             self._stages(array, result, adapter)
         return result.owner
 
-    def _stages(self, array: DeviceArray, result: DeviceArray, adapter: CudaAdapter) -> None:
+    def _stages(self, array: DeviceArray, result: DeviceArray, adapter: DeviceAdapter) -> None:
         plan = self.plan
         if plan.before is not None:
             array = cast(array, plan.before, adapter)

@@ -17,18 +17,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import DeviceError
 from ..memory import Array
-from .memory import DeviceArray
+from .memory import DeviceAdapter, DeviceArray
 from .program import DeviceProgram
 from .runtime import runtime
-
-if TYPE_CHECKING:
-    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["Load", "Ring", "refuse_capture", "ring_of"]
 
@@ -85,7 +82,7 @@ class Ring:
         self._slots = [Slot(ordinal) for _ in range(SLOTS)]
         self._turn = 0
 
-    def send(self, load: Load, x: Array, out: DeviceArray | None, adapter: CudaAdapter) -> Any:
+    def send(self, load: Load, x: Array, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Bring x up and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)

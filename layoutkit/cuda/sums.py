@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..caching import remember
 from ..kernels.cuda.launch import MAX_PARTS
@@ -19,12 +19,9 @@ from ..planning.sums import Stage, SumPlan, SumRequest, conversion, make_sum_pla
 from ..spec import DType, kind_of
 from .casts import aligned, cast, cast_into
 from .launches import check_warm, has_half
-from .memory import DeviceArray, check_writable
+from .memory import DeviceAdapter, DeviceArray, check_writable
 from .program import DeviceProgram
 from .runtime import runtime
-
-if TYPE_CHECKING:
-    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["DeviceSums"]
 
@@ -39,7 +36,7 @@ class DeviceSums:
         self._sums: dict[Any, _DeviceSum] = {}
 
     def run(
-        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: CudaAdapter
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
     ) -> Any:
         """The library's array of the sum; `out`'s where that is given."""
         ordinal = arrays[0].ordinal
@@ -77,7 +74,7 @@ class _DeviceSum:
             self._stages = [self._ready(stage) for stage in self._sum.stages]
 
     def __call__(
-        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: CudaAdapter
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
     ) -> Any:
         """Sum the arrays into `out` or a new array; return the library's array."""
         if self._mover is not None:
@@ -92,7 +89,7 @@ class _DeviceSum:
         arrays: Sequence[DeviceArray],
         final: DeviceArray,
         is_given: bool,
-        adapter: CudaAdapter,
+        adapter: DeviceAdapter,
     ) -> None:
         """Sum into `final`, at once or through memory of another dtype; `is_given`: by the user."""
         plan = self._sum
@@ -108,7 +105,7 @@ class _DeviceSum:
 
     def _ready(
         self, stage: Stage | None
-    ) -> Callable[[DeviceArray, CudaAdapter], DeviceArray] | None:
+    ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
         """A stage as what kernels and the array's library do."""
         if stage is None:
             return None
@@ -119,7 +116,7 @@ class _DeviceSum:
         return lambda array, adapter: adapter.located(program(array, None, adapter))
 
     def _add(
-        self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: CudaAdapter
+        self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
     ) -> None:
         """Launch once for each turn: all parts, or so many at a time as a launch adds."""
         stream, computed = adapter.stream(self._ordinal), self._request.computed

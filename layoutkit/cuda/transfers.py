@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,10 @@ from ..planning.plan import Plan, contiguous
 from ..planning.task import make_task
 from ..spec import DType, as_dtype
 from .launches import has_half
-from .memory import DeviceArray
+from .memory import DeviceAdapter, DeviceArray
 from .program import DevicePrograms, planned
 from .ring import refuse_capture, ring_of
 from .runtime import runtime
-
-if TYPE_CHECKING:
-    from ..arrays.cupy import CudaAdapter
 
 __all__ = ["brought", "download", "sent", "upload"]
 
@@ -47,7 +44,7 @@ _BYTES = np.dtype(np.uint8)
 
 
 def upload(
-    programs: DevicePrograms, x: Array, out: DeviceArray | None, adapter: CudaAdapter
+    programs: DevicePrograms, x: Array, out: DeviceArray | None, adapter: DeviceAdapter
 ) -> Any:
     """The library's array that `x` is converted to, on the task's device; `out`'s if given."""
     ordinal = ordinal_of(programs.task.device or CPU)
@@ -161,7 +158,7 @@ class Delivery:
 
 
 def download(
-    programs: DevicePrograms, array: DeviceArray, out: Array | None, adapter: CudaAdapter
+    programs: DevicePrograms, array: DeviceArray, out: Array | None, adapter: DeviceAdapter
 ) -> Array:
     """The NumPy array, `out` if given, that an array of a GPU is converted to."""
     key = ("down", array.ordinal, *layout_key(array, out))
@@ -181,13 +178,13 @@ def download(
 # ---- as they are -------------------------------------------------------------------------
 
 
-def brought(array: DeviceArray, adapter: CudaAdapter) -> Array:
+def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """The NumPy array of an array on a GPU, in its own layout and dtype."""
     made = _unmoved(len(array.shape), None).run(array, None, adapter)
     return _brought(adapter.located(made), adapter)
 
 
-def sent(x: Array, device: str, adapter: CudaAdapter) -> Any:
+def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
     """The library's array on a GPU that has what `x` has."""
     return upload(_unmoved(x.ndim, device), x, None, adapter)
 
@@ -197,7 +194,7 @@ def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
     return DevicePrograms(make_task(identity(ndim), device=device))
 
 
-def _brought(made: DeviceArray, adapter: CudaAdapter) -> Array:
+def _brought(made: DeviceArray, adapter: DeviceAdapter) -> Array:
     """The NumPy array, in page-locked memory, of a contiguous array of a device."""
     if made.size == 0:
         return np.empty(made.shape, made.dtype)
