@@ -15,7 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Installed, kernels/ and bench/ are inside this package. In a checkout they stand beside it.
+# Installed, kernels/ and bench/ are inside this package. In a checkout they stand beside it, as do
+# tests/ and others, which then are found under its name as well; nobody asks for them there.
 if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 

@@ -105,6 +105,9 @@ class Accumulator:
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
+        if len(arrays) != len(self._patterns):
+            count = len(self._patterns)
+            raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
             # Late: adapters know sums, and most processes have NumPy's arrays only.
             from .arrays.adapters import sum_foreign
@@ -146,10 +149,6 @@ class Accumulator:
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
     ) -> tuple[tuple[Move, ...], DType]:
         """Where the elements of every part go, and the dtype of the sum; raises for no sum."""
-        if len(shapes) != len(self._patterns):
-            raise ShapeError(
-                f"{len(shapes)} arrays for {len(self._patterns)} layouts; give one for each"
-            )
         moves = tuple(
             pattern.resolve(shape, sizes)
             for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)

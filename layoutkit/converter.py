@@ -11,7 +11,7 @@ from .caching import remember
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import DtypeError, PatternError, ShapeError
-from .memory import Array, check_writable
+from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType, as_dtype, kind_of
 
@@ -74,9 +74,11 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        return {"_task": self._task}
+        kept = ("on_gpus", "_programs", "_backs", "_found")
+        return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
         self._start(state["_task"])
 
     @property
@@ -96,20 +98,22 @@ class Converter:
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        plain = type(x) is np.ndarray and (out is None or type(out) is np.ndarray)
+        plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
             # Late: adapters know conversions, and most processes have NumPy's arrays only.
             from .arrays.adapters import convert_foreign
 
             return convert_foreign(self, x, out)
+        array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
-            key: Any = (x.shape, x.strides, x.dtype)
-            program = self._programs.get(key) or self._keep(key, x, None)
-            return program(x, x, None)
-        key = (x.shape, x.strides, x.dtype, out.shape, out.strides, out.dtype)
-        program = self._programs.get(key) or self._keep(key, x, out)
-        check_writable(x, out)
-        program(x, x, out)
+            key: Any = (array.shape, array.strides, array.dtype)
+            program = self._programs.get(key) or self._keep(key, array, None)
+            return program(x, array, None)
+        to = out if type(out) is np.ndarray else as_numpy(out, "out")
+        key = (array.shape, array.strides, array.dtype, to.shape, to.strides, to.dtype)
+        program = self._programs.get(key) or self._keep(key, array, to)
+        check_writable(array, to)
+        program(x, array, to)
         return out
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:

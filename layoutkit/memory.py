@@ -44,11 +44,11 @@ def as_numpy(x: Any, what: str = "x") -> Array:
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:
-    """What plans depend on and are kept by: shape, strides and dtype of arrays that are given.
+    """What plans depend on and are kept by: shape, strides and dtype of every array.
 
-    None, such as an `out` that is not there, adds nothing.
+    None, such as an `out` that is not there, has its place.
     """
-    return tuple([(a.shape, a.strides, a.dtype) for a in arrays if a is not None])
+    return tuple([None if a is None else (a.shape, a.strides, a.dtype) for a in arrays])
 
 
 def check_writable(array: Array, out: Array, name: str = "x") -> None:

@@ -22,8 +22,8 @@ from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import Adapter, NumpyAdapter
-from .cupy import CudaAdapter, ForeignAdapter
+from .base import NUMPY, Adapter
+from .cupy import CUPY, CudaAdapter, ForeignAdapter
 from .libraries import file_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ __all__ = [
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
-_numpy, _dlpack = NumpyAdapter(), Adapter()
-_cupy, _foreign = CudaAdapter(), ForeignAdapter()
+_dlpack, _foreign = Adapter(), ForeignAdapter()
 
 
 # ---- whose it is -------------------------------------------------------------------------
@@ -104,7 +103,7 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    adapter = adapter_of(x) or _numpy
+    adapter = adapter_of(x) or NUMPY
     if adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
@@ -140,7 +139,7 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
 
 def _upload(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
-    there = adapter.on_gpu() or _cupy
+    there = adapter.on_gpu() or CUPY
     nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
     target = _target_on(there, out, nowhere, "the result")
     made = upload(_programs(converter), array, target, there)
@@ -192,7 +191,7 @@ def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
 
 def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
-    adapters = [adapter_of(part) or _numpy for part in parts]
+    adapters = [adapter_of(part) or NUMPY for part in parts]
     traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
     leader = traced[0] if traced else adapters[0]
     if not traced:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..converter import Converter
     from .cupy import CudaAdapter
 
-__all__ = ["Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
+__all__ = ["NUMPY", "Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
 
 _HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
@@ -131,6 +131,9 @@ class NumpyAdapter(Adapter):
     def target(self, out: Any) -> Array:
         """The array itself, which is no other library's."""
         return as_numpy(out, "out")
+
+
+NUMPY = NumpyAdapter()
 
 
 def on_device(what: str, device: str, fix: str) -> DeviceError:

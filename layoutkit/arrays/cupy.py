@@ -22,9 +22,9 @@ from ..errors import ArgumentError, DtypeError
 from ..memory import Array
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
-from .base import Adapter, NumpyAdapter, on_device, out_of_reach
+from .base import NUMPY, Adapter, on_device, out_of_reach
 
-__all__ = ["CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
+__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 
 # Arrays of other libraries that kernels may not have done with, each behind an event.
 _held: list[tuple[Any, Sequence[DeviceArray]]] = []
@@ -134,7 +134,7 @@ class CudaAdapter(Adapter):
 
     def on_cpu(self) -> Adapter:
         """The adapter of what arrays become on the CPU."""
-        return NumpyAdapter()
+        return NUMPY
 
 
 class ForeignAdapter(CudaAdapter):
@@ -202,7 +202,7 @@ class ForeignAdapter(CudaAdapter):
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
-    return _adapter if isinstance(x, sys.modules["cupy"].ndarray) else None
+    return CUPY if isinstance(x, sys.modules["cupy"].ndarray) else None
 
 
 def handed(owner: Any, take: Any) -> Any:
@@ -221,4 +221,4 @@ def _in_cupy(dtype: DType) -> bool:
     )
 
 
-_adapter = CudaAdapter()
+CUPY = CudaAdapter()

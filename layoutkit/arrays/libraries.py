@@ -57,12 +57,15 @@ def framework_named(name: str) -> Symbolic:
 
 def file_of(x: Any) -> ModuleType | None:
     """The module of this folder that is named after the package of the class of x, or of a base."""
-    return _file_of(type(x))  # type: ignore[arg-type]  # every class is hashable
+    try:
+        return _file_of(type(x))  # type: ignore[arg-type]
+    except TypeError:  # a class whose metaclass makes it unhashable
+        return None
 
 
 @lru_cache(maxsize=256)
 def _file_of(kind: type) -> ModuleType | None:
-    for package in (each.__module__.partition(".")[0] for each in kind.__mro__):
+    for package in (str(each.__module__).partition(".")[0] for each in kind.__mro__):
         name = f"{__package__}.{_ALIASES.get(package, package)}"
         if package in sys.modules and find_spec(name) is not None:
             found = import_module(name)

@@ -21,13 +21,17 @@ __all__ = ["ArraySpace"]
 class ArraySpace(Space):
     """What vectors, images and labels have in common; a frozen dataclass derives from it.
 
-    `_axes` says what the axes of a batch are, in order, with None for the size of the batch. The
-    dataclass takes over `__eq__`, which it would write otherwise.
+    `_axes` says what the axes of a batch are, in order, with None for the size of the batch.
     """
 
     __match_args__: tuple[str, ...]  # the names of its fields, which the dataclass fills in
     _kinds = ""  # NumPy's letters of the kinds of dtype that it holds; "" for all
     _default = "float32"  # of an origin, where the dtype is None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__eq__" not in vars(cls):
+            cls.__eq__ = ArraySpace.__eq__  # type: ignore[method-assign]  # a dataclass writes none then
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

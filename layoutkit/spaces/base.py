@@ -37,7 +37,7 @@ class Space:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "family" in vars(cls):
-            KINDS[cls.family] = cls
+            KINDS.setdefault(cls.family, cls)  # a user's own class does not replace ours
 
     def validate(self, batch: Any) -> None:
         """Raise what is wrong with the batch, if it is not one of this space.

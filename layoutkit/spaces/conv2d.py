@@ -52,7 +52,6 @@ class Conv2DSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "conv2d"
-    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _checked_shape(self.shape))

@@ -88,7 +88,6 @@ class IndexSpace(LabelSpace):
     dtype: Any = "int64"
 
     family = "index"
-    __eq__ = ArraySpace.__eq__
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+from ..caching import MAX_KEPT
 from ..errors import SpaceError
 from ..nested import each, each_leaf, leaves, paths, rebuilt
 from .moves import Nothing, OneHot, Rearrange, Single, ToDense, ToSparse
@@ -27,10 +28,8 @@ from .trees import Concatenate, Each, Piece, Split
 
 __all__ = ["route"]
 
-_MAX_KEPT = 512  # as many as `convert` keeps
 
-
-@lru_cache(maxsize=_MAX_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def route(space: Any, other: Any, casting: str, undoing: bool) -> Any:
     """The conversion of batches of `space` to batches of `other`; SpaceError where there is none.
 

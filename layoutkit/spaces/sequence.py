@@ -67,7 +67,6 @@ class VectorSequenceSpace(SequenceSpace):
     dtype: Any = "float32"
 
     family = "vector sequence"
-    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         self._set_sizes("dim")
@@ -92,4 +91,3 @@ class IndexSequenceSpace(SequenceSpace, LabelSpace):
     dtype: Any = "int64"
 
     family = "index sequence"
-    __eq__ = ArraySpace.__eq__

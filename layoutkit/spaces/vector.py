@@ -47,7 +47,6 @@ class VectorSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "vector"
-    __eq__ = ArraySpace.__eq__
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):

@@ -53,6 +53,8 @@ def view_of(space: Any, batch: Any) -> Any:
         found = each(view_of, space.components, batch)
         held = [view for view in found if view is not None]
         return ListView(held) if held else None
+    if space.family not in _VIEWS:
+        raise SpaceError(f"no View holds batches of {space!r}; a row in viewing.py would say which")
     return _VIEWS[space.family](space, batch if getattr(space, "sparse", False) else _data(batch))
 
 

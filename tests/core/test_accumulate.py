@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, assert_same, laid
 
-from layoutkit import accumulate, accumulation
+from layoutkit import ShapeError, accumulate, accumulation
 from reference import reference_convert
 
 RNG = np.random.default_rng(0)
@@ -123,3 +123,17 @@ def test_a_training_loop_plans_its_sums_once():
     before = accumulation._kept.cache_info().misses
     accumulate(parts, "bcw")
     assert accumulation._kept.cache_info().misses == before
+
+
+def test_a_number_of_arrays_that_is_none_of_its_layouts():
+    """Whatever was summed before: what is kept is found by parts and output, never mixed up."""
+    add, a, b = accumulation.Accumulator(("b",), "b"), np.ones(3), np.full(3, 2.0)
+    out = np.empty(3)
+    assert add([a], out) is out
+    for arrays, to in (([a, b], None), ([], None), ([], out)):
+        with pytest.raises(ShapeError, match=f"{len(arrays)} arrays for 1 layouts"):
+            add(arrays, to)
+    both = accumulation.Accumulator(("b", "b"), "b")
+    assert both([a, b], out) is out
+    with pytest.raises(ShapeError, match="3 arrays for 2 layouts"):
+        both([a, b, a])

@@ -1,14 +1,17 @@
 """Pure moves: any pattern, rank, dtype and strides, against the slow reference, bit by bit."""
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, MOVED, ODD, assert_same, laid, random_array
+from children import python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layoutkit import Converter, convert
+from layoutkit import ArgumentError, Converter, convert
 from layoutkit.kernels.cpu import launch
 from reference import reference_convert
 
@@ -208,3 +211,51 @@ def test_one_converter_takes_any_shape_strides_and_dtype():
         for how in LAYINGS:
             assert_same(converter(laid(x.copy(), how)).copy(), reference_convert(
                 laid(x.copy(), how), "bhwc->bchw"))  # fmt: skip
+
+
+class Named(Converter):
+    """A Converter of a user, who adds to it."""
+
+    def __init__(self, name, pattern):
+        super().__init__(pattern)
+        self.name = name
+
+
+def test_copies_and_pickles_of_a_users_converter_keep_what_is_the_users():
+    made = Named("mine", "bhwc->bchw")
+    x = np.arange(24, dtype="f4").reshape(2, 2, 2, 3)
+    expected = made(x)
+    for found in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert (type(found), found.name, found.pattern) == (Named, "mine", "bhwc->bchw")
+        np.testing.assert_array_equal(found(x), expected)
+
+
+def test_subclasses_of_numpys_array_are_its_arrays():
+    """Without adapters: memory maps are most of them."""
+    code = """
+import sys
+import numpy as np
+import layoutkit
+x = np.arange(24, dtype="f4").reshape(2, 2, 2, 3).view(np.recarray)
+out = np.empty((2, 3, 2, 2), "f4").view(np.recarray)
+assert layoutkit.convert(x, "bhwc->bhwc") is x
+assert layoutkit.convert(x, "bhwc->bchw", out=out) is out
+assert type(layoutkit.convert(x, "bhwc->bchw")) is np.ndarray
+assert (np.asarray(out) == np.asarray(x).transpose(0, 3, 1, 2)).all()
+print("layoutkit.arrays" in sys.modules)
+"""
+    assert python(code) == "False\n"
+
+
+class Odd(type):
+    """A class that cannot be hashed."""
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    "x", [type("X", (), {"__module__": None})(), Odd("Y", (), {})(), object()], ids=["X", "Y", "o"]
+)
+def test_odd_classes_are_no_arrays(x):
+    with pytest.raises(ArgumentError, match="not a NumPy array"):
+        convert(x, "b->b")
