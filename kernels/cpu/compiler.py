@@ -36,7 +36,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...planning.epilogue import DTYPES
+from ...planning import epilogue
 from . import disk
 
 __all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
@@ -136,7 +136,9 @@ def _load(spec: KernelSpec) -> LoadedKernel:
 @cache
 def fingerprint() -> str:
     """Everything besides the spec that shapes machine code, as text."""
-    sources = hashlib.sha256(repr(DTYPES).encode())
+    sources = hashlib.sha256(
+        Path(epilogue.__file__).read_bytes()
+    )  # dtypes, and what is computed in
     for folder in _folders():
         for path in sorted(folder.glob("*.py")):
             sources.update(path.read_bytes())

@@ -96,7 +96,7 @@ def round_to_odd(b: Any, x: Any) -> Any:
 
 
 def float_to_float(b: Any, x: Any, source: str, target: str) -> Any:
-    if source in ("f2", "bf"):
+    if source not in COMPUTED:
         x, source = widen(b, x, source), "f4"
     if source == target:
         return x

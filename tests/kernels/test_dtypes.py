@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from layoutkit import convert
+from layoutkit import accumulate, convert
 from layoutkit.kernels.cpu import numeric
 from layoutkit.kernels.cuda.source import source
 from layoutkit.kernels.cuda.tiles import CODES
@@ -30,6 +30,27 @@ def test_vectors_of_a_cpu_have_the_bytes_of_the_table(row):
     bits = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}
     element = numeric.element(row.name)
     assert 8 * row.item == (element.width if isinstance(element, ir.IntType) else bits[element])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_casts_to_and_from_every_dtype_are_numpys(row):
+    """Of a new one too: a table that is ahead of the casts must not store what it likes."""
+    dtype = as_dtype(row.library)
+    values = np.array([0, 1, 3, 100, 0.25] if row.kind == "f" else [0, 1, 3, 100, 17]) * np.ones(
+        (40, 1)
+    )
+    floats = values.astype("f4")
+    items = floats.astype(dtype)
+    for found, expected in [
+        (convert(floats, "ab->ba", dtype=dtype, casting="unsafe"), items.T),
+        (convert(items, "ab->ba", dtype="f4"), items.astype("f4").T),
+        (convert(items, "ab->ab", dtype="f8"), items.astype("f8")),
+    ]:
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.astype("f8"), expected.astype("f8"))
+    if row.kind != "b":
+        total = accumulate([(items, "ab"), (items[:, ::-1], "ab")], "ab")
+        np.testing.assert_array_equal(total.astype("f8"), (items + items[:, ::-1]).astype("f8"))
 
 
 def test_a_gpu_has_every_dtype_and_numbers_those_that_it_adds():
