@@ -136,9 +136,8 @@ def _load(spec: KernelSpec) -> LoadedKernel:
 @cache
 def fingerprint() -> str:
     """Everything besides the spec that shapes machine code, as text."""
-    sources = hashlib.sha256(
-        Path(epilogue.__file__).read_bytes()
-    )  # dtypes, and what is computed in
+    # The table of dtypes, and what is computed in which, are the planner's too.
+    sources = hashlib.sha256(Path(epilogue.__file__).read_bytes())
     for folder in _folders():
         for path in sorted(folder.glob("*.py")):
             sources.update(path.read_bytes())
