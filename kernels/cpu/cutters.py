@@ -135,6 +135,7 @@ class TransposeCutter(Cutter):
         side = LANE // self.item
         self.tile = max(side * lanes() * self._depth(), LINE // self.item)
         self._wide = side * self._squares()  # rows that are taken at once
+        self._most = ADDED_ROWS if self.coefs() == "add" else STAGED_ROWS
         self.joined = self._follows_on()
 
     def literal(self) -> str:
@@ -163,7 +164,7 @@ class TransposeCutter(Cutter):
         return True
 
     def unfuse(self) -> None:
-        """Put the outermost loop of a fused axis among the outer loops."""
+        """Put the outermost loop of a fused axis among the outer loops, or take fewer rows."""
         choice = self.choice
         if len(choice.rows) > 1:
             self.choice = replace(
@@ -171,6 +172,8 @@ class TransposeCutter(Cutter):
             )
         elif len(choice.run) > 1:
             self.choice = replace(choice, run=choice.run[1:], outer=(*choice.outer, choice.run[0]))
+        elif self._most > 1:
+            self._most //= 2  # one row fits, whatever the run: its shortest blocks are lines
         else:
             super().unfuse()
         self.joined = self._follows_on()
@@ -178,9 +181,7 @@ class TransposeCutter(Cutter):
     def rows(self) -> BlockAxis:
         """Whole source lines; whole turns of the inner loop where two are fused."""
         loops, inner = self.choice.rows, length(self.choice.rows[1:])
-        room = ADDED_ROWS if self.coefs() == "add" else STAGED_ROWS
-        if self.direct:
-            room = ROW_BYTES // self.item
+        room = ROW_BYTES // self.item if self.direct else self._most
         if self.joined:
             room = SCRATCH // (2 * self.item * length(self.choice.run))
             unit = inner if inner > 1 else min(self._wide, room)
@@ -188,7 +189,7 @@ class TransposeCutter(Cutter):
         elif len(loops) > 1:
             block = _best_multiple(inner, self._wide, max(inner, FUSED_ROWS))
         else:
-            block = max(self._wide, room // self._wide * self._wide)
+            block = room // self._wide * self._wide or room
         return _axis_of_rows(loops, block)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:

@@ -93,6 +93,15 @@ def test_folds_on_either_side(tiny_tiles, layout):
     assert_same(accumulate(parts, layout, **SIZES), wanted_sum(parts, layout, "f4", "f4", **SIZES))
 
 
+@pytest.mark.parametrize("shape", [(16, 112, 7, 100), (8, 120, 14, 100), (32, 104, 28, 100)])
+@pytest.mark.parametrize("dtype", ["f2", BF16], ids=["float16", "bfloat16"])
+def test_parts_whose_last_block_of_rows_is_long(shape, dtype):
+    """No block of 64 rows and up to 127 left over fitted the scratch area: an error, once."""
+    b, c, h, w = shape
+    parts = [(np.ones(shape, dtype), "bchw"), (values((b, h, w, c), dtype), "bhwc")]
+    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", "f4", dtype))
+
+
 def test_folds_that_share_no_nest():
     """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
     x, y = values([4, 6], "f4"), values([6, 4], "f4")

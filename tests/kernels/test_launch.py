@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layoutkit import Converter, convert
-from layoutkit.kernels.cpu import launch
+from layoutkit.kernels.cpu import cutters, cutting, launch
 from layoutkit.kernels.cpu.cutters import CUTTERS
 from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
 from layoutkit.planning.epilogue import Epilogue
@@ -133,3 +133,28 @@ def test_staged_blocks_fit_the_scratch_area(items):
             cutter = CUTTERS["transpose"](choice, epilogue, 64, stream=False)
             run_axis, rows_axis = cutter.axes()
             assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+
+
+@pytest.fixture
+def no_tables(monkeypatch):
+    """Tables of offsets, which a search would spend its time on, as zeros."""
+    monkeypatch.setattr(cutting, "offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(cutters, "offsets", lambda loops, side, count: (0,) * count)
+
+
+@pytest.mark.usefixtures("no_tables")
+@pytest.mark.parametrize("item", ["i1", "f2", "f4", "f8", "f8 pairs"])
+def test_every_part_that_is_added_fits_the_scratch_area(item):
+    """All rows and runs up to two blocks: the last block of either may be nearly twice as long."""
+    size = 16 if item == "f8 pairs" else int(item[1])
+    name = item.split()[0]
+    for rows_count in range(1, 2 * cutters.ADDED_ROWS + 1):
+        run_count, longest = 1, 1
+        while run_count <= 2 * longest:
+            run, rows = Loop(run_count, 1 << 12, 8), Loop(rows_count, size, 1 << 20)
+            choice = Choice("transpose", 0, (run,), (rows,), (), size, 8)
+            cutter = CUTTERS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
+            run_axis, rows_axis = cutter.axes()
+            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            # One by one up to the blocks of many rows; those of few are as long as the area.
+            run_count, longest = run_count + 1 + run_count // 512, max(longest, run_axis.block)
