@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .. import buffers
 from ..atomic import reserve
 from ..data.reading.npy import StoredArray
-from ..errors import ArgumentError, DataError, DtypeError
+from ..errors import DtypeError
 
 __all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 
@@ -120,14 +120,9 @@ def is_npy(path: Path) -> bool:
 
 
 @contextmanager
-def open_npy(path: Path) -> Iterator[NpyFile]:
-    """Open a `.npy` file for reading; pickled, damaged and shortened ones are an ArgumentError."""
-    try:
-        stored = StoredArray(path)
-        stored.check_length()
-    except DataError as error:
-        raise ArgumentError(str(error)) from error
-    with path.open("rb") as file:
+def open_npy(stored: StoredArray) -> Iterator[NpyFile]:
+    """Open an array that lies in a file as it is, to read slabs of it."""
+    with stored.path.open("rb") as file:
         yield NpyFile(file, stored.offset or 0, stored.shape, stored.dtype, stored.fortran_order)
 
 

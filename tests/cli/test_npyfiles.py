@@ -10,7 +10,8 @@ from numpy.lib import format as npy
 from layoutkit.atomic import replacing
 from layoutkit.commands import npyfiles
 from layoutkit.commands.npyfiles import create_npy, is_npy, open_npy
-from layoutkit.errors import ArgumentError, DtypeError
+from layoutkit.data.reading.npy import StoredArray
+from layoutkit.errors import DataError, DtypeError
 
 SHAPE = (5, 4, 3, 2)
 
@@ -34,7 +35,7 @@ def _numbers(dtype="<i4", order="C"):
 def test_a_slab_is_what_slicing_gives(tmp_path, order, axis):
     array = _numbers(order=order)
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         for start, stop in [(0, 1), (1, 2), (0, SHAPE[axis])]:
             slab = file.read(axis, start, stop)
             expected = array[(slice(None),) * axis + (slice(start, stop),)]
@@ -47,7 +48,7 @@ def test_every_header_version(tmp_path, version):
     array = _numbers()
     with (tmp_path / "x.npy").open("wb") as file:
         npy.write_array(file, array, version=version)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         assert (file.shape, file.dtype) == (array.shape, array.dtype)
         np.testing.assert_array_equal(file.read(0, 2, 4), array[2:4])
 
@@ -56,7 +57,7 @@ def test_every_header_version(tmp_path, version):
 def test_every_kind_of_dtype(tmp_path, dtype):
     array = _numbers().astype(dtype)
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         slab = file.read(1, 1, 3)
         assert slab.dtype == array.dtype
         np.testing.assert_array_equal(slab, array[:, 1:3])
@@ -66,13 +67,13 @@ def test_every_kind_of_dtype(tmp_path, dtype):
 def test_small_and_empty_arrays(tmp_path, shape):
     array = np.ones(shape, "f4")
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         np.testing.assert_array_equal(file.read(None, 0, 1), array)
 
 
 def test_a_window_cannot_change_the_source(tmp_path):
     np.save(tmp_path / "x.npy", _numbers())
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         assert not file.read(0, 0, 2).flags.writeable
 
 
@@ -102,14 +103,14 @@ def _damage(path, kind):
 def test_damaged_files_are_refused_by_name(tmp_path, kind):
     path = tmp_path / "broken.npy"
     _damage(path, kind)
-    with pytest.raises(ArgumentError, match=r"broken\.npy: .*numpy\.save"), open_npy(path):
+    with pytest.raises(DataError, match=r"broken\.npy: .*numpy\.save"), open_npy(StoredArray(path)):
         pass
 
 
 def test_object_arrays_are_refused(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}, 1], object), allow_pickle=True)
-    with pytest.raises(ArgumentError, match="plain numbers"), open_npy(path):
+    with pytest.raises(DataError, match="plain numbers"), open_npy(StoredArray(path)):
         pass
 
 
