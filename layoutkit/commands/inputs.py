@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.adapters import as_array
+from ..atomic import resolved
 from ..axes import parse_pattern
 from ..data.formats import ARRAYS, reader_of, suffix_of
 from ..data.reading.npy import StoredArray
@@ -33,7 +34,7 @@ def check_destination(source: str, destination: Path, suffix: str = ".npy") -> N
     if destination.suffix != suffix:
         message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
         raise ArgumentError(message)
-    folder = destination.resolve().parent
+    folder = resolved(destination).parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
     if not destination.exists():
