@@ -71,10 +71,32 @@ def test_small_and_empty_arrays(tmp_path, shape):
         np.testing.assert_array_equal(file.read(None, 0, 1), array)
 
 
-def test_a_window_cannot_change_the_source(tmp_path):
+def test_a_slab_is_no_window(tmp_path):
+    """Its memory is its own: what becomes of the file cannot reach it, nor it the file."""
     np.save(tmp_path / "x.npy", _numbers())
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:
-        assert not file.read(0, 0, 2).flags.writeable
+        slab = file.read(0, 0, 2)
+        slab[...] = 7
+        os.truncate(tmp_path / "x.npy", 0)
+        assert (slab == 7).all()
+
+
+@pytest.mark.usefixtures("window_bytes")
+@pytest.mark.parametrize("gap", [0, 4096], ids=["run by run", "rows together"])
+@pytest.mark.parametrize("most", [0, 1 << 30], ids=["mapped", "read"])
+@pytest.mark.parametrize("axis", [None, 0, 1, 3])
+def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
+    monkeypatch.setattr(npyfiles, "_GAP_BYTES", gap)
+    monkeypatch.setattr(npyfiles, "_MOST_READ", most)
+    array = _numbers()
+    np.save(tmp_path / "x.npy", array)
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
+        np.testing.assert_array_equal(
+            file.read(axis, 1, 2), array if axis is None else array.take([1], axis)
+        )
+        os.truncate(tmp_path / "x.npy", 200)
+        with pytest.raises(DataError, match=r"x\.npy: was shortened while it was read"):
+            file.read(axis, 1, 2)
 
 
 def _damage(path, kind):
