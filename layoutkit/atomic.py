@@ -9,15 +9,17 @@ Knows files and the system; knows nothing of what is in them.
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing", "reserve"]
+__all__ = ["replacing", "reserve", "resolved"]
 
 _ZEROS = bytes(1 << 20)
+_TRIES = 100  # to find a name that nobody has taken
 
 # What a file system answers that cannot create a file without a name, or cannot claim space.
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EISDIR}
@@ -28,26 +30,37 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that takes the name `path` when the block ends without an exception.
 
     Until then, and for ever if the block raises, whatever stands at `path` stays as it was.
-    A link at `path` is followed, and an existing file's permissions are kept.
+    A link at `path` is followed, and an existing file's permissions are kept. Whoever writes the
+    same `path` meanwhile, in a thread or process or on another machine, does so undisturbed: who
+    ends last has the name.
     """
-    path = path.resolve()
-    name = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        file = _create(name)
-    except OSError as error:
-        # Of the two names only `path` means anything to the caller.
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    path = resolved(path)
+    with _speaking_of(path):
+        file, name = _create(path)
     try:
         with file:
             yield file
-            _keep_mode(file, path)
-            file.flush()
-            # Without this a power cut after the renaming could leave a file of zeros.
-            os.fsync(file.fileno())
-            _give_name(file, name)
+            with _speaking_of(path):
+                _keep_mode(file, path)
+                file.flush()
+                # Without this a power cut after the renaming could leave a file of zeros.
+                os.fsync(file.fileno())
+                name = name or _linked(file, path)
+        with _speaking_of(path):  # closed, since Windows renames no file that is open
             name.replace(path)
+            name = None
     finally:
-        name.unlink(missing_ok=True)
+        if name is not None:
+            name.unlink(missing_ok=True)
+
+
+def resolved(path: Path) -> Path:
+    """Where a path leads by all its links; OSError where they lead in a circle."""
+    with suppress(RuntimeError):  # what Python before 3.13 says of a circle
+        found = path.resolve()
+        if not found.is_symlink():
+            return found
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def reserve(file: BinaryIO, nbytes: int) -> None:
@@ -58,7 +71,7 @@ def reserve(file: BinaryIO, nbytes: int) -> None:
     """
     try:
         os.posix_fallocate(file.fileno(), 0, nbytes)
-    except AttributeError:  # macOS
+    except AttributeError:  # macOS and Windows
         _write_zeros(file, nbytes)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
@@ -75,29 +88,54 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
     file.seek(0)
 
 
-def _create(name: Path) -> BinaryIO:
-    flags = os.O_RDWR | os.O_CLOEXEC
+@contextmanager
+def _speaking_of(path: Path) -> Iterator[None]:
+    """Of the names that an error could be about, only `path` means anything to the caller."""
     try:
-        # Only /proc can give the file a name later.
-        if not hasattr(os, "O_TMPFILE") or not Path("/proc/self/fd").is_dir():
-            raise OSError(errno.EOPNOTSUPP, "unnamed files")
-        descriptor = os.open(name.parent, flags | os.O_TMPFILE, 0o666)
+        yield
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666)
-    return os.fdopen(descriptor, "r+b")
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _give_name(file: BinaryIO, name: Path) -> None:
-    if os.fstat(file.fileno()).st_nlink:
-        return
+def _create(path: Path) -> tuple[BinaryIO, Path | None]:
+    """A new file beside `path`: without a name, or with one of its own."""
+    # Only /proc can give the file a name later.
+    if hasattr(os, "O_TMPFILE") and hasattr(os, "link") and Path("/proc/self/fd").is_dir():
+        try:
+            descriptor = os.open(path.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
+            return os.fdopen(descriptor, "r+b"), None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+    for name in _names(path):
+        with suppress(FileExistsError):
+            return os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "r+b"), name
+    raise _no_name(path)
+
+
+def _linked(file: BinaryIO, path: Path) -> Path:
+    """A name beside `path` for a file that has none."""
     source = f"/proc/self/fd/{file.fileno()}"
-    # Python follows the link in /proc only when it is told of a folder; the path is absolute,
-    # so which folder makes no difference.
-    os.link(source, name, src_dir_fd=file.fileno(), follow_symlinks=True)
+    for name in _names(path):
+        with suppress(FileExistsError):
+            # Python follows the link in /proc only when it is told of a folder; the path is
+            # absolute, so which folder makes no difference.
+            os.link(source, name, src_dir_fd=file.fileno(), follow_symlinks=True)
+            return name
+    raise _no_name(path)
+
+
+def _names(path: Path) -> Iterator[Path]:
+    """Hidden names beside `path`, by chance: a process id is that of many, in containers 1."""
+    for _ in range(_TRIES):
+        yield path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
+
+
+def _no_name(path: Path) -> OSError:
+    return OSError(errno.EEXIST, f"{_TRIES} temporary names beside it are taken", str(path))
 
 
 def _keep_mode(file: BinaryIO, path: Path) -> None:
-    if path.exists():
-        os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+    if hasattr(os, "fchmod"):  # Windows has no modes to keep
+        with suppress(FileNotFoundError):
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic import replacing
+from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
@@ -208,7 +208,7 @@ def _saving(request: BatchesRequest, axis: int) -> Iterator[_Saved | None]:
         yield None
         return
     try:
-        with replacing(path) as file, TemporaryFile(dir=path.resolve().parent) as waiting:
+        with replacing(path) as file, TemporaryFile(dir=resolved(path).parent) as waiting:
             saved = _Saved(JoinedBatches(waiting, axis))
             yield saved
             saved.write(file)

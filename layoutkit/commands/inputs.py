@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays.adapters import as_array
+from ..atomic import resolved
 from ..axes import parse_pattern
 from ..data.formats import ARRAYS, reader_of, suffix_of
 from ..data.reading.npy import StoredArray
-from ..errors import ArgumentError, PatternError
+from ..errors import ArgumentError, LayoutkitError, PatternError
 from ..memory import Array
 from .images import find_images, open_images
 from .npyfiles import is_npy, open_npy
@@ -33,7 +34,7 @@ def check_destination(source: str, destination: Path, suffix: str = ".npy") -> N
     if destination.suffix != suffix:
         message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
         raise ArgumentError(message)
-    folder = destination.resolve().parent
+    folder = resolved(destination).parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
     if not destination.exists():
@@ -94,15 +95,28 @@ class LoadedArray:
 
 @contextmanager
 def _open_array(source: str) -> Iterator[SlabSource]:
-    """The array of a file, slab by slab where it is a `.npy` file; OSError where there is none."""
-    found = _only_one(reader_of(source)(source), source)
+    """The array of a file, slab by slab where it lies there as it is; OSError for no file."""
+    found = _only_one(_loaded(source), source)
     if not isinstance(found, StoredArray):
         yield LoadedArray(as_array(found, source))
-    elif found.member is None:
-        with open_npy(found.path) as array:
+    elif found.offset is not None:
+        with open_npy(found) as array:
             yield array
     else:
-        yield LoadedArray(found.mapped())
+        yield LoadedArray(found.loaded())
+
+
+def _loaded(source: str) -> Any:
+    """What the reader of its suffix gives; an ArgumentError for whatever one of them raises."""
+    try:
+        return reader_of(source)(source)
+    except (LayoutkitError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{source}: cannot be read ({type(error).__name__}: {error}); it is damaged, or its "
+            "suffix is that of another format"
+        ) from error
 
 
 def _only_one(found: Any, source: str) -> Any:

@@ -1,17 +1,16 @@
 """Arrays in `.npy` files, read and written one slab at a time.
 
-A slab is everything between two positions of one axis. It is read through a memory map of
-itself only, so the resident memory stays at the size of a slab however large the file is.
-A slab that is one run of the file is written as such: through a map of a new file it takes
-half as long again, for the page faults, and a failing disk would kill the process. One that
-is scattered over the file is copied into maps of it.
+A slab is everything between two positions of one axis, so the resident memory stays at the size
+of a slab however large the file is. It is read, not mapped: a map of a file that someone shortens
+meanwhile kills the process, where reading says so. A slab that is one run of the file is written
+as such: through a map of a new file it takes half as long again, for the page faults, and a
+failing disk would kill the process. One that is scattered over the file is copied into maps of it.
 
 Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
 """
 
 import io
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,12 +24,19 @@ from numpy.typing import NDArray
 from .. import buffers
 from ..atomic import reserve
 from ..data.reading.npy import StoredArray
-from ..errors import ArgumentError, DataError, DtypeError
+from ..errors import DataError, DtypeError
 
 __all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 
 # How much of a file is mapped at once where a slab is scattered over all of it.
 _WINDOW_BYTES = 64 << 20
+
+# Up to so many bytes between the runs of a slab are read with them: beginning another read takes
+# Python as long.
+_GAP_BYTES = 32 << 10
+
+# A whole array beyond this is mapped, as it might be larger than the memory.
+_MOST_READ = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,53 @@ class NpyFile:
     fortran_order: bool = False
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """The slab (all if `axis` is None): mapped if it is one run of the file, else a copy."""
-        outer, _, inner = self._runs(axis)
-        if outer == 1:
-            return self._shaped(self._map(axis, start, stop, 0, 1), axis)
+        """The slab (all if `axis` is None), in memory; DataError if the file has become shorter."""
+        outer, length, inner = self._runs(axis)
+        item = self.dtype.itemsize
+        if axis is None:
+            start, stop = 0, 1
+            if inner * item > _MOST_READ:
+                return self._shaped(self._mapped_whole(), None)
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
-        for first, last in self._windows(axis):
-            slab[first:last] = self._map(axis, start, stop, first, last)
+        if slab.nbytes:
+            rows = slab.reshape(outer, -1).view(np.uint8)
+            if outer > 1 and length * inner * item - rows.shape[1] <= _GAP_BYTES:
+                self._read_windows(rows, axis, start * inner * item)
+            else:
+                for number, row in enumerate(rows):
+                    self._fill(row, (number * length + start) * inner * item)
         return self._shaped(slab, axis)
+
+    def _mapped_whole(self) -> NDArray[Any]:
+        try:
+            return self._map(None, 0, 1, 0, 1)
+        except ValueError as error:  # beyond the end of the file
+            raise self._shortened() from error
+
+    def _read_windows(self, rows: NDArray[Any], axis: int | None, start: int) -> None:
+        """Read the bytes from `start` on of every row of the file, and leave out the others."""
+        _, length, inner = self._runs(axis)
+        row = length * inner * self.dtype.itemsize
+        for first, last in self._windows(axis):
+            window = buffers.empty((last - first, row), np.dtype(np.uint8))
+            self._fill(window.reshape(-1), first * row)
+            rows[first:last] = window[:, start : start + rows.shape[1]]
+
+    def _fill(self, target: NDArray[Any], position: int) -> None:
+        """Read bytes from a position of the array on."""
+        self.file.seek(self.offset + position)
+        rest = target.data
+        while rest:  # the system gives about 2 GiB at once
+            count = self.file.readinto(rest)  # type: ignore[attr-defined]
+            if not count:
+                raise self._shortened()
+            rest = rest[count:]
+
+    def _shortened(self) -> DataError:
+        return DataError(
+            f"{self.file.name}: was shortened while it was read; convert it when nobody writes to "
+            "it, or convert a copy"
+        )
 
     def write(self, axis: int | None, start: int, stop: int, values: NDArray[Any]) -> None:
         """Write contiguous `values` as the slab (all if `axis` is None)."""
@@ -64,10 +109,8 @@ class NpyFile:
             self._map(axis, start, stop, first, last)[...] = slab[first:last]
 
     def _write_run(self, position: int, values: NDArray[Any]) -> None:
-        rest = values.reshape(-1).view(np.uint8)
-        while rest.size:  # the system takes about 2 GiB at once
-            count = os.pwrite(self.file.fileno(), rest.data, self.offset + position)
-            rest, position = rest[count:], position + count
+        self.file.seek(self.offset + position)
+        self.file.write(values.reshape(-1).view(np.uint8).data)
 
     def _stored_shape(self) -> tuple[int, ...]:
         # A Fortran-ordered file is the C-ordered file of the transposed array.
@@ -100,9 +143,8 @@ class NpyFile:
         run, item = length * inner, self.dtype.itemsize
         count = (last - first - 1) * run + (stop - start) * inner
         offset = self.offset + (first * run + start * inner) * item
-        mapped = np.memmap(
-            self.file, np.uint8, "r+" if self.file.writable() else "r", offset, count * item
-        )
+        mode: Any = "r+" if self.file.writable() else "r"
+        mapped = np.memmap(self.file, np.uint8, mode, offset, count * item)
         return np.ndarray(shape, self.dtype, mapped, 0, (run * item, inner * item, item))
 
     def _shaped(self, slab: NDArray[Any], axis: int | None) -> NDArray[Any]:
@@ -120,14 +162,9 @@ def is_npy(path: Path) -> bool:
 
 
 @contextmanager
-def open_npy(path: Path) -> Iterator[NpyFile]:
-    """Open a `.npy` file for reading; pickled, damaged and shortened ones are an ArgumentError."""
-    try:
-        stored = StoredArray(path)
-        stored.check_length()
-    except DataError as error:
-        raise ArgumentError(str(error)) from error
-    with path.open("rb") as file:
+def open_npy(stored: StoredArray) -> Iterator[NpyFile]:
+    """Open an array that lies in a file as it is, to read slabs of it."""
+    with stored.path.open("rb", buffering=0) as file:
         yield NpyFile(file, stored.offset or 0, stored.shape, stored.dtype, stored.fortran_order)
 
 

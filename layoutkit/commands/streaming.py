@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import replacing
+from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -97,7 +97,7 @@ def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
         if error.errno not in _NO_ROOM:
             raise
         nbytes = math.prod(result.shape) * result.dtype.itemsize
-        free = shutil.disk_usage(destination.resolve().parent).free
+        free = shutil.disk_usage(resolved(destination).parent).free
         message = (
             f"{destination}: no room for {_megabytes(nbytes)} ({error.strerror}; "
             f"{_megabytes(free)} free there); make room or write it elsewhere"

@@ -85,6 +85,7 @@ class VectorSpace(ArraySpace):
         if batch.shape[1:] != (self.dim,):
             raise wrong_shape(self, self._axes, batch.shape, self._hint(batch.shape))
         check_dtype(self, batch.dtype)
+        sparse.check_entries(batch)
         return [Leaf((), NUMPY, batch.shape[0])]
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,6 +64,72 @@ class TestReplacing:
             file.write(b"new")
         assert link.is_symlink()
         assert real.read_bytes() == b"new"
+
+    def test_names_that_are_taken_are_left_alone(self, tmp_path, monkeypatch):
+        """As a killed process leaves them; the next name is tried."""
+        words = iter(["taken", "taken", "free"])
+        monkeypatch.setattr("secrets.token_hex", lambda _: next(words))
+        (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
+        with replacing(tmp_path / "x") as file:
+            file.write(b"new")
+        assert (tmp_path / "x").read_bytes() == b"new"
+        assert (tmp_path / ".x.taken.tmp").read_bytes() == b"of another"
+        assert sorted(os.listdir(tmp_path)) == [".x.taken.tmp", "x"]
+
+    def test_where_no_name_is_free(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("secrets.token_hex", lambda _: "taken")
+        (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
+        with pytest.raises(OSError, match="temporary names"), replacing(tmp_path / "x"):
+            pass
+        assert os.listdir(tmp_path) == [".x.taken.tmp"]
+
+    def test_two_writers_of_one_process_id(self, tmp_path):
+        """Containers: each is process 1. Who ends last has the name, and neither fails."""
+        target = tmp_path / "x"
+        with replacing(target) as outer:
+            outer.write(b"outer")
+            with replacing(target) as inner:
+                inner.write(b"inner")
+            assert target.read_bytes() == b"inner"
+        assert target.read_bytes() == b"outer"
+        assert os.listdir(tmp_path) == ["x"]
+
+    def test_threads_that_write_one_file(self, tmp_path):
+        def write(number):
+            for _ in range(50):
+                with replacing(tmp_path / "x") as file:
+                    file.write(bytes([number]) * 1000)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, range(8)))
+        found = (tmp_path / "x").read_bytes()
+        assert (len(found), len(set(found))) == (1000, 1)
+        assert os.listdir(tmp_path) == ["x"]
+
+    def test_a_long_name(self, tmp_path):
+        name = "ä" * 127  # 254 of 255 bytes
+        with replacing(tmp_path / name):
+            pass
+        assert os.listdir(tmp_path) == [name]
+
+    def test_links_in_a_circle(self, tmp_path):
+        (tmp_path / "x").symlink_to("y")
+        (tmp_path / "y").symlink_to("x")
+        with pytest.raises(OSError, match="symbolic links"), replacing(tmp_path / "x"):
+            pass
+        assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+    def test_a_killed_writer_stops_nobody(self, tmp_path):
+        lines = ["import os, signal", "from pathlib import Path", "pid = os.getpid()"]
+        lines += ["os.getpid = lambda: 1", "from layoutkit.atomic import replacing"]
+        lines += ["del os.O_TMPFILE"] * (not hasattr(os, "O_TMPFILE"))
+        lines += ["block = replacing(Path('x'))", "block.__enter__()"]
+        code = "\n".join([*lines, "os.kill(pid, signal.SIGKILL)"])
+        for _ in range(3):
+            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+        with replacing(tmp_path / "x") as file:
+            file.write(b"whole")
+        assert (tmp_path / "x").read_bytes() == b"whole"
 
     def test_an_impossible_folder_is_named(self, tmp_path):
         target = tmp_path / "none" / "x"

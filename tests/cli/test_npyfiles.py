@@ -10,7 +10,8 @@ from numpy.lib import format as npy
 from layoutkit.atomic import replacing
 from layoutkit.commands import npyfiles
 from layoutkit.commands.npyfiles import create_npy, is_npy, open_npy
-from layoutkit.errors import ArgumentError, DtypeError
+from layoutkit.data.reading.npy import StoredArray
+from layoutkit.errors import DataError, DtypeError
 
 SHAPE = (5, 4, 3, 2)
 
@@ -34,7 +35,7 @@ def _numbers(dtype="<i4", order="C"):
 def test_a_slab_is_what_slicing_gives(tmp_path, order, axis):
     array = _numbers(order=order)
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         for start, stop in [(0, 1), (1, 2), (0, SHAPE[axis])]:
             slab = file.read(axis, start, stop)
             expected = array[(slice(None),) * axis + (slice(start, stop),)]
@@ -47,7 +48,7 @@ def test_every_header_version(tmp_path, version):
     array = _numbers()
     with (tmp_path / "x.npy").open("wb") as file:
         npy.write_array(file, array, version=version)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         assert (file.shape, file.dtype) == (array.shape, array.dtype)
         np.testing.assert_array_equal(file.read(0, 2, 4), array[2:4])
 
@@ -56,7 +57,7 @@ def test_every_header_version(tmp_path, version):
 def test_every_kind_of_dtype(tmp_path, dtype):
     array = _numbers().astype(dtype)
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         slab = file.read(1, 1, 3)
         assert slab.dtype == array.dtype
         np.testing.assert_array_equal(slab, array[:, 1:3])
@@ -66,14 +67,36 @@ def test_every_kind_of_dtype(tmp_path, dtype):
 def test_small_and_empty_arrays(tmp_path, shape):
     array = np.ones(shape, "f4")
     np.save(tmp_path / "x.npy", array)
-    with open_npy(tmp_path / "x.npy") as file:
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         np.testing.assert_array_equal(file.read(None, 0, 1), array)
 
 
-def test_a_window_cannot_change_the_source(tmp_path):
+def test_a_slab_is_no_window(tmp_path):
+    """Its memory is its own: what becomes of the file cannot reach it, nor it the file."""
     np.save(tmp_path / "x.npy", _numbers())
-    with open_npy(tmp_path / "x.npy") as file:
-        assert not file.read(0, 0, 2).flags.writeable
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
+        slab = file.read(0, 0, 2)
+        slab[...] = 7
+        os.truncate(tmp_path / "x.npy", 0)
+        assert (slab == 7).all()
+
+
+@pytest.mark.usefixtures("window_bytes")
+@pytest.mark.parametrize("gap", [0, 4096], ids=["run by run", "rows together"])
+@pytest.mark.parametrize("most", [0, 1 << 30], ids=["mapped", "read"])
+@pytest.mark.parametrize("axis", [None, 0, 1, 3])
+def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
+    monkeypatch.setattr(npyfiles, "_GAP_BYTES", gap)
+    monkeypatch.setattr(npyfiles, "_MOST_READ", most)
+    array = _numbers()
+    np.save(tmp_path / "x.npy", array)
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
+        np.testing.assert_array_equal(
+            file.read(axis, 1, 2), array if axis is None else array.take([1], axis)
+        )
+        os.truncate(tmp_path / "x.npy", 200)
+        with pytest.raises(DataError, match=r"x\.npy: was shortened while it was read"):
+            file.read(axis, 1, 2)
 
 
 def _damage(path, kind):
@@ -102,14 +125,14 @@ def _damage(path, kind):
 def test_damaged_files_are_refused_by_name(tmp_path, kind):
     path = tmp_path / "broken.npy"
     _damage(path, kind)
-    with pytest.raises(ArgumentError, match=r"broken\.npy: .*numpy\.save"), open_npy(path):
+    with pytest.raises(DataError, match=r"broken\.npy: .*numpy\.save"), open_npy(StoredArray(path)):
         pass
 
 
 def test_object_arrays_are_refused(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}, 1], object), allow_pickle=True)
-    with pytest.raises(ArgumentError, match="plain numbers"), open_npy(path):
+    with pytest.raises(DataError, match="plain numbers"), open_npy(StoredArray(path)):
         pass
 
 

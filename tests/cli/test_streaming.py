@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from layoutkit.cli import main
+from layoutkit.commands.npyfiles import NpyFile
 
 SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
 
@@ -270,3 +271,20 @@ def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
     assert "Input/output error" in capsys.readouterr().err
     assert (tmp_path / "y.npy").read_bytes() == b"as it was"
     assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "hbwc->bchw"])
+def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern):
+    """As another process may do: an error that names it, and DST as it was."""
+    np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 3), "f4"))
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    write = NpyFile.write
+    monkeypatch.setattr(
+        NpyFile,
+        "write",
+        lambda *values: (write(*values), os.truncate(tmp_path / "x.npy", 5000))[0],
+    )
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, pattern, "--quiet", "--chunk", "4"]) == 2
+    assert "x.npy: was shortened while it was read; convert it when" in capsys.readouterr().err
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"

@@ -6,26 +6,24 @@ archives; knows nothing of records, fields and layouts.
 
 from __future__ import annotations
 
-import ast
 import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from ...errors import DataError
 from ...memory import Array
+from .npyheader import Header, read_header
 from .urls import local_path, read_whole
 
 __all__ = ["StoredArray", "read_npy"]
 
 _LOCAL_HEADER = 30  # bytes of a zip member's header, before its name and extra fields
-_LONGEST_HEADER = 10_000  # characters that Python is given to read, as NumPy has it
-
-# What NumPy and zipfile raise for a file that is cut, damaged or something else.
-_DAMAGED = (ValueError, TypeError, KeyError, SyntaxError, EOFError, zipfile.BadZipFile, zlib.error)
+# How much larger than their bytes in the archive members can be: the most that deflate does.
+_MOST_DEFLATED = 1032
 
 
 def read_npy(path: str) -> Any:
@@ -43,47 +41,45 @@ def read_npy(path: str) -> Any:
     local = local_path(path)
     if local is None:
         return _loaded(path)
-    at = Path(local).absolute()
-    with at.open("rb") as file:
-        is_archive = file.read(2) == b"PK"
-    if not is_archive:
-        return StoredArray(at)
-    try:
+    with _reading(path):
+        at = Path(local).absolute()
+        if at.exists() and not at.is_file():  # a pipe, for one, would be waited for
+            raise DataError(f"{path} cannot be read: it is no file; save the array in one first")
+        with at.open("rb") as file:
+            if file.read(2) != b"PK":
+                return StoredArray(at)
         with zipfile.ZipFile(at) as archive:
             names = archive.namelist()
-    except _DAMAGED as error:
-        raise _unreadable(at, None, error) from error
-    return {name.removesuffix(".npy"): StoredArray(at, name) for name in names}
-
-
-class Header(NamedTuple):
-    """What a file says of its array."""
-
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype[Any]
+            return {name.removesuffix(".npy"): StoredArray(at, name, archive) for name in names}
 
 
 class StoredArray:
     """An array in a `.npy` file, or in a member of a `.npz` archive. Only its header is read.
 
     path, member             where it is; the member's name in the archive, or None
-    shape, dtype             as the header says
+    shape, dtype             as the header says, believed where the file is long enough for them
     fortran_order : bool     the first axis is the one whose elements are side by side
     offset : int or None     where its elements begin in the file; None where it is compressed
     """
 
-    def __init__(self, path: Path, member: str | None = None) -> None:
+    def __init__(
+        self, path: Path, member: str | None = None, archive: zipfile.ZipFile | None = None
+    ) -> None:
         self.path, self.member = path, member
-        try:
-            header, self.offset = _found(path, member)
-        except _DAMAGED as error:
-            raise _unreadable(path, member, error) from error
+        self.offset: int | None
+        with _reading(path, member):
+            if member is None:
+                with path.open("rb") as file:
+                    header, self.offset = read_header(file), file.tell()
+            elif archive is None:
+                with zipfile.ZipFile(path) as opened:
+                    header, self.offset = _found(opened, member)
+            else:
+                header, self.offset = _found(archive, member)
         self.shape, self.fortran_order, self.dtype = header
-        if self.dtype.hasobject:
-            raise _unreadable(path, member, "its elements are pickled objects")
-        if min(self.shape, default=0) < 0:
-            raise _unreadable(path, member, f"its shape is {self.shape}")
+        self._nbytes = header.nbytes
+        if self.offset is not None:
+            self.check_length()
 
     def mapped(self, writable: bool = False) -> Array:
         """The array in memory that the file is mapped to; what is written to it lands there.
@@ -98,22 +94,19 @@ class StoredArray:
         self.check_length()  # a file that is mapped for writing would be made longer
         order: Any = "F" if self.fortran_order else "C"
         mode: Any = "r+" if writable else "r"
-        mapped: Array = np.memmap(self.path, self.dtype, mode, self.offset, self.shape, order)
+        with _reading(self.path, self.member):
+            mapped: Array = np.memmap(self.path, self.dtype, mode, self.offset, self.shape, order)
         return np.asarray(mapped)
 
     def loaded(self) -> Array:
         """The member of an archive in memory of its own; DataError where it is damaged."""
-        try:
-            with np.load(self.path) as found:
-                array: Array = found[str(self.member).removesuffix(".npy")]
-        except _DAMAGED as error:
-            raise _unreadable(self.path, self.member, error) from error
+        with _reading(self.path, self.member), np.load(self.path) as found:
+            array: Array = found[str(self.member).removesuffix(".npy")]
         return array
 
     def check_length(self) -> None:
         """DataError where the file ends before its array does."""
-        count = int(np.prod(self.shape, dtype=object))
-        missing = (self.offset or 0) + count * self.dtype.itemsize - self.path.stat().st_size
+        missing = (self.offset or 0) + self._nbytes - self.path.stat().st_size
         if missing > 0:
             raise _unreadable(self.path, self.member, f"it is cut: {missing} bytes are missing")
 
@@ -121,53 +114,59 @@ class StoredArray:
 def _loaded(url: str) -> Any:
     """The array or arrays of a URL."""
     file = read_whole(url)
-    try:
+    with _reading(url):
         found = np.load(file)
         return found if isinstance(found, np.ndarray) else dict(found)
-    except _DAMAGED as error:
-        raise _unreadable(url, None, error) from error
 
 
-def _found(path: Path, member: str | None) -> tuple[Header, int | None]:
+def _found(archive: zipfile.ZipFile, member: str) -> tuple[Header, int | None]:
     """The header, and where the elements begin in the file; None where they are compressed."""
-    if member is None:
-        with path.open("rb") as file:
-            return _header(file), file.tell()
-    with zipfile.ZipFile(path) as archive, archive.open(member) as part:
-        header, info = _header(part), archive.getinfo(member)
+    info = archive.getinfo(member)
+    with archive.open(member) as part:
+        header = read_header(part)  # type: ignore[arg-type]
         length = part.tell()
     if info.compress_type != zipfile.ZIP_STORED:
+        _check_size(header, length, info)
         return header, None
-    with path.open("rb") as file:
-        file.seek(info.header_offset + _LOCAL_HEADER - 4)
-        name, extra = np.frombuffer(file.read(4), "<u2").tolist()
+    file: Any = archive.fp
+    file.seek(info.header_offset + _LOCAL_HEADER - 4)
+    name, extra = np.frombuffer(file.read(4), "<u2").tolist()
     return header, info.header_offset + _LOCAL_HEADER + name + extra + length
 
 
-def _header(file: Any) -> Header:
-    """What the beginning of a `.npy` file says; ValueError, and others, where it is none."""
-    version = npy.read_magic(file)
-    if version == (1, 0):
-        return Header(*npy.read_array_header_1_0(file))
-    if version == (2, 0):
-        return Header(*npy.read_array_header_2_0(file))
-    if version == (3, 0):
-        return _header_3_0(file)
-    raise ValueError(f"version {version} of the format is not known here")
+def _check_size(header: Header, length: int, info: zipfile.ZipInfo) -> None:
+    """ValueError where a member is shorter than its array, or cannot be as long as it says."""
+    if length + header.nbytes > info.file_size:
+        raise ValueError(f"it is cut: it has {info.file_size} bytes and its array {header.nbytes}")
+    deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    if deflated and info.file_size > _MOST_DEFLATED * (info.compress_size + 1):
+        raise ValueError(f"{info.compress_size} bytes cannot become {info.file_size}")
 
 
-def _header_3_0(file: BinaryIO) -> Header:
-    """As 2.0, but in UTF-8; NumPy has no public reader for it."""
-    length = int.from_bytes(file.read(4), "little")
-    if length > _LONGEST_HEADER:
-        raise ValueError(f"its header has {length} bytes")
-    said = ast.literal_eval(file.read(length).decode())
-    return Header(said["shape"], said["fortran_order"], npy.descr_to_dtype(said["descr"]))
+@contextmanager
+def _reading(path: Any, member: str | None = None) -> Iterator[None]:
+    """DataError for whatever is raised within by a file that is damaged or something else.
+
+    Whatever: NumPy, zipfile and what they decompress with raise a dozen classes of exceptions.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:  # there, or readable, at all
+            raise
+        raise _unreadable(path, member, error) from error
 
 
 def _unreadable(path: Any, member: str | None, why: Any) -> DataError:
     where = path if member is None else f"{member} in {path}"
     return DataError(
-        f"{where}: no array can be read from it ({str(why).rstrip('.')}); it has to be complete "
+        f"{where}: no array can be read from it ({_short(why)}); it has to be complete "
         "and hold plain numbers or text, as numpy.save and numpy.savez write them"
     )
+
+
+def _short(why: Any) -> str:
+    """What is wrong in a few words; of an exception without words, its class."""
+    return (str(why).partition("\n")[0].rstrip(".") or type(why).__name__)[:200]

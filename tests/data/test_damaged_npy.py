@@ -1,0 +1,178 @@
+"""Damaged .npy and .npz files: one error of ours at every door, in bounded time and memory."""
+
+import io
+import random
+import zipfile
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+from layoutkit import LayoutkitError
+from layoutkit.cli import main
+from layoutkit.data import Sample, open_index
+from layoutkit.data.reading.npy import StoredArray
+
+FILES = 2000
+X = np.arange(48, dtype="<f4").reshape(4, 3, 2, 2)
+
+
+def saved(how, **names):
+    file = io.BytesIO()
+    how(file, **names) if names else how(file, X)
+    return file.getvalue()
+
+
+def wholes():
+    """Undamaged files of every kind, small enough that damage meets what matters."""
+    yield ".npy", saved(np.save)
+    yield ".npy", saved(lambda file, x: npy.write_array(file, x, version=(3, 0)))
+    yield ".npy", saved(lambda file, x: np.save(file, np.zeros(3, [("a", "<f4"), ("b", "u1", 2)])))
+    yield ".npz", saved(np.savez, x=X)
+    yield ".npz", saved(np.savez_compressed, x=X)
+
+
+def damaged(content, chance):
+    """One to five bytes changed, some bytes lost or doubled, or a number in them made large."""
+    content = bytearray(content)
+    for _ in range(chance.randint(1, 5)):
+        at, kind = chance.randrange(len(content)), chance.randrange(5)
+        # Headers and directories are where damage has most to say.
+        at = chance.choice([at, at % 200, len(content) - 1 - at % 200]) % len(content)
+        if kind < 2:
+            content[at] = chance.choice([chance.randrange(256), *b"()[]{},:'L-0 9\\\0\xff"])
+        elif kind == 2:
+            del content[at : at + chance.randint(1, 30)]
+        elif kind == 3:
+            content[at:at] = content[at : at + 8] * chance.choice([1, 2, 50])
+        else:
+            content[at : at + 4] = chance.choice([b"\xff\xff\xff\xff", b"9999", b"\x7f\0\0\0"])
+    return bytes(content)
+
+
+def through_sample(path):
+    found = Sample(path)
+    for _, field in found._iter_fields():
+        field()
+    found()
+
+
+def through_index(path):
+    index = open_index(str(path))
+    for number in range(min(len(index), 3)):
+        index.record(number)
+
+
+def through_command(path):
+    code = main(["convert", str(path), str(path.with_name("y.npy")), "bhwc->bchw", "--quiet"])
+    if code:
+        raise LayoutkitError
+
+
+DOORS = [through_sample, through_index, through_command]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_mutated_files(tmp_path, door, capsys):
+    """None gives another exception; what is whole by chance is read."""
+    chance, refused = random.Random(20261122), 0
+    kinds = list(wholes())
+    for number in range(FILES):
+        suffix, content = kinds[number % len(kinds)]
+        path = tmp_path / f"x{suffix}"
+        path.write_bytes(damaged(content, chance))
+        try:
+            door(path)
+        except LayoutkitError:
+            refused += 1
+    assert FILES // 4 < refused < FILES
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "unexpected" not in said
+
+
+def with_header(text, data=b"\0" * 64):
+    header = text.encode() + b" " * 40 + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+def with_shape(shape, descr="'<f4'"):
+    return with_header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}")
+
+
+HEADERS = {
+    "unclosed": with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,"),
+    "deep": with_shape("(" * 3000 + ")" * 3000),
+    "signs": with_shape("-" * 5000 + "1"),
+    "sum": with_shape("(" + "1+" * 3000 + "1j,)"),
+    "2^70": with_shape(f"({2**70},)"),
+    "more digits than an int": with_shape("(" + "9" * 5000 + ",)"),
+    "no elements, but 2^62": with_shape(f"(0, {2**62}, 4)"),
+    "no bytes, but 2^62": with_shape(f"({2**62}, 4)", "'V0'"),
+    "larger than the file": with_shape("(1000000, 1000000)"),
+    "True as a size": with_shape("(True, 2)"),
+    "no tuple": with_shape("[1, 2]"),
+    "65 axes": with_shape((1,) * 65),
+    "an array a dtype": with_shape("(2,)", "('<f4', (3,))"),
+    "records in records": with_shape("(2,)", "[('a'," * 60 + "'<f4'" + ")]" * 60),
+    "words": with_shape("(2,)", "__import__('os').abort()"),
+    "2 GiB of header": b"\x93NUMPY\x02\x00" + (1 << 31).to_bytes(4, "little") + b" " * 99,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", HEADERS)
+def test_hostile_headers(tmp_path, door, name):
+    (tmp_path / "x.npy").write_bytes(HEADERS[name])
+    with pytest.raises(LayoutkitError):
+        door(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", HEADERS[name])
+    with pytest.raises(LayoutkitError):
+        door(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_hostile_archives(tmp_path, door):
+    plain, deflated = saved(np.savez, x=X), saved(np.savez_compressed, x=X)
+    at = deflated.index(b"PK\x01\x02")
+    changes = {
+        "encrypted": deflated[: at + 8] + b"\x01" + deflated[at + 9 :],
+        "unknown compression": deflated[: at + 10] + b"\x63" + deflated[at + 11 :],
+        "a bomb by its own words": deflated[: at + 24] + b"\xff\xff\xff\x7f" + deflated[at + 28 :],
+        "not where it says": plain[: at + 42] + b"\xff\xff\xff\x7f" + plain[at + 46 :],
+        "sums do not agree": deflated[: at + 16] + b"\0\0\0\0" + deflated[at + 20 :],
+        "cut": deflated[:at],
+    }
+    for name, content in changes.items():
+        (tmp_path / "x.npz").write_bytes(content)
+        with pytest.raises(LayoutkitError):
+            door(tmp_path / "x.npz")
+            pytest.fail(name)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize(
+    "dtype",
+    ["<f4", ">i2", "?", "<c16", "S3", "<U2", "<M8[us]", "V5"]
+    + [[("ä", "<f4"), ("b", "u1", (2, 3))], [("a", [("b", "<i2"), ("c", "S2")])]]
+    + [{"names": ["a"], "formats": ["u1"], "offsets": [3], "itemsize": 8}],
+    ids=str,
+)
+def test_every_header_that_numpy_writes_is_read_as_numpy_reads_it(tmp_path, dtype, version):
+    for array in (np.zeros((2, 3), dtype), np.zeros((2, 3), dtype, "F"), np.zeros((), dtype)):
+        with (tmp_path / "x.npy").open("wb") as file:
+            npy.write_array(file, array, version)
+        found, wanted = StoredArray(tmp_path / "x.npy"), np.load(tmp_path / "x.npy")
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_array_equal(found.mapped(), wanted)
+
+
+def test_a_header_of_python_2(tmp_path):
+    (tmp_path / "x.npy").write_bytes(with_shape("(2L, 8L)"))
+    assert StoredArray(tmp_path / "x.npy").shape == (2, 8)
+
+
+def test_a_name_with_a_null_byte():
+    with pytest.raises(LayoutkitError):
+        Sample("a\0.npy")
