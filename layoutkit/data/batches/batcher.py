@@ -51,6 +51,7 @@ def sampled_batcher(
     progress: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = 10 * 2**30,
+    max_record_bytes: int | None = None,
 ) -> Batcher:
     """Batches of the records of an index, got and processed on threads ahead of time.
 
@@ -105,6 +106,9 @@ def sampled_batcher(
         Show a progress bar with records per second and drops.
     cache_dir, cache_size
         A folder for whole remote files, and the bytes it may hold.
+    max_record_bytes : int, optional
+        The bytes that are read of a record; one with more fails. By default as many as the index
+        says, and 1 GiB where it says nothing.
 
     Raises
     ------
@@ -132,6 +136,7 @@ def sampled_batcher(
         progress=progress,
         cache_dir=cache_dir,
         cache_size=cache_size,
+        max_record_bytes=max_record_bytes,
     )
     return Batcher(settings_of(given), epoch)
 

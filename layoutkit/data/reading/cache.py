@@ -18,7 +18,7 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from ...atomic import replacing
-from .remote import Answer
+from .answers import Answer
 
 __all__ = ["DiskCache"]
 
