@@ -14,7 +14,7 @@ import stat
 from ...errors import DataError
 from .answers import too_large
 
-__all__ = ["opened_file", "read_part"]
+__all__ = ["opened_file", "read_from", "read_part"]
 
 _PIECE = 1 << 20
 # Without O_BINARY Windows would change line ends; what a system lacks is left out.
@@ -27,17 +27,23 @@ def read_part(path: str, start: int, length: int | None, most: int) -> bytes:
     Raises DataError for what cannot be read, and for more than `most`.
     """
     try:
-        file, size = opened_file(path)
-        try:
-            data = _read(file, size - start, start, most + 1 if length is None else length)
-        finally:
-            os.close(file)
+        file, _ = opened_file(path)
+        return read_from(file, path, start, length, most)
     except (OSError, ValueError, OverflowError) as error:  # ValueError: a name with a null byte
         raise DataError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
+
+
+def read_from(file: int, name: str, start: int, length: int | None, most: int) -> bytes:
+    """As `read_part`, of a descriptor, which is closed; what the system raises comes as it is."""
+    try:
+        known = os.fstat(file).st_size - start
+        data = _read(file, known, start, most + 1 if length is None else length)
+    finally:
+        os.close(file)
     if length is None and len(data) > most:
-        raise too_large(path, most)
+        raise too_large(name, most)
     return data
 
 

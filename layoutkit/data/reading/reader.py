@@ -116,13 +116,7 @@ class Reader:
                 path = self._repeated(
                     lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds))
                 )
-        if path is None:
-            return None
-        try:
-            return read_part(str(path), start, length, most)
-        except DataError:  # others needed its room just now, or someone emptied the folder
-            cache.forget(url)
-            return None
+        return None if path is None else cache.read(url, start, length, most)
 
     def _repeated(self, attempt: Callable[[float], _T]) -> _T:
         """As `repeated`; `close` ends a pause, and the tries."""
