@@ -12,7 +12,12 @@ knows which one is the latest.
 A subclass says four things: `_identity()`, what a state must agree with; `_records()`, how many
 records it has; `_steps(epoch, position)`, an iterator of (item, position behind it); and
 `_end(epoch)`, the last position where a state can stand. One that needs more than a position to
-begin again quickly gives further integers in `_marks(position)` and takes them in `_take(state)`.
+begin again quickly gives further integers in `_marks(position)` and takes them in `_take`.
+
+A state can be asked for after an interrupt at any place, Ctrl-C for one. So what belongs together
+is assigned in one line, without a call in between: interrupts come at calls. What else changes with
+the position, as numbers that are counted, is part of it: a position may be of a class of its own
+that derives from int.
 
 Knows positions. What an item is, and what stands at a position, only its subclasses know.
 """
@@ -58,9 +63,10 @@ class Epochs(ABC, Generic[T]):
 
     def state_dict(self) -> dict[str, int | str]:
         """The place behind what the latest loop handed out, in a few integers and strings."""
-        place = {"epoch": self._epoch, "position": self._position}
+        epoch, position = self._epoch, self._position
+        place = {"epoch": epoch, "position": int(position)}
         counted = {"records": self._records()}
-        return {**self._identity(), **counted, **place, **self._marks(self._position)}
+        return {**self._identity(), **counted, **place, **self._marks(position)}
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Let the next loop begin at the place that a state names; the one under way is over.
@@ -72,9 +78,7 @@ class Epochs(ABC, Generic[T]):
             number of records. Nothing has changed.
         """
         epoch, position = self._checked(state)
-        self._take(epoch, state)
-        self._go(epoch, position)
-        self._loaded = True
+        self._go(epoch, self._take(epoch, position, state), loaded=True)
 
     @abstractmethod
     def _identity(self) -> dict[str, int | str]: ...
@@ -93,8 +97,9 @@ class Epochs(ABC, Generic[T]):
         """Further integers of a state."""
         return {}
 
-    def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
-        """Take from a state what `_marks` gave; DataError, and nothing changes, if it is wrong."""
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
+        """The position, with what `_marks` gave; DataError, and nothing changes, if it is wrong."""
+        return position
 
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """The latest loop from now on."""
@@ -103,11 +108,10 @@ class Epochs(ABC, Generic[T]):
         self._latest = weakref.ref(loop)
         return loop
 
-    def _go(self, epoch: int, position: int) -> None:
+    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """End the loop under way and go to a place."""
         loop = self._latest and self._latest()
-        self._latest = None
-        self._epoch, self._position, self._loaded = epoch, position, False
+        self._latest, self._loaded, self._epoch, self._position = None, loaded, epoch, position
         if loop:
             loop.close()
 
@@ -155,10 +159,11 @@ class EpochIterator(Iterator[T]):
         owner = self._owner
         try:
             item, position = next(self._steps)
-        except StopIteration:
+            is_latest = self._is_latest()
+        except StopIteration as end:
             self._check_latest()
             self._done = True
-            owner._go(owner._epoch + 1, 0)
+            owner._go(owner._epoch + 1, 0 if end.value is None else end.value)
             raise
         except BaseException as error:
             if _is_busy(error):
@@ -171,10 +176,10 @@ class EpochIterator(Iterator[T]):
             if self._is_latest():
                 owner._latest = None
             raise
-        if not self._is_latest():
+        if not is_latest:
             self.close()  # whoever ended it could not, as this thread was in the steps
             self._check_latest()
-        owner._position = position
+        owner._position = position  # and nothing between this and the return
         return item
 
     def close(self) -> None:

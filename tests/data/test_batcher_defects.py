@@ -363,13 +363,14 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
         return out if x == n - 1 else None
 
     def draft():
-        return batches._pass._drafts[0]
+        return loop._steps.gi_frame.f_locals["run"]._drafts[0]
 
     alive = []
     with sampled_batcher(
         np.arange(n), batch_size=4, processor=process, refill=True, input_dims=(9,), num_workers=0
     ) as batches:
-        [batch] = batches
+        loop = iter(batches)
+        [batch] = loop
     assert (batch.count, batch.index.tolist(), alive) == (1, [n - 1], [0])
 
 

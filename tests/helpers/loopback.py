@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         first, last = wanted.removeprefix("bytes=").split("-")
         part = data[int(first) : int(last) + 1 if last else None]
         if not part:
-            return 416, b"", None
+            return 416, b"", f"bytes */{len(data)}"
         return 206, part, f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
 
     def _send(self, status, data, span, answer):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,6 +20,7 @@ from .batch import Batch
 from .chunks import name_of, words_of
 from .crew import Crew
 from .passes import Pass
+from .places import Place, place_of
 from .settings import Arguments, Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
@@ -50,6 +51,7 @@ def sampled_batcher(
     progress: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = 10 * 2**30,
+    max_record_bytes: int | None = None,
 ) -> Batcher:
     """Batches of the records of an index, got and processed on threads ahead of time.
 
@@ -104,6 +106,9 @@ def sampled_batcher(
         Show a progress bar with records per second and drops.
     cache_dir, cache_size
         A folder for whole remote files, and the bytes it may hold.
+    max_record_bytes : int, optional
+        The bytes that are read of a record; one with more fails. By default as many as the index
+        says, and 1 GiB where it says nothing.
 
     Raises
     ------
@@ -131,6 +136,7 @@ def sampled_batcher(
         progress=progress,
         cache_dir=cache_dir,
         cache_size=cache_size,
+        max_record_bytes=max_record_bytes,
     )
     return Batcher(settings_of(given), epoch)
 
@@ -147,9 +153,7 @@ class Batcher(Epochs[Batch]):
         self._settings = settings
         self._crew: Crew | None = None
         self._closed = False
-        self._pass: Pass | None = None
-        self._start: Mapping[str, Any] = {}  # marks of a state that was loaded
-        self._counted = (0, 0)  # batches handed out in this epoch, and records left out
+        self._position: int = Place()
         weakref.finalize(self, Reader.close, settings.reader)
 
     @property
@@ -161,7 +165,7 @@ class Batcher(Epochs[Batch]):
     @property
     def dropped(self) -> int:
         """Records left out so far in the epoch that the latest loop is or was in."""
-        return self._counted[1]
+        return place_of(self._position).dropped
 
     def reset(self) -> None:
         """Go back to the start of this epoch; the loop under way is over."""
@@ -192,20 +196,27 @@ class Batcher(Epochs[Batch]):
             raise DataError("this Batcher is closed; make a new one with sampled_batcher")
         return super().__iter__()
 
-    def _steps(self, epoch: int, position: int) -> Iterator[tuple[Batch, int]]:
-        marks = self._start if position else {}
-        self._counted = marks.get("batch", 0), marks.get("dropped", 0)
-        run = self._pass = Pass(self._settings, self._hands(), epoch, position, marks)
+    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+        """As any loop; what was left out is known until the next one begins to count."""
+        place = position if isinstance(position, Place) else Place(position, dropped=self.dropped)
+        super()._go(epoch, place, loaded=loaded)
+
+    def _steps(self, epoch: int, position: int) -> Generator[tuple[Batch, int], None, Place]:
+        place = place_of(position) if position else Place()
+        marks = {**self._marks(place), "position": position} if position else {}
+        run = Pass(self._settings, self._hands(), epoch, position, marks)
         with run, _bar(self._settings, run.size, position) as bar:
             while (handed := run.next()) is not None:
-                batch, place = handed
-                self._report(batch)
+                batch, position = handed
+                before, place = place, place.behind(batch, position, run.orders[0])
+                # Whatever may be interrupted comes first: the state is that before this batch yet.
+                _warn(batch.dropped)
                 if bar is not None:
-                    bar.update(place - position)
-                    bar.set_postfix(dropped=self.dropped, refresh=False)
-                position = place
+                    bar.update(place - before)
+                    bar.set_postfix(dropped=place.dropped, refresh=False)
                 yield batch, place
-            self._report_rest(run)
+            _warn(run.rest)
+        return Place(0, dropped=place.dropped + len(run.rest))
 
     def _hands(self) -> Crew | None:
         """The threads, started if there are none in this process; None without threads."""
@@ -216,18 +227,6 @@ class Batcher(Epochs[Batch]):
             self._crew = Crew(settings.num_workers, settings.work.timeout)
             weakref.finalize(self, Crew.end, self._crew)
         return self._crew
-
-    def _report(self, batch: Batch) -> None:
-        """Count a batch, and say what is not in it."""
-        batches, dropped = self._counted
-        self._counted = batches + 1, dropped + len(batch.dropped)
-        _warn(batch.dropped)
-
-    def _report_rest(self, run: Pass) -> None:
-        """Say what was left out behind the last batch."""
-        batches, dropped = self._counted
-        self._counted = batches, dropped + len(run.rest)
-        _warn(run.rest)
 
     def _identity(self) -> dict[str, int | str]:
         return self._settings.identity
@@ -242,23 +241,20 @@ class Batcher(Epochs[Batch]):
         return None if settings.refill else settings.limit * settings.batch_size
 
     def _marks(self, position: int) -> dict[str, int]:
-        batches, dropped = self._counted if position else (0, 0)
-        return {"batch": batches, "dropped": dropped, **self._part_marks(position)}
+        place = place_of(position) if position else Place()
+        counted = {"batch": place.batches, "dropped": place.dropped}
+        return {**counted, **self._part_marks(place)}
 
-    def _part_marks(self, position: int) -> dict[str, int]:
+    def _part_marks(self, place: Place) -> dict[str, int]:
         """What lets a place in part files be found without opening those before it."""
         if not self._settings.feeds[0].in_parts:
             return {}
-        if position and self._pass is not None:
-            return self._pass.orders[0].marks(position)
-        start = self._start if position else {}
-        return {name: start.get(name, 0) for name in ("part", "part_start")}
+        return {"part": 0, "part_start": 0} if place.order is None else place.order.marks(place)
 
-    def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
-        if self._settings.feeds[0].in_parts:
-            self._settings.feeds[0].order(epoch, state)  # wrong marks are found now
-        self._start, self._pass = dict(state), None
-        self._counted = state["batch"], state["dropped"]
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Place:
+        feed = self._settings.feeds[0]
+        order = feed.order(epoch, state) if feed.in_parts else None  # wrong marks are found now
+        return Place(position, state["batch"], state["dropped"], order)
 
 
 def _warn(dropped: Sequence[Any]) -> None:

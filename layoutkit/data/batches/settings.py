@@ -56,6 +56,7 @@ class Arguments:
     progress: Any
     cache_dir: Any
     cache_size: Any
+    max_record_bytes: Any
 
 
 class Viewers(NamedTuple):
@@ -274,7 +275,9 @@ def _reader(given: Arguments) -> Reader:
     if not isinstance(folder, str | os.PathLike | None):
         raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
-    return Reader(as_count("retries", given.retries), cache)
+    most = given.max_record_bytes
+    most = None if most is None else as_count("max_record_bytes", most)
+    return Reader(as_count("retries", given.retries), cache, most)
 
 
 def _dtype(dtype: Any) -> Any:

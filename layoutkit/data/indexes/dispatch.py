@@ -6,7 +6,7 @@ Knows the kinds, and suffixes by way of `formats.py`; what is in a source is not
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..formats import ARRAYS, TABLES, suffix_of
 from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
+from .naming import as_schemes
 from .partfiles import PartsIndex
 from .partition import Partition
 from .table import open_table
@@ -25,7 +26,12 @@ __all__ = ["open_index"]
 
 
 def open_index(
-    source: Any, *, kind: str | None = None, partition: int = 0, partitions: int = 1
+    source: Any,
+    *,
+    kind: str | None = None,
+    partition: int = 0,
+    partitions: int = 1,
+    schemes: Sequence[str] = (),
 ) -> Any:
     """Which records a source has.
 
@@ -43,6 +49,9 @@ def open_index(
         What the source is, where its name does not say so.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
+    schemes : tuple of str
+        What a table may name besides files at its own scheme and web servers: "s3", or "file" for
+        local files in a table that lies at a URL.
 
     Raises
     ------
@@ -53,14 +62,17 @@ def open_index(
     part = as_count("partition", partition)
     if part >= number:
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
+    allowed = as_schemes(schemes)
     if isinstance(source, list | tuple):
-        return [open_index(s, kind=kind, partition=part, partitions=number) for s in source]
+        more: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
+        return [open_index(each, **more) for each in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     named = _checked(kind) or _guessed(source, path)
     if path is None and named != "tensor":
         raise DataError(f"kind={kind!r} takes a path or URL, not a {kind_text(source)}")
     opener: Callable[..., Index] = _OPENERS[named]
-    return opener(source if path is None else path, named, Partition(part, number))
+    given = (source if path is None else path, named, Partition(part, number))
+    return opener(*given, allowed) if opener is open_table else opener(*given)
 
 
 _OPENERS: dict[str, Callable[..., Index]] = {

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ...errors import DataError
 from ...memory import Array
-from ..reading.urls import joined, listed, opened
+from ..reading.urls import is_url, joined, listed, opened
 from ..records import Label, Record
 from .base import Index
 from .partition import Partition
@@ -34,7 +35,11 @@ class PartsIndex(Index):
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         prefix = folder.rstrip("/") or folder
         super().__init__(kind, prefix, (), None)
-        self.parts = [joined(prefix, name) for name in listed(folder)][partition.rows]
+        names = listed(folder)
+        for name in names:  # a name out of a listing, which would be read as a chain
+            if "::" in name and is_url(folder):
+                raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
+        self.parts = [joined(prefix, name) for name in names][partition.rows]
         self._starts: list[Array | None] = [None] * len(self.parts)
 
     def __len__(self) -> int:

@@ -23,6 +23,7 @@ from ..formats import TABLES
 from ..reading.urls import exists, folder_of, joined, opened
 from ..records import Record, records_of
 from .base import Index
+from .naming import Naming
 from .partition import Partition
 
 __all__ = ["TableIndex", "open_table"]
@@ -48,12 +49,14 @@ class TableRows:
     row_of: list[int] = field(default_factory=list)
     label_of: list[int] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    naming: Naming = field(kw_only=True)
 
     def add(self, cells: list[str], columns: Columns) -> None:
         """Append a row; ValueError says what is wrong with it."""
         name = cells[columns.filename]
         if not name:
             raise ValueError("the file name is empty")
+        self.naming.check(name)
         offset = _number(cells, columns.offset, "offset")
         length = _number(cells, columns.length, "length")
         labels = [cells[at] for at in columns.labels if cells[at]]
@@ -68,10 +71,11 @@ class TableRows:
         self.label_of += codes
 
 
-def open_table(path: str, kind: str, partition: Partition) -> Index:
+def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
     """The index that a csv or tsv file is."""
-    rows = _read(path, TABLES[f".{kind}"])
-    return TableIndex(kind, _prefix(path, kind), rows, partition)
+    naming = Naming(path, schemes)
+    rows = _read(path, TABLES[f".{kind}"], naming)
+    return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
 
 class TableIndex(Index):
@@ -151,8 +155,8 @@ class TableIndex(Index):
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str) -> TableRows:
-    rows = TableRows()
+def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
+    rows = TableRows(naming=naming)
     with opened(path) as file:
         # utf-8-sig: a byte order mark is no part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
@@ -244,22 +248,23 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
     return numbers if cells.min(initial=0) >= 0 else [None if n == -1 else n for n in numbers]
 
 
-def _prefix(path: str, kind: str) -> str:
+def _prefix(path: str, kind: str, naming: Naming) -> str:
     """What file names begin with: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
     for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
         meta = f"{stem}-meta{suffix}"
         if exists(meta):
-            return _second_line(meta)
+            return _second_line(meta, naming)
     return folder_of(path)
 
 
-def _second_line(path: str) -> str:
+def _second_line(path: str, naming: Naming) -> str:
     with opened(path) as file:
         lines = file.read().splitlines()
     try:
         second = lines[1].decode().strip() if len(lines) > 1 else ""
-    except UnicodeDecodeError as error:
+        naming.check_prefix(second)
+    except ValueError as error:  # no text, or what may not be named
         raise DataError(f"{path}, line 2: {error}") from error
     if not second:
         raise DataError(f"{path} has no second line; it says what file names begin with")

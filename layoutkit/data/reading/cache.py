@@ -5,10 +5,9 @@ Knows files by URL; what brings their bytes is not known here.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import re
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -18,13 +17,14 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from ...atomic import replacing
-from .remote import Answer
+from .answers import Answer
+from .entries import Entry, digest, entry_of, fits, is_ours, key_of, opened_entry
+from .local import read_from
 
 __all__ = ["DiskCache"]
 
 _log = logging.getLogger("layoutkit.data")
 
-_OURS = re.compile(r"[0-9a-f]{64}\.record")
 # Longer than a download from which nothing comes: who has waited so long for another thread's
 # download reads the file without the cache.
 _PATIENCE = 60.0
@@ -53,6 +53,8 @@ class DiskCache:
         self._lock = threading.Lock()
         self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # by file name, longest unused first
+        self._entries: dict[str, Entry] = {}  # by what stands for the URL
+        self._looked_at: set[str] = set()  # names of files whose bytes are those of the name
         self._total = 0  # bytes of these files and of those that are being written
         self._not_ours: set[str] = set()  # URLs whose files are not kept
         self._writable = True
@@ -73,15 +75,33 @@ class DiskCache:
 
     def find(self, url: str) -> Path | None:
         """The file of a URL, from now on the last to go; None if it is not here."""
-        name = _name(url)
-        with self._lock:
-            if name not in self._sizes:
-                return None
-            self._sizes.move_to_end(name)
-        path = self._folder / name
-        with suppress(OSError):  # it may not be ours to touch
+        entry = self._entry(url)
+        if entry is None:
+            return None
+        path = self._folder / entry.name
+        try:
+            self._check(path, entry)
+        except OSError:
+            self._drop(entry)
+            return None
+        with suppress(OSError):  # the folder may be read-only
             os.utime(path)
         return path
+
+    def read(self, url: str, start: int, length: int | None, most: int) -> bytes | None:
+        """A part of the file of a URL; None where it is not here any more.
+
+        Raises DataError where it has more bytes than `most`, and no length is given.
+        """
+        entry = self._entry(url)
+        if entry is None:
+            return None
+        try:
+            file = opened_entry(str(self._folder / entry.name), entry)
+            return read_from(file, url, start, length, most)
+        except OSError:  # others needed its room just now, or someone emptied the folder
+            self._drop(entry)
+            return None
 
     def takes(self, url: str) -> bool:
         """Whether a download of the URL might be kept."""
@@ -96,35 +116,38 @@ class DiskCache:
             self._not_ours.add(url)
             answer.close()
             return None
-        path = self._folder / _name(url)
-        written = 0
+        # A name that nobody can guess, as `replacing` would follow a link that stands there.
+        new = self._folder / f"{secrets.token_hex(32)}.record"
+        written, found = 0, digest()
         try:
-            with replacing(path) as file:
+            with replacing(new) as file:
                 for chunk in answer.chunks:
                     self._reserve(len(chunk))
                     written += len(chunk)
                     file.write(chunk)
+                    found.update(chunk)
+            entry = Entry(key_of(url), written, found.hexdigest())
+            path = new.replace(self._folder / entry.name)
         except BaseException as error:
             with self._lock:
                 self._total -= written
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
             self._refuse(url, error)
             return None
         with self._lock:
-            self._total -= self._sizes.pop(path.name, 0)
-            self._sizes[path.name] = written
+            old = self._entries.get(entry.key, entry)
+            self._total -= self._sizes.pop(old.name, 0)
+            self._sizes[path.name], self._entries[entry.key] = written, entry
+            self._looked_at.add(path.name)
+        if old.name != entry.name:
+            (self._folder / old.name).unlink(missing_ok=True)
         return path
 
     def renew(self) -> None:
         """Make new locks after a fork, as threads that are not here may have the old ones."""
         self._lock = threading.Lock()
         self._turns = WeakValueDictionary()
-
-    def forget(self, url: str) -> None:
-        """Drop a file that somebody else has removed."""
-        name = _name(url)
-        with self._lock:
-            if name in self._sizes and not (self._folder / name).exists():
-                self._total -= self._sizes.pop(name)
 
     @contextmanager
     def turn(self, url: str) -> Iterator[None]:
@@ -143,12 +166,42 @@ class DiskCache:
         self._folder.mkdir(parents=True, exist_ok=True)
         states = []
         for entry in os.scandir(self._folder):
-            if _OURS.fullmatch(entry.name):
+            if entry_of(entry.name):
                 with suppress(FileNotFoundError):  # another process has just dropped it
-                    state = entry.stat()
-                    states.append((state.st_mtime_ns, entry.name, state.st_size))
+                    state = entry.stat(follow_symlinks=False)
+                    if is_ours(state):
+                        states.append((state.st_mtime_ns, entry.name, state.st_size))
         self._sizes.update((name, size) for _, name, size in sorted(states))
         self._total = sum(self._sizes.values())
+        found = filter(None, map(entry_of, self._sizes))
+        self._entries.update((each.key, each) for each in found if each.digest)
+
+    def _entry(self, url: str) -> Entry | None:
+        """What is kept of a URL, from now on the last to go."""
+        with self._lock:
+            entry = self._entries.get(key_of(url))
+            if entry is None or entry.name not in self._sizes:
+                return None
+            self._sizes.move_to_end(entry.name)
+            return entry
+
+    def _check(self, path: Path, entry: Entry) -> None:
+        """OSError unless a file is the one that was kept; its bytes are looked at once."""
+        file = opened_entry(str(path), entry)
+        try:
+            if entry.name not in self._looked_at and not fits(file, entry):
+                raise OSError("its bytes are not those that were kept")
+        finally:
+            os.close(file)
+        self._looked_at.add(entry.name)
+
+    def _drop(self, entry: Entry) -> None:
+        """Remove what is not what its name says, or forget what somebody else has removed."""
+        with self._lock:
+            self._total -= self._sizes.pop(entry.name, 0)
+            self._looked_at.discard(entry.name)
+            with suppress(OSError):  # in a folder that is not ours
+                (self._folder / entry.name).unlink()
 
     def _shrink(self, limit: int) -> None:
         with self._lock:
@@ -198,7 +251,3 @@ class _Turn:
 
 class _NoRoomError(Exception):
     """The limit is reached, and nothing is left to drop."""
-
-
-def _name(url: str) -> str:
-    return f"{hashlib.sha256(url.encode()).hexdigest()}.record"

@@ -13,13 +13,17 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from ...errors import DataError
+from .answers import too_large
 from .cache import DiskCache
+from .local import read_part
 from .remote import Remote
 from .urls import local_path, repeated
 
 __all__ = ["Reader"]
 
 _T = TypeVar("_T")
+
+MOST_BYTES = 1 << 30  # of a record of which nothing else is known
 
 
 class Reader:
@@ -32,10 +36,19 @@ class Reader:
         short or a server's own failure (5xx). What the server refuses (4xx) is never tried again.
     cache : DiskCache, optional
         Keeps whole remote files.
+    max_record_bytes : int, optional
+        The bytes that a record may have. By default as many as the index says, and 1 GiB where it
+        says nothing.
     """
 
-    def __init__(self, retries: int = 3, cache: DiskCache | None = None) -> None:
+    def __init__(
+        self,
+        retries: int = 3,
+        cache: DiskCache | None = None,
+        max_record_bytes: int | None = None,
+    ) -> None:
         self._retries = retries
+        self._most = max_record_bytes
         self._cache = cache
         self._remote = Remote()
         self._stopped = threading.Event()
@@ -50,14 +63,17 @@ class Reader:
     def read(self, url: str, offset: int | None = None, length: int | None = None) -> bytes:
         """The bytes `url[offset : offset + length]`; by default all.
 
-        Raises DataError where there are fewer than `length`, or the URL cannot be read.
+        Raises DataError where there are fewer than `length`, more than a record may have, or the
+        URL cannot be read.
         """
-        start = offset or 0
+        start, most = offset or 0, MOST_BYTES if self._most is None else self._most
+        if self._most is not None and length is not None and length > most:
+            raise too_large(url, most)
         local = local_path(url)
         if local is None:
-            data = self._read_remote(url, start, length)
+            data = self._read_remote(url, start, length, most)
         else:
-            data = _read_file(local, start, length)
+            data = read_part(local, start, length, most)
         if length is not None and len(data) < length:
             raise DataError(
                 f"{url} has {len(data)} bytes from byte {start} on, but the record has {length}; "
@@ -79,19 +95,19 @@ class Reader:
         if self._cache is not None:
             self._cache.renew()
 
-    def _read_remote(self, url: str, start: int, length: int | None) -> bytes:
+    def _read_remote(self, url: str, start: int, length: int | None, most: int) -> bytes:
         if length == 0:
             return b""
         if self._cache is not None:
-            data = self._read_cached(self._cache, url, start, length)
+            data = self._read_cached(self._cache, url, start, length, most)
             if data is not None:
                 return data
         return self._repeated(
-            lambda seconds: b"".join(self._remote.open(url, start, length, seconds).chunks)
+            lambda seconds: b"".join(self._remote.open(url, start, length, seconds, most).chunks)
         )
 
     def _read_cached(
-        self, cache: DiskCache, url: str, start: int, length: int | None
+        self, cache: DiskCache, url: str, start: int, length: int | None, most: int
     ) -> bytes | None:
         """The bytes by way of the cache; None where the cache cannot take the file."""
         with cache.turn(url):
@@ -100,13 +116,7 @@ class Reader:
                 path = self._repeated(
                     lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds))
                 )
-        if path is None:
-            return None
-        try:
-            return _read_file(str(path), start, length)
-        except DataError:  # others needed its room just now, or someone emptied the folder
-            cache.forget(url)
-            return None
+        return None if path is None else cache.read(url, start, length, most)
 
     def _repeated(self, attempt: Callable[[float], _T]) -> _T:
         """As `repeated`; `close` ends a pause, and the tries."""
@@ -123,15 +133,3 @@ def _renew_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
-
-
-def _read_file(path: str, start: int, length: int | None) -> bytes:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123  # a third faster than through Path
-            if start:
-                file.seek(start)
-            return file.read(-1 if length is None else length)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        raise DataError(
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from error

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import DataError
-from .remote import Remote, Unanswered
+from .answers import Unanswered
+from .remote import Remote
 
 __all__ = [
     "exists",

@@ -176,8 +176,9 @@ class Sampler(Epochs[Any]):
     def _marks(self, position: int) -> dict[str, int]:
         return self.order(self._epoch).marks(position) if self._kind.parts else {}
 
-    def _take(self, epoch: int, state: Mapping[str, Any]) -> None:
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
         self._kept = epoch, self.order(epoch, state)
+        return position
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kept": None}
