@@ -3,6 +3,11 @@
 #   make demo    photographs -> tensors -> back, checked and timed, with a picture
 #   make test    the test suite, every code block of README.md and docs/ included
 #
+# For more of what the tests do in part:
+#
+#   make fuzz           random conversions and sums between guard pages: MOVES=100000 of SEED=1;
+#                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64
+#
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
@@ -22,8 +27,11 @@ BIN    := $(VENV)/bin
 CUDA   ?= 13
 SYSTEM ?=
 BENCH  ?=
+SEED   ?= 1
+MOVES  ?= 100000
+CPU    ?=
 
-.PHONY: demo test lint clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo test fuzz lint clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
@@ -31,6 +39,9 @@ demo: $(VENV)/.demo
 # In several processes, a file in one of them; its tests share what they set up.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+fuzz: $(VENV)/.test
+	$(BIN)/python tests/helpers/fuzz.py --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
 
 ifeq ($(SYSTEM),)
 GPU_PYTHON := $(BIN)/python

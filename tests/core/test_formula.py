@@ -5,7 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
+from arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
 
 from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
@@ -20,7 +20,7 @@ OTHERS = [
     for d in (
         ">i4", ">f4", ">f8", "g", "c8", "c16", ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
         ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.float8_e8m0fnu, ml_dtypes.int4, ml_dtypes.uint4,
-        ml_dtypes.float4_e2m1fn, ml_dtypes.complex32,
+        ml_dtypes.float4_e2m1fn, *COMPLEX32,
     )
 ]  # fmt: skip
 

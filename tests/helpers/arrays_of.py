@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
+# Which only newer versions of ml_dtypes have.
+COMPLEX32 = [ml_dtypes.complex32] if hasattr(ml_dtypes, "complex32") else []
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
 WIDE = np.dtype([("a", "<f8"), ("b", "<c16")])  # 24 bytes
 MOVED = [

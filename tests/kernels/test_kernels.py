@@ -12,22 +12,12 @@ import struct
 
 import pytest
 from children import finish, python, start
+from instruction_sets import CPUS, lacking, named
 
 from layoutkit.kernels.cpu import compiler
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 needs_x86 = pytest.mark.skipif(not X86, reason="names CPUs and instructions of x86-64")
-
-SSE2 = "+sse,+sse2,+cx8,+fxsr,+mmx"
-SSE4 = SSE2 + ",+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16"
-AVX2 = SSE4 + ",+avx,+avx2,+f16c,+fma,+bmi,+bmi2,+lzcnt,+movbe,+xsave"
-AVX512 = AVX2 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
-CPUS = {
-    "sse2": ("x86-64", SSE2, 1),
-    "sse4": ("nehalem", SSE4, 1),
-    "avx2": ("x86-64-v3", AVX2, 2),
-    "avx512": ("x86-64-v4", AVX512, 4),
-}
 
 # Every mover, transposes of every item size, and one cast of each sort. A kernel takes up to a
 # second to compile, so this is a selection; on this machine's own CPU other tests run them all.
@@ -129,17 +119,6 @@ print(has_half())
 """
     )
     assert python(code, **named("sse4")) == "False\n"
-
-
-def lacking(name):
-    """What this CPU lacks of another one's features."""
-    here = compiler._llvm().get_host_cpu_features()
-    return [feature for feature in CPUS[name][1].split(",") if not here.get(feature[1:])]
-
-
-def named(name):
-    cpu, features, _ = CPUS[name]
-    return {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
 
 
 # ---- machine code ------------------------------------------------------------------------

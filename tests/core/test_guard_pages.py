@@ -1,0 +1,121 @@
+"""Nothing is read or written beside the arrays of a call, and nothing in them is wrong.
+
+`make fuzz` makes more of these moves, from any seed and for other instruction sets.
+"""
+
+import os
+import platform
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import python
+from guarded import PAGE, guarded, why_not
+from instruction_sets import lacking, named
+
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="moves are made in forked children"),
+]
+HELPERS = str(Path(__file__).parent.parent / "helpers")
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+HUNT = """
+import sys
+sys.path.insert(0, {helpers!r})
+import fuzz
+{plant}
+print(fuzz.hunt({seed}, 0, {moves}, {kernels}) or "right")
+"""
+# One word of the parameter block of every kernel is wrong.
+PLANT = """
+import dataclasses, struct
+from layoutkit.kernels.cpu import launch, tiles, words
+prepare = launch.prepare
+
+def planted(*args, **keywords):
+    made = prepare(*args, **keywords)
+    params, at = bytearray(made.params), 8 * {word}
+    struct.pack_into("q", params, at, struct.unpack_from("q", params, at)[0] + {error})
+    return dataclasses.replace(made, params=bytes(params))
+
+launch.prepare = tiles.prepare = planted
+"""
+
+
+def hunted(moves, *, seed=0, kernels=30, plant="", **variables):
+    """What a process prints that makes these moves, with an error planted in it."""
+    code = HUNT.format(helpers=HELPERS, plant=plant, seed=seed, moves=moves, kernels=kernels)
+    return python(code, **variables).strip()
+
+
+def test_two_thousand_moves():
+    assert hunted(2000) == "right"
+
+
+def test_moves_on_another_cpu():
+    """Few kernels, as this CPU's are not that one's; `make fuzz CPU=sse2` has all of them."""
+    if not X86 or lacking("avx2"):
+        pytest.skip("this CPU has no AVX2")
+    assert hunted(150, seed=1, kernels=4, **named("avx2")) == "right"
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("words.R_TOTAL", 1), ("words.R_TOTAL", -1), ("words.Q_TOTAL", 1), ("words.R_BLOCK", 1),
+        ("2", 1), ("3", 1),
+    ],
+    ids=["run longer", "run shorter", "rows more", "blocks longer", "source step", "output step"],
+)  # fmt: skip
+def test_a_planted_error_is_seen(word, error):
+    told = hunted(2000, plant=PLANT.format(word=word, error=error))
+    assert "--seed 0 --first" in told
+    assert "differ" in told or "SIG" in told
+
+
+# ---- the guard itself ------------------------------------------------------------------------
+
+TOUCH = """
+import sys
+sys.path.insert(0, {helpers!r})
+from guarded import guarded
+room, x = guarded((5, 3), "u1", (3, 1), at_end={at_end})
+x[...] = 1
+room.seal()
+print(x.sum())
+import ctypes, os
+child = os.fork()
+if not child:
+    {touch}
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_end", "touch", "dies"),
+    [
+        (True, "ctypes.string_at(x.ctypes.data + 15, 1)", True),
+        (False, "ctypes.string_at(x.ctypes.data - 1, 1)", True),
+        (True, "ctypes.memset(x.ctypes.data, 0, 1)", True),
+        (True, "ctypes.string_at(x.ctypes.data, 15)", False),
+    ],
+    ids=["read behind", "read before", "written", "read"],
+)
+def test_who_touches_what_is_not_his_dies(at_end, touch, dies):
+    said = python(TOUCH.format(helpers=HELPERS, at_end=at_end, touch=touch)).split()
+    assert said == ["15", str(int(signal.SIGSEGV)) if dies else "0"]
+
+
+@pytest.mark.parametrize("strides", [(12, 4), (-12, 4), (12, -4), (4, 20), (0, 4), (13, -4)])
+@pytest.mark.parametrize("slack", [0, 1, 64])
+def test_arrays_fill_their_room(strides, slack):
+    for at_end in (True, False):
+        room, x = guarded((5, 3), "f4", strides, at_end=at_end, slack=slack)
+        x[...] = 7
+        low, high = np.lib.array_utils.byte_bounds(x)
+        begin = room.pages.ctypes.data
+        assert (begin + room.pages.nbytes - high if at_end else low - begin) == slack
+        assert room.pages.nbytes % PAGE == 0

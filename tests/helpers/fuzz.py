@@ -1,0 +1,345 @@
+"""Random conversions and sums between guard pages, each a function of a seed and its number.
+
+`python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
+with the slow reference byte by byte, what lies around outputs included, and names the first one
+that is wrong or ends the child. `--first 4711 --moves 1` repeats it. `--cpu avx2` has kernels
+compiled for a lesser CPU than this one.
+"""
+
+import argparse
+import math
+import mmap
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import ml_dtypes  # noqa: F401  (makes NumPy know names such as "bfloat16")
+import numpy as np
+from guarded import guarded
+from instruction_sets import named
+
+import layoutkit
+from layoutkit import accumulation, threads
+from layoutkit.kernels.cpu import compiler, launch, tiles
+from reference import reference_convert
+
+ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
+MOVED = ["u1", "i2", "f4", "f8", "c16", "bfloat16", ODD]
+# (from, to, casting): each sort of cast that kernels do, and some that NumPy does.
+CASTS = [
+    ("u1", "f4", "same_kind"), ("f4", "bfloat16", "same_kind"), ("bfloat16", "f4", "same_kind"),
+    ("f8", "f4", "same_kind"), ("f4", "u1", "saturate"), ("f2", "f4", "same_kind"),
+    ("u2", "i4", "same_kind"), (">f4", "f4", "same_kind"), ("i8", "u1", "unsafe"),
+]  # fmt: skip
+FORMULAS = [("u1", "f4"), ("u1", "bfloat16"), ("f4", "f4"), ("f8", "f8")]
+ADDED = [("f4",), ("f2", "f4"), ("bfloat16",), ("f8", "f4"), ("i4",), ("u1", "i4")]
+USUAL = ["bhwc", "bchw", "chwb", "bwc", "bcw", "bc"]
+LETTERS = "abcdhwz"
+
+
+class NewKernelError(Exception):
+    """A move wants a kernel beyond those that may be compiled; another one is drawn instead."""
+
+
+@dataclass
+class Laid:
+    """An array between guard pages."""
+
+    shape: tuple
+    dtype: object
+    strides: tuple
+    at_end: bool
+    slack: int
+    values: object = field(default=None, repr=False)
+
+    def make(self):
+        """(room, array); the pages hold `values`, or bytes that nobody expects."""
+        place = {"at_end": self.at_end, "slack": self.slack}
+        room, array = guarded(self.shape, self.dtype, self.strides, **place)
+        room.pages[...] = 0xA5
+        if self.values is not None:
+            array[...] = self.values
+            room.seal()
+        return room, array
+
+
+@dataclass
+class Conversion:
+    """One array, moved and perhaps cast."""
+
+    pattern: str
+    keywords: dict
+    source: Laid
+    out: Laid
+
+    def run(self):
+        _, x = self.source.make()
+        check(self, lambda out: layoutkit.Converter(self.pattern, **self.keywords)(x, out))
+
+    def expected(self):
+        return reference_convert(self.source.values, self.pattern, **self.keywords)
+
+
+@dataclass
+class Sum:
+    """Several arrays, added."""
+
+    layouts: tuple
+    layout: str
+    parts: list
+    out: Laid
+
+    def run(self):
+        arrays = [part.make()[1] for part in self.parts]
+        add = accumulation.Accumulator(self.layouts, self.layout, dtype=self.out.dtype)
+        check(self, lambda out: add(arrays, out))
+
+    def expected(self):
+        """Whole numbers so small that every order of adding gives the same."""
+        pairs = zip(self.parts, self.layouts, strict=True)
+        return sum(
+            reference_convert(part.values, f"{of}->{self.layout}", dtype="f8") for part, of in pairs
+        ).astype(self.out.dtype)
+
+
+def check(move, work):
+    """What `work` writes is right, and no other byte of the pages has changed."""
+    room, out = move.out.make()
+    raw = room.pages.copy()
+    work(out)  # first: it may want a kernel too many
+    expected = move.expected()
+    room.twin(raw, out)[...] = expected
+    wrong = np.flatnonzero(raw != room.pages)
+    assert not wrong.size, f"{wrong.size} bytes differ, the first at {wrong[0]}"
+    fresh = work(None)
+    assert np.array_equal(bits(fresh), bits(expected)), "a new result differs"
+
+
+def bits(array):
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+# ---- drawing -----------------------------------------------------------------------------
+
+
+def draw(seed, number):
+    """(move, policy): a move, and the numbers of the launcher that it runs under."""
+    rng = np.random.default_rng([seed, number])
+    policy = {
+        "stream": int(rng.choice([1 << 20, 256])),
+        "alone": int(rng.choice([128 << 10, 0])),
+        "threads": int(rng.integers(1, 4)),
+    }
+    make = draw_sum if rng.random() < 0.2 else draw_conversion
+    return make(rng), policy
+
+
+def draw_conversion(rng):
+    left, right, sizes = draw_axes(rng)
+    pattern = f"{text_of(left)}->{text_of(right)}"
+    shape = shape_of(left, sizes)
+    given = {letter: sizes[letter] for group in left for letter in group if len(group) > 1}
+    source, keywords = draw_dtypes(rng, sizes)
+    room = draw_laid(rng, shape, np.dtype(source), repeats=True)
+    room.values = draw_values(rng, shape, room.dtype, keywords)
+    repeat(room)
+    target = np.dtype(keywords.get("dtype", source))
+    out = draw_laid(rng, shape_of(right, sizes), target)
+    return Conversion(pattern, {**keywords, **given}, room, out)
+
+
+def draw_dtypes(rng, sizes):
+    """(dtype of x, keywords), all numbers such that the result is exact in every order."""
+    kind = rng.random()
+    if kind < 0.5:
+        return pick(rng, MOVED), {}
+    if kind < 0.8:
+        source, target, casting = pick(rng, CASTS)
+        return source, {"dtype": target, "casting": casting}
+    source, target = pick(rng, FORMULAS)
+    channels = sizes.get("c", 0) if rng.random() < 0.6 else 0
+    mean = rng.integers(0, 9, channels or None)
+    std = 2.0 ** rng.integers(-2, 3, channels or None)
+    keywords = {"dtype": target, "mean": mean.tolist(), "std": std.tolist()}
+    return source, keywords | ({"scale": 0.5} if rng.random() < 0.5 else {})
+
+
+def draw_axes(rng):
+    """(groups, groups, sizes): pictures as they are, or any letters in any folds."""
+    if rng.random() < 0.5:
+        letters = list(pick(rng, USUAL))
+        target = list(rng.permutation(letters))
+    else:
+        letters = list(rng.permutation(list(LETTERS)))[: rng.integers(1, 7)]
+        target = list(rng.permutation(letters))
+    sizes = draw_sizes(rng, letters)
+    return fold(rng, letters), fold(rng, target), sizes
+
+
+def draw_sizes(rng, letters):
+    """Sizes of which few are large: edges of registers and lines, and now and then none."""
+    room = int(rng.choice([300, 4000, 40000], p=[0.3, 0.6, 0.1]))
+    sizes = {}
+    for letter in rng.permutation(letters):
+        few = [1, 2, 3, 4, 5, 7, 8, 9]
+        many = [15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 257]
+        drawn = 3 if letter == "c" and rng.random() < 0.4 else pick(rng, few + many)
+        sizes[str(letter)] = min(drawn, max(1, room))
+        room //= sizes[str(letter)]
+    if rng.random() < 0.02:
+        sizes[letters[0]] = 0
+    return sizes
+
+
+def fold(rng, letters):
+    """Letters in groups of one or, now and then, more."""
+    cuts = [at for at in range(1, len(letters)) if rng.random() < 0.85]
+    return ["".join(letters[a:b]) for a, b in pairwise([0, *cuts, len(letters)])]
+
+
+def shape_of(groups, sizes):
+    return [math.prod(sizes[letter] for letter in group) for group in groups]
+
+
+def text_of(groups):
+    return "".join(group if len(group) == 1 else f"({group})" for group in groups)
+
+
+def draw_sum(rng):
+    letters = list(pick(rng, USUAL))
+    sizes = draw_sizes(rng, letters)
+    layout = "".join(rng.permutation(letters))
+    dtypes = pick(rng, ADDED)
+    layouts, parts = [], []
+    for _ in range(rng.integers(1, 4)):
+        source = "".join(rng.permutation(letters))
+        shape = shape_of(source, sizes)
+        part = draw_laid(rng, shape, np.dtype(pick(rng, dtypes)))
+        part.values = draw_values(rng, shape, part.dtype, {})
+        layouts.append(source)
+        parts.append(part)
+    result = accumulation._promote([part.dtype for part in parts])
+    return Sum(tuple(layouts), layout, parts, draw_laid(rng, shape_of(layout, sizes), result))
+
+
+def draw_values(rng, shape, dtype, keywords):
+    """Any bits where they only move; else whole numbers that every dtype here holds."""
+    if not keywords and dtype == ODD:
+        raw = rng.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8)
+        return raw.view(dtype).reshape(shape)
+    return rng.integers(0, 60, shape).astype(dtype)
+
+
+def draw_laid(rng, shape, dtype, repeats=False):
+    """Where an array lies: contiguous or with gaps, backwards, repeated; at which end."""
+    plain = rng.random() < 0.5
+    strides, step = [0] * len(shape), dtype.itemsize
+    axes = reversed(range(len(shape))) if plain else rng.permutation(len(shape))
+    for axis in axes:
+        if repeats and not plain and rng.random() < 0.1:
+            continue
+        step += 0 if plain else pick(rng, [0, 0, 0, dtype.itemsize, 1, 64])
+        strides[axis] = step * (1 if plain else pick(rng, [1, 1, 1, -1]))
+        step *= max(1, shape[axis])
+    at_end, slack = rng.random() < 0.6, pick(rng, [0, 0, 1, 3, 8, 64])
+    return Laid(tuple(map(int, shape)), dtype, tuple(map(int, strides)), bool(at_end), slack)
+
+
+def repeat(room):
+    """Where a stride is 0, the first of the values is all there is."""
+    for axis, stride in enumerate(room.strides):
+        if stride == 0 and room.shape[axis]:
+            first = room.values.take([0], axis)
+            room.values = np.broadcast_to(first, room.values.shape)
+
+
+def pick(rng, choices):
+    return choices[int(rng.integers(len(choices)))]
+
+
+# ---- running -----------------------------------------------------------------------------
+
+
+def run(seed, first, moves, kernels, at=lambda number: None):
+    """Make moves until one is wrong, which is raised; return how many were drawn for them."""
+    bound(kernels)
+    number, made = first, 0
+    while made < moves:
+        at(number)
+        made += once(seed, number)
+        number += 1
+    return number - first
+
+
+def once(seed, number):
+    """Whether a move was made, and not only drawn: it may want a kernel too many."""
+    move, policy = draw(seed, number)
+    launch.STREAM_BYTES = tiles.STREAM_BYTES = policy["stream"]
+    threads.ALONE_BYTES = policy["alone"]
+    layoutkit.set_num_threads(policy["threads"])
+    try:
+        move.run()
+    except NewKernelError:
+        return False
+    except Exception as error:
+        raise AssertionError(f"{name(seed, number)}: {error!r}") from error
+    return True
+
+
+def bound(kernels):
+    """Let at most so many kernels be loaded."""
+    load = compiler._load
+
+    def bounded(spec):
+        if len(compiler.loaded()) >= kernels and spec.family == "engine":
+            raise NewKernelError(str(spec))
+        return load(spec)
+
+    compiler._load = bounded
+
+
+def name(seed, number):
+    """A move and how it is made again."""
+    return f"--seed {seed} --first {number} --moves 1: {draw(seed, number)}"
+
+
+def hunt(seed, first, moves, kernels):
+    """Make moves in a child process; what is wrong with one of them in words, "" if nothing is."""
+    told = mmap.mmap(-1, 8)  # shared with the child: the move that it makes
+    place = np.frombuffer(told, np.int64)
+    child = os.fork()
+    if not child:
+        wrong = 1
+        try:
+            run(seed, first, moves, kernels, lambda number: place.fill(number))
+            wrong = 0
+        except AssertionError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(wrong)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        killed = signal.Signals(os.WTERMSIG(status)).name
+        return f"{killed} in {name(seed, int(place[0]))}"
+    return "wrong" if status else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--moves", type=int, default=2000)
+    parser.add_argument("--kernels", type=int, default=1000, help="at most so many are compiled")
+    parser.add_argument("--cpu", default="", help="sse2, sse4, avx2 or avx512")
+    asked = parser.parse_args()
+    if asked.cpu:
+        os.environ.update(named(asked.cpu))  # read with the first kernel
+    wrong = hunt(asked.seed, asked.first, asked.moves, asked.kernels)
+    print(wrong or f"{asked.moves} moves of seed {asked.seed}: all right")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

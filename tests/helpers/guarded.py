@@ -1,0 +1,74 @@
+"""Memory whose neighbours cannot be touched: whoever reads or writes beside it ends the process.
+
+A `Room` lies between two pages without any rights, at the end of its own pages or at their
+beginning, so that one byte too far is seen in one direction. What is left of the pages in the
+other one holds bytes that a test compares with what they were (`Room.twin`).
+"""
+
+import ctypes
+import mmap
+
+import numpy as np
+
+PAGE = mmap.PAGESIZE
+NO_RIGHTS, READ = 0, 1
+
+
+def why_not():
+    """Why this system guards no memory; None where it does."""
+    if not hasattr(mmap, "MAP_PRIVATE") or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return "this system has no anonymous private mappings"
+    if not hasattr(ctypes.CDLL(None), "mprotect"):
+        return "the C library has no mprotect"
+    return None
+
+
+class Room:
+    """`nbytes` bytes between two guard pages, `slack` bytes away from the nearer one."""
+
+    def __init__(self, nbytes, *, at_end, slack=0):
+        inner = max(PAGE, -(-(nbytes + slack) // PAGE) * PAGE)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        whole = np.frombuffer(mmap.mmap(-1, inner + 2 * PAGE, flags=flags), np.uint8)
+        _protect(whole[:PAGE], NO_RIGHTS)
+        _protect(whole[-PAGE:], NO_RIGHTS)
+        self.pages = whole[PAGE:-PAGE]
+        self._start = inner - nbytes - slack if at_end else slack
+
+    def array(self, shape, dtype, strides):
+        """An array that begins where the lowest of its bytes is the first one of the room."""
+        return self._laid(self.pages, shape, dtype, strides)
+
+    def twin(self, raw, array):
+        """The array that lies in `raw`, a copy of the pages, as `array` lies in them."""
+        return self._laid(raw, array.shape, array.dtype, array.strides)
+
+    def seal(self):
+        """Let nobody write into the pages any more."""
+        _protect(self.pages, READ)
+
+    def _laid(self, raw, shape, dtype, strides):
+        low, _ = span(shape, strides, dtype.itemsize)
+        return np.ndarray(shape, dtype, raw, self._start - low, strides)
+
+
+def span(shape, strides, itemsize):
+    """Where the bytes of an array begin and end, counted from its first element."""
+    if 0 in shape:
+        return 0, 0
+    steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + itemsize
+
+
+def guarded(shape, dtype, strides, *, at_end, slack=0):
+    """(room, array): an array that fills a room of its own from the first byte to the last."""
+    dtype = np.dtype(dtype)
+    low, high = span(shape, strides, dtype.itemsize)
+    room = Room(high - low, at_end=at_end, slack=slack)
+    return room, room.array(shape, dtype, strides)
+
+
+def _protect(pages, rights):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(pages.nbytes), rights):
+        raise OSError(ctypes.get_errno(), "mprotect")
