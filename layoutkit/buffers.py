@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import forks
 from .blocks import Block, size_class
 from .checks import as_int
 from .errors import ArgumentError
@@ -166,7 +167,11 @@ class _Pool:
                 self._forget(block)
 
     def before_fork(self) -> None:
-        """Keep other threads from the sums, so that the child finds them in order."""
+        """Keep other threads from the sums, so that the child finds them in order.
+
+        After what is being made, as who makes it may give memory back.
+        """
+        forks.making.acquire()
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
@@ -174,6 +179,7 @@ class _Pool:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
+        forks.making.release()
         """Begin with a new lock: the old one may have waiters that do not exist here."""
         self._lock = threading.RLock()
         self.clear()

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .checks import as_int
+from . import forks
 from .errors import ArgumentError
 from .memory import address
 
@@ -165,7 +166,10 @@ class Pool:
 
     def load(self) -> None:
         """Load the code of the hand-over, once."""
-        from .kernels.cpu.compiler import KernelSpec, load
+        if self._run is not None:
+            return
+        with forks.making:
+            from .kernels.cpu.compiler import KernelSpec, load
 
         if self._run is None:
             self._serve = load(KernelSpec("workers", ("serve",))).run
