@@ -47,6 +47,7 @@ from . import forks
 from .blocks import Block, size_class
 from .checks import as_int
 from .errors import ArgumentError
+from .limits import default_idle_bytes
 
 __all__ = ["clear", "set_limit", "stats"]
 
@@ -64,8 +65,9 @@ def stats() -> dict[str, int]:
 def set_limit(nbytes: int) -> None:
     """Set the bound on idle memory and drop what exceeds it at once, longest idle first.
 
-    The limit starts at 2 GiB or an eighth of the machine's memory, whichever is less. Zero
-    turns reuse off. Memory of arrays in use is not limited. Raises ArgumentError.
+    The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M), else at 2 GiB or an eighth of
+    the memory of the machine or of the container, whichever is less. Zero turns reuse off.
+    Memory of arrays in use is not limited. Raises ArgumentError.
     """
     _pool.set_limit(_checked_limit(nbytes))
 
@@ -177,9 +179,9 @@ class _Pool:
     def after_fork_in_parent(self) -> None:
         """Let them in again."""
         self._lock.release()
+        forks.making.release()
 
     def after_fork_in_child(self) -> None:
-        forks.making.release()
         """Begin with a new lock: the old one may have waiters that do not exist here."""
         self._lock = threading.RLock()
         self.clear()
@@ -248,15 +250,7 @@ def _checked_limit(nbytes: int) -> int:
     return limit
 
 
-def _default_limit() -> int:
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system, or it will not say
-        memory = 8 << 30
-    return min(2 << 30, memory // 8)
-
-
-_pool = _Pool(_default_limit())
+_pool = _Pool(default_idle_bytes())
 # An array may outlive this module while the interpreter shuts down. One reference too many
 # keeps the pool, and so the memory of every array, until the process ends. (So do the fork
 # handlers below, as CPython happens to clear them last, but not every system has them.)

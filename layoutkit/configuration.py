@@ -49,7 +49,7 @@ def _facts() -> Iterable[tuple[str, object]]:
         yield package, package_version(package)
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
-    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs"
+    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({threads.origin_of_threads()})"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
     yield "kernels", f"{len(loaded())} loaded, {_keeping()}"
     for kernel in loaded():
