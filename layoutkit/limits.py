@@ -86,9 +86,9 @@ def is_worker() -> bool:
 def _cpus() -> tuple[int, str]:
     """The CPUs that affinity and the container's quota allow."""
     if hasattr(os, "sched_getaffinity"):
-        count, why = len(os.sched_getaffinity(0)), "CPUs of this process"
+        count, why = len(os.sched_getaffinity(0)), "affinity"
     else:
-        count, why = os.cpu_count() or 1, "CPUs"
+        count, why = os.cpu_count() or 1, "all there are"
     quotas = [quota / period for quota, period in _settings("cpu", "cpu.max")]
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     quotas += [quota / period for quota, period in _settings("cpu", *names)]
