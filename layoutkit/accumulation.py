@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import forks
 from .axes import Move, Pattern, parse_layout, parse_pattern
 from .caching import MAX_KEPT, remember
 from .converter import Converter
@@ -129,9 +130,10 @@ class Accumulator:
     def _prepared(self, parts: Sequence[Array], out: Array | None) -> Run:
         """What sums arrays like these; raises where they are none."""
         # Imported with the first sum, so that `import layoutkit` stays light.
-        from .cpu.sums import prepared
+        with forks.making:
+            from .cpu.sums import prepared
 
-        return prepared(self.plan(parts, out))
+            return prepared(self.plan(parts, out))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """How parts that lie so are summed, on any device; raises where they are not."""

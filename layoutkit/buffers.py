@@ -43,9 +43,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import forks
 from .blocks import Block, size_class
 from .checks import as_int
 from .errors import ArgumentError
+from .limits import default_idle_bytes
 
 __all__ = ["clear", "set_limit", "stats"]
 
@@ -63,8 +65,9 @@ def stats() -> dict[str, int]:
 def set_limit(nbytes: int) -> None:
     """Set the bound on idle memory and drop what exceeds it at once, longest idle first.
 
-    The limit starts at 2 GiB or an eighth of the machine's memory, whichever is less. Zero
-    turns reuse off. Memory of arrays in use is not limited. Raises ArgumentError.
+    The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M), else at 2 GiB or an eighth of
+    the memory of the machine or of the container, whichever is less. Zero turns reuse off.
+    Memory of arrays in use is not limited. Raises ArgumentError.
     """
     _pool.set_limit(_checked_limit(nbytes))
 
@@ -166,12 +169,17 @@ class _Pool:
                 self._forget(block)
 
     def before_fork(self) -> None:
-        """Keep other threads from the sums, so that the child finds them in order."""
+        """Keep other threads from the sums, so that the child finds them in order.
+
+        After what is being made, as who makes it may give memory back.
+        """
+        forks.making.acquire()
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Let them in again."""
         self._lock.release()
+        forks.making.release()
 
     def after_fork_in_child(self) -> None:
         """Begin with a new lock: the old one may have waiters that do not exist here."""
@@ -242,15 +250,7 @@ def _checked_limit(nbytes: int) -> int:
     return limit
 
 
-def _default_limit() -> int:
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system, or it will not say
-        memory = 8 << 30
-    return min(2 << 30, memory // 8)
-
-
-_pool = _Pool(_default_limit())
+_pool = _Pool(default_idle_bytes())
 # An array may outlive this module while the interpreter shuts down. One reference too many
 # keeps the pool, and so the memory of every array, until the process ends. (So do the fork
 # handlers below, as CPython happens to clear them last, but not every system has them.)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import buffers, threads
+from . import buffers, forks, threads
 from .conversion import plan
 from .cuda.runtime import check_device, runtime
 from .devices import CPU, ordinal_of
@@ -37,22 +37,35 @@ def show_config() -> None:
 
 def _facts() -> Iterable[tuple[str, object]]:
     from . import __version__
-    from .kernels.cpu.compiler import cache_dir, loaded, package_version, target_cpu
-    from .kernels.cpu.registers import lanes
+
+    with forks.making:
+        from .kernels.cpu.compiler import loaded, package_version, target_cpu
+        from .kernels.cpu.registers import lanes
 
     stats = buffers.stats()
-    folder = cache_dir()
     yield "layoutkit", __version__
     yield "python", f"{platform.python_version()} on {sys.platform} {platform.machine()}"
     for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
         yield package, package_version(package)
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
-    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs"
+    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({threads.origin_of_threads()})"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
-    yield "kernels", f"{len(loaded())} loaded, kept in {folder or 'no folder (no home folder)'}"
+    yield "kernels", f"{len(loaded())} loaded, {_keeping()}"
     for kernel in loaded():
         yield "", f"{kernel.spec} ({kernel.origin})"
+
+
+def _keeping() -> str:
+    """Where kernels are kept, or why they are not."""
+    from .kernels.cpu.compiler import cache_dir
+    from .kernels.cpu.trust import complaint
+
+    folder = cache_dir()
+    if folder is None:
+        return "kept in no folder (no home folder)"
+    why = complaint(folder)
+    return f"kept in {folder}" if why is None else f"not kept in {folder}: {why}"
 
 
 def _cuda() -> str:
@@ -125,8 +138,9 @@ def _load(plans: Iterable[Plan]) -> list[str]:
 
         kept = [DeviceProgram(found, ordinal_of(found.target.device)) for found in plans]
         return sorted({program.warm() for program in kept})
-    from .cpu.program import Program
-    from .kernels.cpu.words import LINE
+    with forks.making:
+        from .cpu.program import Program
+        from .kernels.cpu.words import LINE
 
     if get_num_threads() > 1:
         threads.pool.load()

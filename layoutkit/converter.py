@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import forks
 from .caching import remember
 from .cuda.runtime import check_device
 from .devices import CPU
@@ -202,10 +203,11 @@ class Converter:
 
     def _keep(self, key: Any, array: Array, out: Array | None) -> Program:
         """Plan for arrays like these and keep the program."""
-        from .cpu.program import Program
+        with forks.making:
+            from .cpu.program import Program
 
-        program = Program(_planned(self._task, array.shape, array.strides, array.dtype, CPU, out))
-        return remember(self._programs, key, program)
+            plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
+            return remember(self._programs, key, Program(plan))
 
     def _back(
         self,
@@ -279,11 +281,12 @@ def _planned(
 ) -> Plan:  # fmt: skip
     """The plan of the device that does the work: a GPU, if one is part of the way."""
     # Imported with the first conversion, so that `import layoutkit` stays light.
-    if device == CPU and task.device in (None, CPU):
-        from .cpu.program import planned
-    else:
-        from .cuda.program import planned
-    return planned(task, shape, strides, dtype, device, out)
+    with forks.making:
+        if device == CPU and task.device in (None, CPU):
+            from .cpu.program import planned
+        else:
+            from .cuda.program import planned
+        return planned(task, shape, strides, dtype, device, out)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

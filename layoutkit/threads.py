@@ -8,7 +8,8 @@ works too, and never waits for a thread that has not started. Small jobs are don
 - A worker that finished a job looks out for the next one for `SPIN_SECONDS` and then sleeps.
 - In a forked child the pool starts anew, since threads do not survive a fork.
 
-The number of threads is `LAYOUTKIT_NUM_THREADS`, else the CPUs this process may use.
+The number of threads is `LAYOUTKIT_NUM_THREADS`, else the first of `OMP_NUM_THREADS`, else one in a
+worker process, else the CPUs that affinity and the container's quota allow (`limits.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from . import forks
 from .checks import as_int
 from .errors import ArgumentError
+from .limits import MAX_THREADS, default_threads
 from .memory import address
 
 __all__ = ["get_num_threads", "set_num_threads"]
 
-VARIABLE = "LAYOUTKIT_NUM_THREADS"
-MAX_THREADS = 256
 # Below this many bytes read and written, a hand-over costs more than the second core saves.
 ALONE_BYTES = 128 << 10
 # How long a worker looks for another job: longer than the gap between two calls in a loop, in which
@@ -49,36 +50,32 @@ def set_num_threads(n: int) -> None:
         `n` is not a whole number from 1 to 256.
     """
     global _threads
-    _threads = _checked(n, "set_num_threads")
+    count = as_int(n)
+    if count is None or not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(
+            f"set_num_threads: {n!r} is no number of threads; give a whole number from 1 to "
+            f"{MAX_THREADS}"
+        )
+    _threads = count
 
 
 def get_num_threads() -> int:
     """The number of threads that a large conversion uses, the calling one included."""
-    global _threads
-    if _threads is None:
-        _threads = _default_threads()
-    return _threads
+    global _default
+    if _threads is not None:
+        return _threads
+    if _default is None:
+        _default = default_threads()[0]
+    return _default
 
 
-def _checked(n: Any, who: str) -> int:
-    count = as_int(n)
-    if count is None or not 1 <= count <= MAX_THREADS:
-        raise ArgumentError(
-            f"{who}: {n!r} is no number of threads; give a whole number from 1 to {MAX_THREADS}"
-        )
-    return count
+def origin_of_threads() -> str:
+    """Who says how many threads there are."""
+    return "set_num_threads" if _threads is not None else default_threads()[1]
 
 
-def _default_threads() -> int:
-    text = os.environ.get(VARIABLE, "").strip()
-    if text:
-        return _checked(int(text) if text.isdecimal() and len(text) < 9 else text, VARIABLE)
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
-    return min(os.cpu_count() or 1, MAX_THREADS)
-
-
-_threads: int | None = None
+_threads: int | None = None  # what somebody has set
+_default: int | None = None  # what is used otherwise, once it is known
 
 
 class Job:
@@ -134,14 +131,23 @@ class Pool:
         board = self.board
         board[1:7] = (job.kernel.address, job.block, src, dst, job.units, job.grain)
         for w in range(1, workers + 1):
-            # The worker itself takes the flag down, so that no exception between two steps here
-            # can leave it asleep for ever. Until it does, its lock may be free already.
-            if board[w * WORDS_PER_LINE + _ASLEEP] and self._wake[w - 1].locked():
-                _steer(self._threads[w - 1])
-                self._wake[w - 1].release()
+            if board[w * WORDS_PER_LINE + _ASLEEP]:
+                self._rouse(w)
         self._run(None, self.address, None, workers, 0)  # type: ignore[misc]
 
     # -- workers ---------------------------------------------------------------------------
+
+    def _rouse(self, number: int) -> None:
+        """Wake a worker, or put another one in the place of one that an exception has ended."""
+        thread, lock = self._threads[number - 1], self._wake[number - 1]
+        if not thread.is_alive():
+            with suppress(RuntimeError):  # no more threads: its chunks are the caller's
+                self._threads[number - 1], self._wake[number - 1] = self._begin(number)
+        # The worker itself takes the flag down, so that no exception between two steps here can
+        # leave it asleep for ever. Until it does, its lock may be free already.
+        elif lock.locked():
+            _steer(thread)
+            lock.release()
 
     def _start(self, workers: int) -> int:
         """Have `workers` workers, or as many as there can be; return their number."""
@@ -154,20 +160,25 @@ class Pool:
         return min(workers, len(self._wake))
 
     def _add(self) -> None:
-        lock = threading.Lock()
-        lock.acquire()
-        number = len(self._wake) + 1
-        name = f"layoutkit-{number}"
-        thread = threading.Thread(target=self._work, args=(number, lock), name=name, daemon=True)
-        thread.start()
+        thread, lock = self._begin(len(self._wake) + 1)
         self._threads.append(thread)
         self._wake.append(lock)
 
+    def _begin(self, number: int) -> tuple[threading.Thread, Any]:
+        lock = threading.Lock()
+        lock.acquire()
+        name = f"layoutkit-{number}"
+        thread = threading.Thread(target=self._work, args=(number, lock), name=name, daemon=True)
+        thread.start()
+        return thread, lock
+
     def load(self) -> None:
         """Load the code of the hand-over, once."""
-        from .kernels.cpu.compiler import KernelSpec, load
+        if self._run is not None:
+            return
+        with forks.making:
+            from .kernels.cpu.compiler import KernelSpec, load
 
-        if self._run is None:
             self._serve = load(KernelSpec("workers", ("serve",))).run
             self._spins = self._calibrate()
             self._run = load(KernelSpec("workers", ("run",))).run
@@ -183,11 +194,15 @@ class Pool:
         asleep = number * WORDS_PER_LINE + _ASLEEP
         serve, line = self._serve, self.address + 64 * number
         cpus = _allowed_cpus()
-        while True:
-            serve(None, self.address, line, self._spins, 0)  # type: ignore[misc]
-            lock.acquire()
-            self.board[asleep] = 0
-            _set_cpus(0, cpus)
+        try:
+            self.board[asleep] = 0  # whose place this is may have left it up
+            while True:
+                serve(None, self.address, line, self._spins, 0)  # type: ignore[misc]
+                lock.acquire()
+                self.board[asleep] = 0
+                _set_cpus(0, cpus)
+        finally:  # only an exception that another thread has raised here
+            self.board[asleep] = 1  # so that `_rouse` looks at who does not answer
 
 
 # ---- which CPU a worker wakes on ---------------------------------------------------------
@@ -237,9 +252,9 @@ pool = Pool()
 
 
 def _after_fork() -> None:
-    """The child has no workers, and its copy of the lock may be held for ever."""
-    global pool
-    pool = Pool()
+    """The child has no workers, its lock may be held for ever, and it may be one of many."""
+    global pool, _default
+    pool, _default = Pool(), None
 
 
 if hasattr(os, "register_at_fork"):

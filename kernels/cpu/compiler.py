@@ -13,7 +13,8 @@ be written, and executes corrupt files (they carry no checksum). Here:
 - one file is one kernel; its name is the hash of everything that shaped the code (sources of
   this folder, spec, compiler versions, CPU and its features), so nothing stale is ever read;
 - a file that is not whole, not this kernel's or not this user's is a miss (disk.py);
-- a folder that cannot be read or written costs a compilation in each process, nothing else.
+- a folder that others could change is not used (trust.py); like one that cannot be read or
+  written, that costs a compilation in each process, nothing else.
 
 All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
 a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
@@ -26,18 +27,17 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
-import logging  # noqa: F401  (Numba does, and that must not happen while a fork waits: see below)
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ... import forks
 from ...planning import epilogue
-from . import disk
+from . import disk, trust
 
 __all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
 
@@ -50,7 +50,6 @@ ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
 # Environment variables turn these for debugging; kernels do not compile, or stay slow, under them.
 NUMBA_SETTINGS = {"DISABLE_JIT": 0, "OPT": 3, "LOOP_VECTORIZE": 1, "DEBUGINFO_DEFAULT": 0}
 
-_lock = threading.RLock()
 _loaded: dict[KernelSpec, LoadedKernel] = {}
 
 
@@ -77,7 +76,7 @@ def load(spec: KernelSpec) -> LoadedKernel:
     """Return the kernel of `spec`: loaded, from the disk cache, or compiled now."""
     kernel = _loaded.get(spec)
     if kernel is None:
-        with _lock:
+        with forks.making:
             kernel = _loaded.get(spec) or _loaded.setdefault(spec, _load(spec))
     return kernel
 
@@ -85,22 +84,6 @@ def load(spec: KernelSpec) -> LoadedKernel:
 def loaded() -> list[LoadedKernel]:
     """The kernels that this process has loaded so far."""
     return list(_loaded.values())
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()  # on the old one there may be waiters that do not exist here
-
-
-if hasattr(os, "register_at_fork"):
-    # A fork waits for a running compilation: the child would inherit the locks of Numba and
-    # LLVM in the hands of a thread that it has not. The compilation must not register handlers
-    # meanwhile, since only their second halves would run; of Numba's imports `logging` has some.
-    os.register_at_fork(
-        before=lambda: _lock.acquire(),
-        after_in_parent=lambda: _lock.release(),
-        after_in_child=_after_fork,
-    )
 
 
 def cache_dir() -> Path | None:
@@ -122,15 +105,26 @@ def cache_dir() -> Path | None:
 def _load(spec: KernelSpec) -> LoadedKernel:
     key = "\n".join([fingerprint(), repr(spec)])
     folder = cache_dir()
-    path = None if folder is None else folder / disk.file_name(spec.family, key)
-    code = None if path is None else disk.read(path, key)
-    origin = "cached"
-    if code is None:
+    if folder is None or not trust.trusted(folder):
         code, origin = compile_object(spec), "compiled"
-        if path is not None:
-            disk.write(path, key, code)
+    else:
+        code, origin = _kept(spec, folder / disk.file_name(spec.family, key), key)
     address = _link(code, symbol_name(spec))
     return LoadedKernel(spec, address, PROTOTYPE(address), origin)
+
+
+def _kept(spec: KernelSpec, path: Path, key: str) -> tuple[bytes, str]:
+    """The code of a kernel and where it came from, kept for later processes."""
+    code = disk.read(path, key)
+    if code is not None:
+        return code, "cached"
+    with disk.turn(path):
+        code = disk.read(path, key)  # another process may have had its turn
+        if code is not None:
+            return code, "cached"
+        code = compile_object(spec)
+        disk.write(path, key, code)
+    return code, "compiled"
 
 
 @cache
@@ -167,10 +161,11 @@ def package_version(name: str) -> str:
 @cache
 def _llvm() -> Any:
     """llvmlite's binding, ready to make code for this machine."""
-    import llvmlite.binding as llvm
+    with forks.making:
+        import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
     return llvm
 
 

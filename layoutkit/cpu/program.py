@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import forks
 from ..buffers import empty_with_address
 from ..devices import CPU
 from ..kernels.cpu.words import LINE
@@ -21,9 +22,10 @@ __all__ = ["Program", "has_half", "planned"]
 
 def has_half() -> bool:
     """Whether this CPU converts float16 in hardware."""
-    from ..kernels.cpu.compiler import cpu_features
+    with forks.making:
+        from ..kernels.cpu.compiler import cpu_features
 
-    return not cpu_features().isdisjoint({"f16c", "neon"})
+        return not cpu_features().isdisjoint({"f16c", "neon"})
 
 
 def planned(
@@ -86,12 +88,14 @@ class Program:
 
     def prepare(self, alignment: int) -> Job:
         """Make the job; of two threads that do so at once, one wins, and both are right."""
-        from ..kernels.cpu.compiler import load
-        from ..kernels.cpu.launch import prepare
-
         plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
-        launch = prepare(plan.choice, plan.epilogue, alignment)
-        job = Job(load(launch.spec), launch.params, launch.units, launch.grain, plan.bytes_moved)
+        with forks.making:
+            from ..kernels.cpu.compiler import load
+            from ..kernels.cpu.launch import prepare
+
+            launch = prepare(plan.choice, plan.epilogue, alignment)
+            kernel = load(launch.spec)
+        job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved)
         return self._jobs.setdefault(alignment, job)

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from .. import forks
 from ..buffers import empty, empty_with_address
 from ..kernels.cpu.tiles import MAX_NEST, Summation, prepare_sum
 from ..kernels.cpu.words import LINE
@@ -86,7 +87,8 @@ class Sum:
         plan, computed = self._plan, self._request.computed
         parts = [operand(dtype) for dtype in plan.dtypes]
         sides = operand(computed), operand(plan.written)
-        summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
+        with forks.making:
+            summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
         item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(
             summation.kernel, summation.params, summation.units, summation.grain,

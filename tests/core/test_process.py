@@ -131,6 +131,68 @@ print(codes)
     assert python(START + forked) == "[0]\n"
 
 
+FIRST = """
+import os, signal, sys, threading, time
+import numpy as np
+import layoutkit
+layoutkit.set_num_threads(2)
+x = np.ones((16, 24, 24, 32), np.float32)
+def first(pattern="bhwc->bchw"):
+    half = layoutkit.convert(x, pattern, dtype="float16")
+    return layoutkit.accumulate([(x, "bhwc"), (x, "bhwc")], "bhwc")[0, 0, 0, 0] == half.flat[0] + 1
+"""
+FORK_AT_ANY_TIME = (
+    FIRST
+    + """
+thread = threading.Thread(target=first)
+thread.start()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    os._exit(not first())
+print(os.waitpid(child, 0)[1])
+thread.join()
+"""
+)
+
+
+@needs_fork
+def test_children_forked_beside_the_first_conversion_of_another_thread_finish():
+    """Its imports of kernels and llvmlite take a tenth of a second: 6 of 40 children hung."""
+    python(FORK_AT_ANY_TIME, sys_argv=["0"])  # compiled for all that follow
+    answers = [python(FORK_AT_ANY_TIME, sys_argv=[str(0.006 * n)]) for n in range(12)]
+    assert answers == ["0\n"] * 12
+
+
+INTERRUPT = (
+    FIRST
+    + """
+def interrupt():
+    time.sleep(float(sys.argv[1]))
+    os.kill(os.getpid(), signal.SIGINT)
+signal.alarm(30)
+threads = [threading.Thread(target=first), threading.Thread(target=interrupt)]
+try:
+    for thread in threads: thread.start()
+    first("bhwc->chwb")
+    time.sleep(1)
+except KeyboardInterrupt:
+    pass
+for thread in threads:
+    if thread.ident: thread.join()
+print(bool(first()), bool(first("bhwc->chwb")))
+"""
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signals between processes")
+def test_ctrl_c_during_the_first_conversion_beside_that_of_another_thread():
+    python(INTERRUPT, sys_argv=["0"])
+    answers = [python(INTERRUPT, sys_argv=[str(0.006 * n)]) for n in range(12)]
+    assert answers == ["True True\n"] * 12
+
+
 # ---- the end of the interpreter ----------------------------------------------------------
 
 ENDS = {

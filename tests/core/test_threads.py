@@ -1,17 +1,21 @@
 """The worker pool: from many threads, with too few or too many workers, and interrupted."""
 
+import ctypes
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from children import python
 
 import layoutkit
-from layoutkit import ArgumentError, Converter, get_num_threads, set_num_threads, threads
+from layoutkit import ArgumentError, Converter, get_num_threads, limits, set_num_threads, threads
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 
@@ -20,7 +24,7 @@ SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 def usual_threads():
     before = threads._threads
     yield
-    threads._threads = before
+    threads._threads, threads._default = before, None
 
 
 @pytest.fixture
@@ -97,26 +101,189 @@ def test_other_numbers_are_refused(wrong):
         set_num_threads(wrong)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("1", 1), (" 3 ", 3), ("256", 256)])
-def test_the_variable_sets_the_number(monkeypatch, text, expected):
+@pytest.fixture
+def unset(monkeypatch):
+    """A process in which nobody has said how many threads there are, of three CPUs."""
     monkeypatch.setattr(threads, "_threads", None)
-    monkeypatch.setenv(threads.VARIABLE, text)
+    monkeypatch.setattr(threads, "_default", None)
+    for name in (limits.THREADS, limits.OTHERS_THREADS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(limits, "OF_PROCESS", Path("/there/is/no/such/file"))
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda pid: {1, 4, 5}, raising=False)
+    monkeypatch.setattr(limits, "is_worker", lambda: False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", 1), (" 7 ", 7), ("256", 256)])
+def test_the_variable_sets_the_number(unset, text, expected):
+    unset.setenv(limits.THREADS, text)
+    unset.setenv(limits.OTHERS_THREADS, "2")
     assert get_num_threads() == expected
 
 
 @pytest.mark.parametrize("text", ["0", "257", "two", "-1", "1.5", "2,2", "²", "1" * 5000])
-def test_a_wrong_variable_is_named(monkeypatch, text):
-    monkeypatch.setattr(threads, "_threads", None)
-    monkeypatch.setenv(threads.VARIABLE, text)
-    with pytest.raises(ArgumentError, match=threads.VARIABLE):
+def test_a_wrong_variable_is_named(unset, text):
+    unset.setenv(limits.THREADS, text)
+    with pytest.raises(ArgumentError, match=limits.THREADS):
         get_num_threads()
 
 
-def test_without_a_variable_all_cpus_of_the_process_are_used(monkeypatch):
-    monkeypatch.setattr(threads, "_threads", None)
-    monkeypatch.setenv(threads.VARIABLE, "")
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: {1, 4, 5}, raising=False)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("2", 2), ("5,2", 5), (" 1 ", 1), ("999", 256), ("0", 3), ("", 3), ("all", 3), ("-1", 3)],
+)
+def test_the_variable_of_others_is_next(unset, text, expected):
+    unset.setenv(limits.OTHERS_THREADS, text)
+    unset.setenv(limits.THREADS, " ")
+    assert get_num_threads() == expected
+
+
+def test_without_a_variable_all_cpus_of_the_process_are_used(unset):
     assert get_num_threads() == 3
+
+
+def test_a_worker_process_uses_one(unset):
+    unset.setattr(limits, "is_worker", lambda: True)
+    assert get_num_threads() == 1
+    threads._default = None
+    unset.setenv(limits.OTHERS_THREADS, "2")
+    assert get_num_threads() == 2
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_workers_of_torch_are_known_without_importing_it(monkeypatch, loaded):
+    torch = SimpleNamespace(get_worker_info=lambda: loaded or None)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", torch)
+    assert limits.is_worker() is loaded
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_multiprocessing_use_one(method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    code = f"""
+import multiprocessing, os
+import layoutkit
+from layoutkit import limits
+for name in (limits.THREADS, limits.OTHERS_THREADS): os.environ.pop(name, None)
+layoutkit.get_num_threads()
+with multiprocessing.get_context({method!r}).Pool(1) as pool:
+    print(pool.apply(layoutkit.get_num_threads), limits.is_worker())
+"""
+    assert python(code) == "1 False\n"
+
+
+# ---- containers --------------------------------------------------------------------------
+
+V1 = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n"
+GIB = 1 << 30
+CONTAINERS = {
+    "version 2": ("0::/\n", {"cpu.max": "150000 100000", "memory.max": GIB}, 2, GIB),
+    "version 2, of an outer group": (
+        "0::/a/b\n",
+        {"a/cpu.max": "100000 100000", "a/b/cpu.max": "200000 100000", "a/memory.max": GIB},
+        1,
+        GIB,
+    ),
+    "version 2, no limit": ("0::/\n", {"cpu.max": "max 100000", "memory.max": "max"}, 3, None),
+    "version 2, named from outside": ("0::/../../x\n", {"cpu.max": "200000 100000"}, 2, None),
+    "less than a CPU": ("0::/\n", {"cpu.max": "10000 100000"}, 1, None),
+    "more than there are": ("0::/\n", {"cpu.max": "900000 100000"}, 3, None),
+    "version 1": (
+        V1,
+        {
+            "cpu,cpuacct/docker/x/cpu.cfs_quota_us": 200000,
+            "cpu,cpuacct/docker/x/cpu.cfs_period_us": 100000,
+            "memory/docker/x/memory.limit_in_bytes": GIB,
+        },
+        2,
+        GIB,
+    ),
+    "version 1, seen from inside": (
+        V1,
+        {
+            "cpu/cpu.cfs_quota_us": 100000,
+            "cpu/cpu.cfs_period_us": 100000,
+            "memory/memory.limit_in_bytes": GIB,
+        },
+        1,
+        GIB,
+    ),
+    "version 1, no limit": (
+        V1,
+        {
+            "cpu/cpu.cfs_quota_us": -1,
+            "cpu/cpu.cfs_period_us": 100000,
+            "memory/memory.limit_in_bytes": 9223372036854771712,
+        },
+        3,
+        None,
+    ),
+    "nonsense": ("0::/\n", {"cpu.max": "a b", "memory.max": ""}, 3, None),
+}
+
+
+@pytest.mark.parametrize(("groups", "files", "cpus", "memory"), CONTAINERS.values(), ids=CONTAINERS)
+def test_the_quota_of_a_container_is_kept(unset, tmp_path, groups, files, cpus, memory):
+    of_process = tmp_path / "cgroup"
+    of_process.write_text(groups)
+    for name, content in files.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    unset.setattr(limits, "OF_PROCESS", of_process)
+    unset.setattr(limits, "GROUPS", tmp_path / "fs")
+    assert get_num_threads() == cpus
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 4 * GIB}
+    unset.setattr(limits.os, "sysconf", pages.__getitem__)
+    unset.delenv(limits.IDLE_BYTES, raising=False)
+    assert limits.default_idle_bytes() == (memory or 4 * GIB) // 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", 0), ("1000", 1000), ("512M", 512 << 20), (" 2g ", 2 << 30),
+                           ("3 KiB", 3 << 10), ("1GB", 1 << 30)],
+)  # fmt: skip
+def test_a_variable_bounds_idle_memory(monkeypatch, text, expected):
+    monkeypatch.setenv(limits.IDLE_BYTES, text)
+    assert limits.default_idle_bytes() == expected
+
+
+@pytest.mark.parametrize("text", ["-1", "much", "1.5", "1X", "M", "²", "1" * 5000])
+def test_a_wrong_bound_is_named(monkeypatch, text):
+    monkeypatch.setenv(limits.IDLE_BYTES, text)
+    with pytest.raises(ArgumentError, match=f"{limits.IDLE_BYTES}.*512M"):
+        limits.default_idle_bytes()
+
+
+def test_the_bound_is_that_of_the_pool():
+    code = "from layoutkit import buffers; print(buffers.stats()['limit'])"
+    assert python(code, **{limits.IDLE_BYTES: "5K"}) == "5120\n"
+
+
+# ---- workers that end --------------------------------------------------------------------
+
+
+class Ended(BaseException):
+    """What another thread raises in a worker."""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_an_exception_has_ended_is_replaced(pool):
+    converter, x = Converter("bhwc->bchw"), batch(0)
+    converter(x)
+    for _ in range(3):
+        ended = pool._threads[0]
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(ended.ident), ctypes.py_object(Ended)
+        )
+        deadline = time.monotonic() + 20
+        while pool._threads[0] is ended and time.monotonic() < deadline:
+            np.testing.assert_array_equal(converter(x), x.transpose(0, 3, 1, 2))
+            time.sleep(0.002)  # longer than a worker looks for jobs
+        assert pool._threads[0] is not ended
+        assert pool._threads[0].is_alive()
+    assert len(pool._threads) == len(pool._wake)
 
 
 # ---- many callers ------------------------------------------------------------------------

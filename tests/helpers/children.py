@@ -15,10 +15,10 @@ def environment(**variables):
     return {name: str(value) for name, value in changed.items()}
 
 
-def start(code, **variables):
+def start(code, sys_argv=(), **variables):
     """Run `code` in a new interpreter and don't wait for it."""
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *sys_argv],
         env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -39,6 +39,6 @@ def finish(process):
     return out
 
 
-def python(code, **variables):
+def python(code, sys_argv=(), **variables):
     """What `code` prints in a new interpreter."""
-    return finish(start(code, **variables))
+    return finish(start(code, sys_argv, **variables))

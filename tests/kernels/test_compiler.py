@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from children import finish, python, start
 
 import layoutkit
 from layoutkit import ArgumentError
-from layoutkit.kernels.cpu import compiler, disk
+from layoutkit.kernels.cpu import compiler, disk, trust
 from layoutkit.kernels.cpu.compiler import KernelSpec
 
 # Converts a little and tells whether Numba was imported and where the kernels came from.
@@ -226,12 +227,122 @@ def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
         (tmp_path / name).write_bytes(b"old")
         os.utime(tmp_path / name, (old, old))
     read = tmp_path / disk.file_name("engine", "still read")
-    foreign = tmp_path / "engine-of-a-user.o"
-    for file, used in ((read, time.time()), (foreign, old)):
+    digits = 32 * "0"
+    foreign = [
+        tmp_path / name
+        for name in ("engine-of-a-user.o", f"resnet-{digits}.onnx", f"scan-{digits}.obj",
+                     f"song-{digits}.ogg", f"x-{digits}.o.keep", f"my model-{digits}.o")
+    ]  # fmt: skip
+    for file, used in ((read, time.time()), *((file, old) for file in foreign)):
         file.write_bytes(b"stays")
         os.utime(file, (used, old))
+    linked = tmp_path / disk.file_name("engine", "linked")
+    linked.symlink_to(foreign[0])
+    os.utime(linked, (old, old), follow_symlinks=False)
     kept(path)
-    assert set(tmp_path.iterdir()) == {path, read, foreign}
+    assert set(tmp_path.iterdir()) == {path, read, linked, *foreign}
+
+
+# ---- whose the folder is -----------------------------------------------------------------
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed here")
+def test_a_link_is_a_miss(path, tmp_path):
+    """Whoever writes the folder may link to any file of the user's, and choose its bytes."""
+    kept(path)
+    elsewhere = tmp_path / "download"
+    path.replace(elsewhere)
+    path.symlink_to(elsewhere)
+    assert disk.read(path, KEY) is None
+    path.unlink()
+    os.link(elsewhere, path)
+    assert disk.read(path, KEY) is None
+    elsewhere.unlink()
+    assert disk.read(path, KEY) == b"code"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_is_a_miss_and_nobody_waits_for_it(path):
+    os.mkfifo(path)
+    assert disk.read(path, KEY) is None
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder of this user's below one, as trust.py has not seen it."""
+    folder = tmp_path / "above" / "kernels"
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o755)
+    folder.chmod(0o700)
+    return folder
+
+
+@needs_owners
+def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
+    assert trust.trusted(mine)
+    for place, mode in ((mine, 0o770), (mine, 0o1777), (mine.parent, 0o777), (mine.parent, 0o775)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        assert not trust.trusted(mine)
+        assert trust.complaint(mine) == f"others may write to {mine}" or place is mine.parent
+        place.chmod(before)
+    mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
+    assert trust.trusted(mine)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
+    assert f"others may write to {mine}" in caplog.text
+
+
+@needs_owners
+def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
+    link = mine.parent / "link"
+    link.symlink_to(mine)
+    assert trust.trusted(link)
+    real = Path.lstat
+
+    theirs = set()
+
+    def lstat(self):
+        found = list(real(self))
+        found[4] = 12345 if self in theirs else found[4]
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    for place in (mine, link, mine.parent):
+        theirs |= {place}
+        assert not trust.trusted(link)
+        assert trust.trusted(mine) == (place is link)
+        theirs.clear()
+
+
+def test_a_folder_is_made_for_this_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        assert trust.trusted(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    if hasattr(os, "geteuid"):
+        assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b")} == {0o700}
+
+
+def test_links_in_a_circle_are_no_folder(tmp_path):
+    (tmp_path / "x").symlink_to("y")
+    (tmp_path / "y").symlink_to("x")
+    assert not trust.trusted(tmp_path / "x")
+
+
+@needs_owners
+def test_the_code_of_a_folder_that_is_not_trusted_never_runs(filled, tmp_path):
+    folder, files = filled
+    folder.chmod(0o777)
+    try:
+        assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == COMPILED
+        said = python(CONVERT + "layoutkit.show_config()", LAYOUTKIT_CACHE_DIR=folder)
+    finally:
+        folder.chmod(0o700)
+    assert f"not kept in {folder}: others may write to {folder}" in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
 
 
 # ---- the key -----------------------------------------------------------------------------
@@ -269,12 +380,58 @@ def test_all_literals_are_in_the_key():
 # ---- at once -----------------------------------------------------------------------------
 
 
-def test_four_processes_that_compile_the_same_kernel_leave_a_whole_file(tmp_path):
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_of_four_processes_that_want_the_same_kernel_one_compiles_it(tmp_path):
     together = f"import time\ntime.sleep(max(0, {time.time() + 1} - time.time()))\n" + CONVERT
     four = [start(together, LAYOUTKIT_CACHE_DIR=tmp_path) for _ in range(4)]
-    assert {finish(process) for process in four} <= {COMPILED, CACHED}
+    assert sorted(finish(process) for process in four) == [CACHED] * 3 + [COMPILED]
     assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
     assert python(CONVERT, LAYOUTKIT_CACHE_DIR=tmp_path) == CACHED
+
+
+@pytest.fixture
+def lock(path, monkeypatch):
+    """The lock of a kernel, held by somebody who has been stopped."""
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 0.3)
+    with path.with_name(path.name + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def waited(path):
+    began = time.monotonic()
+    with disk.turn(path):
+        return time.monotonic() - began
+
+
+def test_nobody_waits_for_ever_for_a_lock(path, lock):
+    assert 0.3 <= waited(path) < 5
+
+
+def test_nobody_waits_once_the_kernel_is_there(path, lock, monkeypatch):
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    kept(path)
+    assert waited(path) < 5
+
+
+def test_nobody_waits_for_a_lock_whose_owner_is_gone(path, lock, monkeypatch):
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    lock.close()
+    assert waited(path) < 5
+    assert list(path.parent.iterdir()) == []
+
+
+def test_nobody_waits_where_files_cannot_be_locked(path, lock, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert waited(path) < 5
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # Windows
+    assert waited(path) < 5
+    assert waited(path.parent / "missing" / path.name) < 5
 
 
 def test_two_threads_load_a_kernel_once(monkeypatch):

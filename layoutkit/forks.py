@@ -1,0 +1,38 @@
+"""The lock of everything that a process makes once, which a fork waits for.
+
+A forked child has one thread. If another one imported a module or compiled a kernel at the moment
+of the fork, the child inherits the locks of the import, of Numba or of LLVM in the hands of a
+thread that it does not have, and its own first conversion hangs. So the first conversion of a kind
+takes this lock around all that it imports and compiles, and so does a fork:
+
+    with forks.making:
+        ...
+
+Named by its module each time, as a child gets a new lock. Handlers run before a fork in the reverse
+order of their registration, so who makes something may need none of the locks that are registered
+later: it would wait for the fork, and the fork for it. Of Numba's imports `logging` has one, and is
+therefore imported here.
+"""
+
+from __future__ import annotations
+
+import logging  # noqa: F401
+import os
+import threading
+
+__all__ = ["making"]
+
+making = threading.RLock()
+
+
+def _after_fork() -> None:
+    global making
+    making = threading.RLock()  # on the old one there may be waiters that do not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: making.acquire(),
+        after_in_parent=lambda: making.release(),
+        after_in_child=_after_fork,
+    )

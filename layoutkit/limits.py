@@ -1,0 +1,139 @@
+"""What this process may use of the machine: CPUs and memory.
+
+The machine is often shared, and those who share it out say so in different ways: affinity, the
+quotas of a container, variables that they set for their workers, and that a process is a worker.
+Reads files and variables, imports nothing for it, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import ArgumentError
+
+__all__ = ["MAX_THREADS", "default_idle_bytes", "default_threads"]
+
+THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"
+IDLE_BYTES = "LAYOUTKIT_BUFFERS_LIMIT"
+MAX_THREADS = 256
+MOST_IDLE, IDLE_SHARE = 2 << 30, 8  # idle memory: at most 2 GiB, at most an eighth of the memory
+UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
+GROUPS = Path("/sys/fs/cgroup")
+OF_PROCESS = Path("/proc/self/cgroup")
+
+
+def default_threads() -> tuple[int, str]:
+    """How many threads to use unless somebody sets a number, and who says so."""
+    text = os.environ.get(THREADS, "").strip()
+    if text:
+        return _number_of_threads(text), THREADS
+    # Set by dask, Ray, torchrun and others for their workers: "4", or "4,2" for nested loops.
+    first = os.environ.get(OTHERS_THREADS, "").split(",")[0].strip()
+    if first.isdecimal() and int(first[:9]) > 0:
+        return min(int(first[:9]), MAX_THREADS), OTHERS_THREADS
+    if is_worker():
+        return 1, "one of several worker processes"
+    return _cpus()
+
+
+def default_idle_bytes() -> int:
+    """How much idle memory to keep unless somebody sets a limit."""
+    text = os.environ.get(IDLE_BYTES, "").strip()
+    return _bytes(text) if text else min(MOST_IDLE, _memory() // IDLE_SHARE)
+
+
+def _number_of_threads(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_THREADS:
+        raise ArgumentError(
+            f"{THREADS}: {text!r} is no number of threads; give a whole number from 1 to "
+            f"{MAX_THREADS}"
+        )
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE | re.ASCII)
+    if found is None:
+        raise ArgumentError(
+            f"{IDLE_BYTES}: {text!r} is no number of bytes; give one such as 1000000, 512M or 2G, "
+            "or 0 to keep no idle memory"
+        )
+    return int(found[1]) << UNITS[found[2].upper()]
+
+
+def is_worker() -> bool:
+    """Whether this is one of several processes that share the machine's CPUs.
+
+    Those of `multiprocessing`, and so of `concurrent.futures`, joblib and torch's DataLoader.
+    """
+    workers: Any = sys.modules.get("multiprocessing.process")
+    torch: Any = sys.modules.get("torch.utils.data")
+    if workers is not None and workers.parent_process() is not None:
+        return True
+    return torch is not None and torch.get_worker_info() is not None
+
+
+# ---- CPUs and memory ---------------------------------------------------------------------
+
+
+def _cpus() -> tuple[int, str]:
+    """The CPUs that affinity and the container's quota allow."""
+    if hasattr(os, "sched_getaffinity"):
+        count, why = len(os.sched_getaffinity(0)), "affinity"
+    else:
+        count, why = os.cpu_count() or 1, "all there are"
+    quotas = [quota / period for quota, period in _settings("cpu", "cpu.max")]
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quotas += [quota / period for quota, period in _settings("cpu", *names)]
+    if quotas and min(quotas) < count:
+        count, why = math.ceil(min(quotas)), "the quota of the container"
+    return min(count, MAX_THREADS), why
+
+
+def _memory() -> int:
+    """The memory that the machine has and the container allows, in bytes."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system, or it will not say
+        memory = 8 << 30
+    names = ("memory.max", "memory.limit_in_bytes")
+    return min([memory, *(limit for name in names for (limit,) in _settings("memory", name))])
+
+
+def _settings(controller: str, *names: str) -> Iterator[list[int]]:
+    """The numbers in files of every group that this process is in; none where there is no limit.
+
+    Control groups lie in each other, and each bounds those inside. A container may see its own as
+    the outermost one, or under the name that it has outside, which is then not there.
+    """
+    for folder in _groups(controller):
+        with suppress(OSError, ValueError):  # "max": no limit
+            texts = [(folder / name).read_text(encoding="ascii") for name in names]
+            numbers = [int(word) for text in texts for word in text.split()]
+            if min(numbers) > 0:  # -1: no limit
+                yield numbers
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of the groups that this process is in, of either version, innermost first."""
+    try:
+        lines = OF_PROCESS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = GROUPS / controllers
+        if controllers and not base.exists():  # "cpu,cpuacct" is one folder, under either name
+            base = GROUPS / controller
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for count in reversed(range(len(parts) + 1)):
+            yield base.joinpath(*parts[:count])
