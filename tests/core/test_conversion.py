@@ -1,6 +1,7 @@
 """Pure moves: any pattern, rank, dtype and strides, against the slow reference, bit by bit."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -208,3 +209,21 @@ def test_one_converter_takes_any_shape_strides_and_dtype():
         for how in LAYINGS:
             assert_same(converter(laid(x.copy(), how)).copy(), reference_convert(
                 laid(x.copy(), how), "bhwc->bchw"))  # fmt: skip
+
+
+def test_constants_of_many_channels_are_kept_within_bounds():
+    """200,000 means took 22 MB a batch size, of 512 that a Converter keeps."""
+    converter = Converter("bc->cb", mean=np.arange(200_000.0), dtype="float32")
+    x = np.zeros((40, 200_000), np.uint8)
+    wanted = converter(x[:1])
+    tracemalloc.start()
+    for size in range(1, 41):
+        converter(x[:size])
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 100 << 20
+    np.testing.assert_array_equal(converter(x)[:, :1], wanted)
+    few = Converter("bc->cb", mean=[1.0, 2.0], dtype="float32")
+    for size in range(1, 41):
+        few(x[:size, :2])
+    assert len(few._programs) == 40
