@@ -176,9 +176,12 @@ def _kept(layouts: tuple[str, ...], layout: str, dtype: DType | None, **sizes: i
 
 
 def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
-    if not isinstance(parts, Iterable):
-        raise ArgumentError(f"parts is a {type(parts).__name__}; give (array, layout) pairs")
-    for number, part in enumerate(parts):
+    try:
+        listed = enumerate(parts)
+    except TypeError:  # an array without axes, for one, has an __iter__ that raises
+        kind = type(parts).__name__
+        raise ArgumentError(f"parts is a {kind}; give (array, layout) pairs") from None
+    for number, part in listed:
         if not isinstance(part, tuple | list) or len(part) != 2:
             kind = type(part).__name__
             raise ArgumentError(

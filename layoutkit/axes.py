@@ -27,6 +27,8 @@ from .sizes import FEATURE, fitted
 
 __all__ = ["Layout", "Move", "Pattern", "as_shape", "check_rank", "parse_layout", "parse_pattern"]
 
+_UNCOUNTABLE = 1 << 58  # elements; of 32 bytes each, no 64 bits count the bytes
+
 _NO_SIZES: Mapping[str, SupportsIndex] = MappingProxyType({})
 
 
@@ -200,7 +202,18 @@ def _resolve(pattern: Pattern, shape: tuple[int, ...], given: tuple[tuple[str, i
     source, target, meant = _spell_out(pattern.left, pattern.right)
     check_rank(pattern.left, shape)
     sizes = fitted(source, target, shape, dict(given), meant)
+    _check_countable(sizes)
     return _move(source, target, shape, sizes)
+
+
+def _check_countable(sizes: Mapping[str, int]) -> None:
+    """Raise where no array could have these sizes, though there is nothing in it.
+
+    Exists because NumPy counts the elements along the other axes of an empty array as well.
+    """
+    if 0 in sizes.values() and prod(size or 1 for size in sizes.values()) >= _UNCOUNTABLE:
+        letter, size = max(sizes.items(), key=lambda item: item[1])
+        raise ShapeError(f"{letter} is {size}, beside which no array counts; give its true size")
 
 
 def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int]) -> Move:

@@ -15,11 +15,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from .commands.arguments import parse
-from .errors import LayoutkitError
+from .commands.printing import accept_all_text, printable
+from .errors import LayoutkitError, PatternError
 
 __all__ = ["main"]
 
 _MISTAKE = 2
+_UNEXPECTED = 70  # what systems call an error of the software
 _INTERRUPTED = 128 + signal.SIGINT
 
 # What a user can do about the failures of the system.
@@ -36,6 +38,7 @@ _FIXES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 after a mistake, 130 after Ctrl-C."""
+    accept_all_text()
     try:
         arguments = parse(argv)
         with _termination_unwinds():
@@ -51,8 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (LayoutkitError, OSError, MemoryError) as error:
-        print(f"layoutkit: error: {_describe(error)}", file=sys.stderr)
+        # A pattern is shown over several lines, with a caret; else a newline is of a file's name.
+        keep = "\n" if isinstance(error, PatternError) else ""
+        print(f"layoutkit: error: {printable(_describe(error), keep)}", file=sys.stderr)
         return _MISTAKE
+    except Exception as error:
+        if os.environ.get("LAYOUTKIT_TRACEBACK"):
+            raise
+        print(f"layoutkit: error: {printable(_unexpected(error))}", file=sys.stderr)
+        return _UNEXPECTED
 
 
 def _describe(error: Exception) -> str:
@@ -63,6 +73,14 @@ def _describe(error: Exception) -> str:
         fix = _FIXES.get(error.errno or 0)
         return f"{place}{error.strerror}" + (f"; {fix}" if fix else "")
     return str(error)
+
+
+def _unexpected(error: Exception) -> str:
+    words = f"{type(error).__name__}: {error}"
+    return (
+        f"unexpected {words}; this is a mistake in layoutkit: please report it, with what "
+        "LAYOUTKIT_TRACEBACK=1 in front of the command shows"
+    )
 
 
 @contextmanager

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "plan_of_spec"]
 
+# Of a program: a factor and a term in the parameters of a job, of which most programs have two.
+_BYTES_A_CHANNEL = 32
+
 
 class Converter:
     """A conversion that is planned once and called for batch after batch.
@@ -207,7 +210,9 @@ class Converter:
             from .cpu.program import Program
 
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            return remember(self._programs, key, Program(plan))
+            formula = self._task.formula
+            nbytes = 0 if formula is None else formula.channels * _BYTES_A_CHANNEL
+            return remember(self._programs, key, Program(plan), nbytes)
 
     def _back(
         self,

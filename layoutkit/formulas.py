@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -45,11 +46,20 @@ class Formula:
         ShapeError
             `mean` or `std` has not one value for each of `channels` (None: no axis `c`).
         """
-        count = 1
         for name, values in (("mean", self.mean), ("std", self.std)):
             if isinstance(values, tuple):
                 _check_channels(name, values, channels)
-                count = len(values)
+        return self._coefficients
+
+    @property
+    def channels(self) -> int:
+        """How many pairs of coefficients there are."""
+        return max(len(v) if isinstance(v, tuple) else 1 for v in (self.mean, self.std))
+
+    @cached_property
+    def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """One pair for all plans: of many channels they take more than all the rest of a plan."""
+        count = self.channels
         mean, std = (v if isinstance(v, tuple) else (v,) * count for v in (self.mean, self.std))
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))

@@ -4,8 +4,10 @@ Knows words and numbers; files, patterns and dtypes are looked at by whoever wor
 """
 
 import argparse
+import math
+import re
+import sys
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,13 +17,49 @@ from ..spec import CASTINGS
 
 __all__ = ["parse"]
 
+_LONGEST_INT = 18  # digits, all of which fit into 64 bits
+_NEGATIVE = re.compile(r"-[\d.]")
+_SIGNED = ("--scale", "--mean", "--std")
+
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; `command` in the result is the name of the command."""
-    arguments = _parser().parse_args(argv)
+    words = _joined(sys.argv[1:] if argv is None else argv)
+    arguments, others = _parser().parse_known_args(words)
+    if others:
+        raise ArgumentError(_too_many(arguments.command, others))
     if "size" in arguments:
         arguments.size = _distinct(arguments.size)
     return arguments
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words, negative numbers joined to their option: argparse takes -0.5,1 for another one."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in _SIGNED and _NEGATIVE.match(word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _too_many(command: str, others: Sequence[str]) -> str:
+    """What to say of words that no argument takes."""
+    if any(word.startswith("-") for word in others) or command not in ("convert", "batches"):
+        fix = f"see layoutkit {command} --help"
+    elif all(_is_number(word) for word in others):
+        fix = "put commas between numbers, without blanks, such as 0.5,0.5,0.5"
+    else:
+        fix = (
+            f"{command} takes one SRC, and the shell makes several of a glob such as *.jpg: put it "
+            "in quotes"
+        )
+    return f"unrecognized arguments: {' '.join(others)}; {fix}"
+
+
+def _is_number(word: str) -> bool:
+    return bool(re.fullmatch(r"-?[\d.,]+", word))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,7 +90,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
         help="a file of one array (.npy, .npz, ...), or a picture, a folder or a glob of pictures",
     )
     add("dst", metavar="DST", type=Path, help="the .npy file to write or replace")
-    add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'; pictures are bhwc")
+    add("pattern", metavar="PATTERN", type=_pattern, help="such as 'bhwc->bchw'; pictures are bhwc")
     add("--dtype", help="dtype of the result")
     _add_formula(parser)
     _add_sizes(parser)
@@ -91,7 +129,7 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("pattern", metavar="PATTERN", help="such as 'bhwc->bchw'")
+    add("pattern", metavar="PATTERN", type=_pattern, help="such as 'bhwc->bchw'")
     add("--shape", type=_shape, required=True, metavar="N,N,..", help="shape of the source")
     add("--dtype", default="float32", help="dtype of the source (default: float32)")
     add("--to-dtype", help="dtype of the result")
@@ -137,10 +175,31 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(text: str) -> float:
+    above, slash, below = text.partition("/")
     try:
-        return float(Fraction(text))
+        number = float(above) / float(below) if slash else float(above)
     except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.5 or 1/255") from None
+        number = math.nan
+    if not math.isfinite(number):
+        message = f"{text!r} is not a finite number such as 0.5 or 1/255"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > _LONGEST_INT:
+        raise argparse.ArgumentTypeError(f"{text!r} has too many digits")
+    return int(text)
+
+
+def _pattern(text: str) -> str:
+    if text.endswith("-"):
+        message = (
+            f'{text!r} is half of a pattern, as the shell takes ">" for itself; write it in '
+            f"quotes, such as 'bhwc->bchw'"
+        )
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _numbers(text: str) -> float | list[float]:
@@ -149,29 +208,29 @@ def _numbers(text: str) -> float | list[float]:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or _int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
+    return _int(text)
 
 
 def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
+    return _int(text)
 
 
 def _partition(text: str) -> tuple[int, int]:
     number, slash, partitions = text.partition("/")
     if not slash or not number.isdecimal() or not partitions.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a part such as 0/4")
-    return int(number), int(partitions)
+    return _int(number), _int(partitions)
 
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.strip("() ").rstrip(",").split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 64,224,224,3")
-    return tuple(int(part) for part in parts)
+    return tuple(_int(part.strip()) for part in parts)
 
 
 def _size(text: str) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from .images import suspecting_bombs
 from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
 from .photographs import Decoder
+from .printing import printable
 from .tally import Tally
 
 __all__ = ["BatchesRequest", "make_batches"]
@@ -95,7 +96,7 @@ def make_batches(request: BatchesRequest) -> None:
     tally.report(request.source, batcher.dropped)
     for path in (request.save, request.preview):
         if path is not None:
-            print(f"written: {path}")
+            print(f"written: {printable(path)}")
 
 
 def _index(request: BatchesRequest) -> Index:
@@ -103,6 +104,8 @@ def _index(request: BatchesRequest) -> Index:
     source, (partition, partitions) = request.source, request.partition
     if "://" not in source and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
+    if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
+        raise ArgumentError(f"{source}: is neither a folder nor a file; give one of these")
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _KINDS:
         raise ArgumentError(
@@ -243,7 +246,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not needed to refuse a request
 
-        tqdm.write(f"layoutkit: {record.getMessage()}", file=sys.stderr)
+        tqdm.write(f"layoutkit: {printable(record.getMessage())}", file=sys.stderr)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ a glance.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
+from math import prod
 from operator import mul
 from string import ascii_uppercase
 from xml.sax.saxutils import escape
@@ -22,6 +23,7 @@ _SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
 _OTHER_SIZE = 2
 _MAX_COLUMNS = 12
 _MAX_ROWS = 6
+_MAX_ELEMENTS = 4096  # of which some rows are shown; axes beyond are drawn with one place
 
 # Red, green and blue that colour-blind readers can tell apart, all dark enough for white text.
 _COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
@@ -204,18 +206,25 @@ def _legend(example: _Example, top: int) -> Iterator[str]:
 def _example(pattern: str) -> _Example:
     parsed = parse_pattern(pattern)
     source, target = parsed.source, parsed.target
-    # An axis that only one side has is of size 1 and moves nothing.
-    sizes = {
-        axis: _SIZES.get(axis, _OTHER_SIZE) if axis in target.letters else 1
-        for axis in source.letters
-    }
-    coloured = "c" if sizes.get("c", 1) > 1 else source.letters[-1]
+    sizes = _sizes(source.letters, target.letters)
+    shown = [axis for axis, size in sizes.items() if size > 1]
+    coloured = "c" if "c" in shown else [*source.letters, *shown][-1]
     layouts = {"before": (parsed.left, source.letters), "after": (parsed.right, target.letters)}
     before, after = (
         _order(title, layout, letters, sizes, coloured)
         for title, (layout, letters) in layouts.items()
     )
     return _Example(pattern, sizes, coloured, (before, after))
+
+
+def _sizes(source: str, target: str) -> dict[str, int]:
+    """Small sizes. An axis that only one side has is of size 1 and moves nothing."""
+    sizes: dict[str, int] = {}
+    for axis in source:
+        size = _SIZES.get(axis, _OTHER_SIZE) if axis in target else 1
+        fits = size * prod(sizes.values()) <= _MAX_ELEMENTS
+        sizes[axis] = size if fits else 1
+    return sizes
 
 
 def _order(

@@ -128,7 +128,9 @@ def suspecting_bombs() -> Iterator[None]:
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in PICTURES and not path.name.startswith(".")
+    named_so = path.suffix.lower() in PICTURES and not path.name.startswith(".")
+    # What is there but no file, such as a pipe, would be waited for.
+    return named_so and (path.is_file() or not path.exists())
 
 
 def pillow() -> Any:

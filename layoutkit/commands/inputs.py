@@ -22,6 +22,7 @@ from ..errors import ArgumentError, LayoutkitError, PatternError
 from ..memory import Array
 from .images import find_images, open_images
 from .npyfiles import is_npy, open_npy
+from .printing import printable
 from .streaming import FileJob, SlabSource
 
 __all__ = ["check_destination", "open_source"]
@@ -53,6 +54,8 @@ def open_source(
 ) -> Iterator[SlabSource]:
     """Open what `source` names: a file of one array, `.npy` by its content, else pictures."""
     path = Path(source)
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+        raise ArgumentError(f"{source}: is no file; write what comes from it into one first")
     if suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path)):
         if resize:
             raise ArgumentError(
@@ -64,7 +67,7 @@ def open_source(
         _check_pattern(job.pattern)
         paths, others = find_images(source)
         if others and not job.quiet:
-            print(f"{source}: files skipped as no pictures: {others}", file=sys.stderr)
+            print(f"{printable(source)}: files skipped as no pictures: {others}", file=sys.stderr)
         with open_images(paths, resize) as batch:
             yield batch
 

@@ -26,6 +26,7 @@ from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import ArraySpec
 from .npyfiles import NpyFile, create_npy
+from .printing import printable
 
 __all__ = ["FileJob", "SlabSource", "convert_to_file"]
 
@@ -158,7 +159,8 @@ def _report(
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
     print(
-        f"{name} {source.shape} {source.dtype} -> {destination} {target.shape} {target.dtype}: "
+        f"{printable(name)} {source.shape} {source.dtype} -> {printable(destination)} "
+        f"{target.shape} {target.dtype}: "
         f"{_megabytes(nbytes)} in {seconds:.2f} s, {nbytes / 1e9 / seconds:.2f} GB/s",
         file=sys.stderr,
     )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from ..data import Batch
+from .printing import printable
 
 __all__ = ["Tally"]
 
@@ -48,7 +49,7 @@ class Tally:
     def report(self, name: str, dropped: int) -> None:
         """Print it as a table."""
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
-        print(f"{name}: {self.records} records in {batches}, {dropped} left out")
+        print(f"{printable(name)}: {self.records} records in {batches}, {dropped} left out")
         print(f"first batch: {self.first_batch}")
         print(f"{self.records / self.elapsed:,.0f} records/s in {self.elapsed:.2f} s\n")
         print(f"{'stage':16}{'seconds':>9}{'share':>8}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.symbolic import NUMPY
-from ..errors import DtypeError
+from ..errors import DtypeError, ShapeError
 from ..spec import DType, as_dtype, check_movable
 from .base import Space, dtype_text
 from .checks import Axis, Leaf, check_dtype, check_library, checked_size, wrong_shape
@@ -76,9 +76,8 @@ class ArraySpace(Space):
 
     def get_origin(self) -> Any:
         """Zeros, in the order of the axes."""
-        return np.zeros(
-            self._shape(), as_dtype(self._default if self.dtype is None else self.dtype)
-        )
+        dtype = as_dtype(self._default if self.dtype is None else self.dtype)
+        return self._zeros(self._shape(), dtype)
 
     def with_dtype(self, dtype: Any) -> Any:
         """This space with another dtype; None for any dtype."""
@@ -108,7 +107,16 @@ class ArraySpace(Space):
         return sizes.index(None), tuple(size for size in sizes if size is not None)
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
-        return np.zeros(self._shape(n), self._batch_dtype(dtype))
+        return self._zeros(self._shape(n), self._batch_dtype(dtype))
+
+    def _zeros(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        try:
+            return np.zeros(shape, dtype)
+        except (ValueError, MemoryError) as error:
+            raise ShapeError(
+                f"an array of shape {shape} and dtype {dtype}, as {self!r} asks for, does not fit "
+                "into memory; ask for fewer samples, or a smaller space"
+            ) from error
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
         """A batch of n samples, in the order of the axes."""

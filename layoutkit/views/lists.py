@@ -286,7 +286,8 @@ def nest_of(view: Any) -> Any:
 
 
 def _checked_components(components: Any) -> tuple[View, ...]:
-    found = tuple(components) if isinstance(components, Iterable) else ()
+    listed = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
+    found = tuple(components) if listed else ()
     if not found:
         raise ArgumentError("a ListView has at least one component; give a list of views")
     for at, component in enumerate(found):

@@ -1,0 +1,157 @@
+"""Odd words and odd names on the command line: one line each, no traceback, no hang."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from layoutkit import cli
+from layoutkit.cli import main
+
+RUN = [sys.executable, "-c", "import sys; from layoutkit.cli import main; sys.exit(main())"]
+
+
+def run(*words, cwd, encoding="utf-8:strict"):
+    """The command as a process of its own, and what it said."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [*RUN, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
+    )
+    assert b"Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.ones((2, 4, 5, 3), "f4"))
+    return tmp_path
+
+
+def refused(capsys, *words):
+    assert main(["convert", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("layoutkit: error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize("option", ["--scale", "--mean", "--std"])
+@pytest.mark.parametrize(
+    "number", ["1e400", "1e99999999999", "-1e400", "nan", "inf", "1/0", "1e400/2", "9" * 9999]
+)
+def test_numbers_beyond_any_float(folder, capsys, option, number):
+    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", option, number)
+    assert "is not a finite number" in said
+
+
+@pytest.mark.parametrize("words", [["--chunk", ""], ["--size", "h="], ["--resize", "4x"]])
+def test_numbers_of_too_many_digits(folder, capsys, words):
+    words = [words[0], words[1] + "9" * 5000]
+    assert "too many digits" in refused(capsys, "x.npy", "y.npy", "bhwc->bchw", *words)
+
+
+@pytest.mark.parametrize("words", [["--mean", "-0.5,0.5,1"], ["--mean=-0.5,0.5,1"]])
+def test_negative_numbers_need_no_equals_sign(folder, words):
+    files = ["x.npy", "y.npy", "bhwc->bchw", "--quiet"]
+    assert main(["convert", *files, *words, "--scale", "-2", "--std", ".5"]) == 0
+    found = np.load("y.npy")
+    np.testing.assert_array_equal(found[0, :, 0, 0], [-3.0, -5.0, -6.0])
+
+
+def test_words_that_the_shell_has_split(folder, capsys):
+    said = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
+    assert "convert takes one SRC" in said
+    assert "put it in quotes" in said
+    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
+    assert "put commas between numbers" in said
+    assert 'takes ">" for itself' in refused(capsys, "x.npy", "y.npy", "bhwc-")
+    assert "--help" in refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--fast")
+
+
+def test_links_in_a_circle(folder, capsys):
+    (folder / "a.npy").symlink_to("b.npy")
+    (folder / "b.npy").symlink_to("a.npy")
+    assert "symbolic links" in refused(capsys, "x.npy", "a.npy", "bhwc->bchw")
+    assert "symbolic links" in refused(capsys, "a.npy", "y.npy", "bhwc->bchw")
+    assert main(["batches", "x.npy", "--save", "a.npz"]) == 2
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "pt", "csv", "jpg", "unknown"])
+def test_pipes_are_not_waited_for(folder, suffix):
+    os.mkfifo(f"p.{suffix}")
+    for words in (["convert", f"p.{suffix}", "y.npy", "bhwc->bchw"], ["batches", f"p.{suffix}"]):
+        done = run(*words, cwd=folder)
+        assert done.returncode == 2
+        assert b"file" in done.stderr
+
+
+def test_a_pipe_among_pictures(folder):
+    (folder / "p").mkdir()
+    os.mkfifo("p/a.png")
+    Image.new("RGB", (4, 4)).save("p/b.png")
+    done = run("convert", "p", "y.npy", "bhwc->bchw", cwd=folder)
+    assert done.returncode == 0
+    assert b"skipped as no pictures: 1" in done.stderr
+
+
+NAMES = [
+    b"\x1b]0;title\x07\x1b[2J",
+    b"a\nlayoutkit: error: all is lost",
+    b"\xff\xfe",
+    "\u202e".encode(),
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["escapes", "newline", "no text", "backwards"])
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_names_do_not_write_to_the_terminal(folder, name, encoding):
+    cats = folder / os.fsdecode(name) / "cats"
+    cats.mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(cats / "a.png")
+    (cats / os.fsdecode(name + b".png")).write_bytes(b"no picture")
+    said = b""
+    for words, code in [
+        (["batches", name, "--size", "4x4", "--save", name + b".npz"], 0),
+        (["convert", name, name + b".npy", "bhwc->bchw"], 2),
+        (["convert", name + b"/*/a.png", name + b".npy", "bhwc->bchw"], 0),
+        (["convert", name + b".npy", "y.npy", "bhwc->bchw"], 0),
+        (["convert", name + b".none", "y.npy", "bhwc->bchw"], 2),
+        (["convert", "x.npy", name, "bhwc->bchw"], 2),
+        (["convert", "x.npy", "y.npy", name], 2),
+        (["convert", "x.npy", "y.npy", "bhwc->bchw", "--dtype", name], 2),
+    ]:
+        done = run(*words, cwd=folder, encoding=encoding)
+        assert done.returncode == code, done.stderr
+        said += done.stdout + done.stderr.replace(b"\r", b"")
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", said))
+    assert not re.search(rb"^layoutkit: error: all is lost", said, re.MULTILINE)
+    assert "\u202e".encode() not in said
+
+
+def test_many_axes_are_explained_at_once(folder, capsys):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    shape = ",".join(["2"] * 26)
+    pattern = f"{letters}->{letters[::-1]}"
+    assert main(["explain", pattern, "--shape", shape, "--svg", "p.svg"]) == 0
+    assert "a small example" in capsys.readouterr().out
+    assert (folder / "p.svg").stat().st_size < 1e6
+
+
+def test_what_nobody_has_thought_of_is_one_line(folder, capsys, monkeypatch):
+    def fail(_):
+        raise RecursionError("too\ndeep")
+
+    monkeypatch.setitem(cli._COMMANDS, "info", fail)
+    assert main(["info"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")
+    assert "LAYOUTKIT_TRACEBACK=1" in said
+    assert said.count("\n") == 1
+    monkeypatch.setenv("LAYOUTKIT_TRACEBACK", "1")
+    with pytest.raises(RecursionError):
+        main(["info"])
