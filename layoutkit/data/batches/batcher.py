@@ -185,6 +185,12 @@ class Batcher(Epochs[Batch]):
         if self._crew is not None:
             self._crew.close()
 
+    def __reduce__(self) -> Any:
+        raise DataError(
+            "a Batcher has threads and connections, which cannot be copied or sent to another "
+            "process; call sampled_batcher there, with a partition of open_index for each process"
+        )
+
     def __enter__(self) -> Batcher:
         return self
 
