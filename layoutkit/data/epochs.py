@@ -27,6 +27,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, Generic, TypeVar
 
 from ..checks import as_count
@@ -78,7 +79,10 @@ class Epochs(ABC, Generic[T]):
             number of records. Nothing has changed.
         """
         epoch, position = self._checked(state)
-        self._go(epoch, self._take(epoch, position, state), loaded=True)
+        plain = {
+            key: value if isinstance(value, str) else int(value) for key, value in state.items()
+        }
+        self._go(epoch, self._take(epoch, position, plain), loaded=True)
 
     @abstractmethod
     def _identity(self) -> dict[str, int | str]: ...
@@ -120,12 +124,16 @@ class Epochs(ABC, Generic[T]):
         name, own = type(self).__name__, self.state_dict()
         if not isinstance(state, Mapping):
             raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
+        if "partition" in own:  # states of earlier versions do not say which one they are of
+            state = {"partition": own["partition"], **state}
         if set(state) != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
         numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
-        compared = {*self._identity(), *(["records"] if numbers["position"] else [])}
-        differ = [k for k in own if k in compared and state[k] != own[k]]
+        # At an epoch's start, where no record counts yet, it may go on with others.
+        free = () if numbers["position"] else ("records", "partition")
+        compared = {*self._identity(), "records"}.difference(free)
+        differ = [k for k in own if k in compared and not _same(state[k], own[k])]
         if differ:
             wrong = ", ".join(f"{k} {state[k]!r}, not {own[k]!r}" for k in differ)
             raise DataError(
@@ -202,6 +210,11 @@ class EpochIterator(Iterator[T]):
                 f"this loop over a {type(self._owner).__name__} is over: an error, or a newer "
                 "loop, set_epoch, load_state_dict, reset or close ended it; begin a new one"
             )
+
+
+def _same(given: Any, own: int | str) -> bool:
+    """Whether a state says what is so here; an array says nothing."""
+    return isinstance(given, str | Integral) and bool(given == own)
 
 
 def _is_busy(error: BaseException) -> bool:

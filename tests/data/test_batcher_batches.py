@@ -426,7 +426,7 @@ def test_wrong_arguments_are_refused_at_the_call(options, error, words):
 def test_many_records_at_once_are_those_one_by_one(tmp_path, rows, partition):
     (tmp_path / "i.csv").write_text("\n".join(rows))
     indexes = [
-        open_index(tmp_path / "i.csv", partition=partition, partitions=2),
+        open_index(tmp_path / "i.csv", partition=partition, partitions=2, schemes=["c"]),
         open_index({"x": X, "y": np.arange(7) % 3}, partition=partition, partitions=2),
         open_index(X[:, 0, 0], partition=partition, partitions=2),
     ]

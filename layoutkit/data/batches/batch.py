@@ -5,12 +5,16 @@ Knows what it holds; how it came about is not known here.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
+from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
 from ..records import Label, Record
+from .chunks import words_of
 
 __all__ = ["Batch", "Dropped"]
 
@@ -58,6 +62,20 @@ class Batch:
         """Each row's label, None for a record without."""
         return [record.label for record in self.item]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, for a queue between processes; it waits for ever for what does not pickle."""
+        dropped = [(record, place, _portable(error)) for record, place, error in self.dropped]
+        return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
+
     def __repr__(self) -> str:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
         return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """The error itself, or its words where it does not go through a pickle."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return DataError(words_of(error)) if error is not None else None
+    return error

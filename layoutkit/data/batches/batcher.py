@@ -185,6 +185,12 @@ class Batcher(Epochs[Batch]):
         if self._crew is not None:
             self._crew.close()
 
+    def __reduce__(self) -> Any:
+        raise DataError(
+            "a Batcher has threads and connections, which cannot be copied or sent to another "
+            "process; call sampled_batcher there, with a partition of open_index for each process"
+        )
+
     def __enter__(self) -> Batcher:
         return self
 
@@ -223,9 +229,11 @@ class Batcher(Epochs[Batch]):
         settings = self._settings
         if settings.num_workers == 0:
             return None
-        if self._crew is None or self._crew.process != os.getpid():
-            self._crew = Crew(settings.num_workers, settings.work.timeout)
-            weakref.finalize(self, Crew.end, self._crew)
+        if self._crew is None or not self._crew.serves:
+            crew = Crew(settings.num_workers, settings.work.timeout)
+            weakref.finalize(self, Crew.end, crew)
+            self._crew = crew
+            crew.begin()
         return self._crew
 
     def _identity(self) -> dict[str, int | str]:

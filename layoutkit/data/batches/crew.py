@@ -66,7 +66,7 @@ class Pace:
 
 
 class Crew:
-    """So many threads, named `layoutkit-data-*`, that work on drafts until they are closed.
+    """So many threads, named `layoutkit-data-*`, that work on drafts from `begin` to `close`.
 
     Parameters
     ----------
@@ -88,14 +88,28 @@ class Crew:
         self._seconds = _CHUNK_SECONDS  # that a record takes, as far as is known
         self._pace: Pace | None = Pace()  # None: all workers draw at once
         self._workers = [Worker(number) for number in range(size)]
+        self._begun = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether all threads are at work, in this process."""
+        return self._begun and not self._closed and self.process == os.getpid()
+
+    def begin(self) -> None:
+        """Start the threads, all or none; whoever holds the crew by then can end them."""
         try:
             for worker in self._workers:
                 self._start(worker)
+            self._begun = True
         except RuntimeError as error:
             self.end()
             raise DataError(
-                f"the system starts no {size} threads ({error}); give a smaller num_workers"
+                f"the system starts no {len(self._workers)} threads ({error}); give a smaller "
+                "num_workers"
             ) from error
+        except BaseException:  # Ctrl-C, which would leave them waiting for ever
+            self.end()
+            raise
 
     def submit(self, draft: Draft) -> None:
         """Let the workers draw from a draft, after those that came before."""

@@ -100,6 +100,7 @@ class Settings:
             "kind": "+".join(plan.kind for plan in plans),
             "seed": "+".join(str(plan.seed) for plan in plans) if len(plans) > 1 else plans[0].seed,
             "batch_size": self.batch_size,
+            "partition": plans[0].partition,
         }
 
 

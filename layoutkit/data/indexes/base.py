@@ -17,6 +17,7 @@ from ...errors import DataError
 from ...memory import Array
 from ..protocolerrors import OutOfRange
 from ..records import Label, Record
+from .partition import Partition
 
 __all__ = ["Groups", "Index", "grouped"]
 
@@ -46,12 +47,14 @@ class Index(Sequence[Record]):
     url_prefix : str    what relative file names begin with; None for arrays
     labels : list       sorted, of all partitions, whether this one has such records or not
     label_index : dict  from a label to its rank among them
+    partition : (part, parts)   which of the whole source's records are here
 
     Who reads many records at once takes `records`, `rows`, `ranks` and `targets`: columns, by an
     int64 array of numbers that count from 0.
     """
 
     in_memory = False  # whether the records are rows of a NumPy array
+    _partition = Partition(0, 1)
 
     def __init__(
         self, kind: str, url_prefix: str | None, labels: Sequence[Label], codes: Array | None
@@ -61,6 +64,11 @@ class Index(Sequence[Record]):
         self.labels = list(labels)
         self.label_index = {label: rank for rank, label in enumerate(labels)}
         self._codes = codes  # the rank of each record's label here, -1 for none
+
+    @property
+    def partition(self) -> Partition:
+        """Which of the whole source's records are here: (part, parts)."""
+        return self._partition
 
     @abstractmethod
     def __len__(self) -> int: ...

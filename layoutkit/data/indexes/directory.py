@@ -30,6 +30,7 @@ class DirectoryIndex(Index):
             paths = list(_walked(folder, "", ()))
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
         ranks = {label: rank for rank, label in enumerate(labels)}
+        self._partition = partition
         self._paths = paths[partition.rows]
         codes = [ranks[path.partition("/")[0]] if "/" in path else -1 for path in self._paths]
         super().__init__(kind, folder, labels, np.array(codes, dtype=np.int64))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...checks import as_count, kind_text
@@ -93,7 +92,9 @@ def _guessed(source: Any, path: str | None) -> str:
     if path is None:
         return "tensor"
     suffix = suffix_of(path)
-    if not is_url(path) and Path(path).is_dir():
+    if "\0" in path:
+        raise DataError(f"{path!r} has a null character, which no name of a file has")
+    if not is_url(path) and os.path.isdir(path):  # noqa: PTH112  # no error for too long a name
         return "directory"
     if suffix in TABLES:
         return suffix[1:]
@@ -101,7 +102,8 @@ def _guessed(source: Any, path: str | None) -> str:
         return "tensor"
     if is_url(path):
         return "parts"
-    found = "there is no such file" if not Path(path).exists() else "nothing is known of its kind"
+    there = os.path.exists(path)  # noqa: PTH110  # as above
+    found = "nothing is known of its kind" if there else "there is no such file"
     raise DataError(
         f"{path} is no index: {found}; an index is a folder, the URL of a folder of part files, or "
         f"a file: {', '.join([*TABLES, *ARRAYS])}"

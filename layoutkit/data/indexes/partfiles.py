@@ -35,6 +35,7 @@ class PartsIndex(Index):
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         prefix = folder.rstrip("/") or folder
         super().__init__(kind, prefix, (), None)
+        self._partition = partition
         names = listed(folder)
         for name in names:  # a name out of a listing, which would be read as a chain
             if "::" in name and is_url(folder):

@@ -21,6 +21,9 @@ class Partition(NamedTuple):
         """The records here, as a slice of the whole."""
         return slice(self.part, None, self.parts)
 
+    def __str__(self) -> str:
+        return f"{self.part} of {self.parts}"
+
     def count(self, whole: int) -> int:
         """How many of `whole` records are here."""
         return len(range(self.part, whole, self.parts))

@@ -30,6 +30,7 @@ from .protocol import Named
 __all__ = ["ArrayProvider", "ProviderBatch"]
 
 _TAILS = ("pad", "wrap", "drop")
+_MOST_ROWS = 1 << 48  # of whatever; addresses have no more bits
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class ArrayProvider(Epochs[ProviderBatch]):
         self._label = tuple(_field(*item, layouts, padding) for item in labels.items())
         self._samples = _common(self._data + self._label)
         self._size = self._samples if batch_size is None else as_count("batch_size", batch_size, 1)
+        if self._size > _MOST_ROWS:
+            raise DataError(f"batch_size={self._size}; no memory holds more than {_MOST_ROWS} rows")
         self._shuffle, self._tail = as_flag("shuffle", shuffle), as_word("tail", tail, _TAILS)
         self._seed = as_count("seed", seed, None)
 
@@ -256,7 +259,8 @@ def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: A
 
 def _field(name: str, array: Any, layouts: Mapping[str, Any], padding: Any) -> _Field:
     memory = as_array(array, name)
-    layout = layouts.get(name) or default_layout(memory.ndim, name)
+    layout = layouts.get(name)
+    layout = default_layout(memory.ndim, name) if layout is None else layout
     view_in(layout, memory, None)  # says what is wrong with them
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
     axis = parse_layout(layout).groups.index("b")

@@ -45,6 +45,7 @@ class SamplingPlan:
     even : bool                  what fills no batch is left out
     draws : bool                 has no end of its own
     material                     what one kind needs: groups, weights, part files
+    partition : str              which records of the whole there are to choose from
     """
 
     kind: str
@@ -58,11 +59,17 @@ class SamplingPlan:
     even: bool
     draws: bool
     material: Any
+    partition: str = "0 of 1"
 
     @property
     def identity(self) -> dict[str, int | str]:
         """What the states of two samplers must agree in."""
-        return {"kind": self.kind, "seed": self.seed, "batch_size": self.batch_size or 0}
+        return {
+            "kind": self.kind,
+            "seed": self.seed,
+            "batch_size": self.batch_size or 0,
+            "partition": self.partition,
+        }
 
 
 Plan = SamplingPlan  # its name in pickles of earlier versions

@@ -18,6 +18,7 @@ import numpy as np
 from ...checks import as_count, kind_text
 from ...errors import DataError
 from ..indexes import Index, PartsIndex, grouped
+from ..indexes.partition import Partition
 from .kinds import Kind
 from .labels import Labelled
 from .order import SamplingPlan, ceil_div
@@ -64,6 +65,7 @@ def plan_of(
         kind.even,
         kind.draws,
         chosen.material,
+        str(getattr(index, "partition", Partition(0, 1))),
     )
     check_turns(kind, plan)
     return plan

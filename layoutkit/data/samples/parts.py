@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...checks import kind_text
+from ...checks import as_flag, kind_text
 from ...errors import DataError
 from . import layouts
 from .opening import open_store
@@ -24,6 +24,7 @@ __all__ = [
     "layout_of",
     "parts_of",
     "parts_of_mapping",
+    "said_of",
 ]
 
 
@@ -55,6 +56,11 @@ class Said(NamedTuple):
     layout: Any
     meta: Any
     read_only: bool | None
+
+
+def said_of(layout: Any, meta: Any, read_only: Any) -> Said:
+    """What was said, where `read_only` is a flag or nothing."""
+    return Said(layout, meta, None if read_only is None else as_flag("read_only", read_only))
 
 
 def parts_of(cls: type[Any], source: Any, said: Said) -> Parts:

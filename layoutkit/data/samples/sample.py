@@ -18,7 +18,7 @@ from ..protocolerrors import NoLength
 from . import layouts, parts
 from .fields import HasFields
 from .keys import kinds_of
-from .parts import Parts, Said, check_mapping, check_name
+from .parts import Parts, Said, check_mapping, check_name, said_of
 from .stores import Length, Store
 from .values import as_user_error, equal
 
@@ -76,7 +76,7 @@ class Sample(HasFields):
     ) -> None:
         check_mapping("meta", meta)
         check_mapping("fields", fields)
-        cls, said = type(self), Said(layout, meta, read_only)
+        cls, said = type(self), said_of(layout, meta, read_only)
         is_sample = isinstance(source, Sample)
         self._set(source._parts_as(cls, said) if is_sample else parts.parts_of(cls, source, said))
         if fields:

@@ -1,0 +1,87 @@
+"""Arguments of the wrong kind meet an error of this project, not one of NumPy or the system."""
+
+import numpy as np
+import pytest
+
+from layoutkit import DataError, LayoutkitError
+from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
+
+WRONG = np.array([1, 2])
+X = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.mark.parametrize("name", ["layout", "tail", "shuffle", "seed", "batch_size", "padding"])
+def test_arrays_as_options_of_a_provider(name):
+    with pytest.raises(LayoutkitError):
+        ArrayProvider(X, **{"batch_size": 2, name: WRONG})
+
+
+@pytest.mark.parametrize("name", ["layout", "meta", "read_only"])
+def test_arrays_as_options_of_a_dataset(name, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    for source in (X, tmp_path / "x.npy", Dataset(X), {"a": X}):
+        with pytest.raises(LayoutkitError):
+            Dataset(source, **{name: WRONG})
+
+
+@pytest.mark.parametrize("name", ["on_error", "layout", "refill", "timeout", "max_record_bytes"])
+def test_arrays_as_options_of_a_batcher(name):
+    with pytest.raises(LayoutkitError):
+        sampled_batcher(X, **{"batch_size": 2, name: WRONG})
+
+
+def test_a_batch_that_no_memory_holds():
+    with pytest.raises(DataError, match="batch_size=4611686018427387904"):
+        ArrayProvider(X, batch_size=2**62)
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a" * 5000 + ".csv", "a" * 5000 + ".npy", "a\0.csv"])
+def test_names_that_no_file_can_have(path):
+    with pytest.raises(DataError):
+        open_index(path)
+
+
+class Frame:
+    """As much of a pandas DataFrame or Series as an index sees."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.iloc = values, values.shape, None
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+    def to_numpy(self):
+        return self.values
+
+
+def test_a_data_frame_is_told_what_to_give_instead():
+    for source in (Frame(X), {"x": Frame(X), "y": X}):
+        with pytest.raises(DataError, match=r"is a .*Frame.*to_numpy"):
+            open_index(source)
+
+
+def test_a_series_is_its_values():
+    index = open_index({"x": Frame(X[:, 0]), "y": Frame(np.array([*"abcabc"]))})
+    assert (index[5].array, index[5].label) == (10, "c")
+
+
+def test_a_state_of_numpys_numbers(tmp_path):
+    for part in "ab":
+        (tmp_path / part).write_text("1\n2\n3\n")
+    index = open_index(tmp_path, kind="parts")
+
+    def made():
+        return sampler("part-permutation-permutation", index)
+
+    order = made()
+    whole, loop = list(made()), iter(order)
+    for _ in range(4):
+        next(loop)
+    state = order.state_dict()
+    numbers = {k: np.int64(v) if isinstance(v, int) else v for k, v in state.items()}
+    again = made()
+    again.load_state_dict(numbers)
+    assert again.state_dict() == state
+    assert list(again) == whole[4:]
+    with pytest.raises(DataError, match="another Sampler: seed"):
+        again.load_state_dict({**state, "seed": WRONG})
