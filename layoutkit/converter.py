@@ -195,8 +195,6 @@ class Converter:
         """What is asked of it."""
         return self._task
 
-    # -- planning --------------------------------------------------------------------------
-
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Shape, dtype and device of an array or of a spec that fits."""
         if not isinstance(like, ArraySpec):
@@ -210,8 +208,7 @@ class Converter:
             from .cpu.program import Program
 
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            formula = self._task.formula
-            nbytes = 0 if formula is None else formula.channels * _BYTES_A_CHANNEL
+            nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
             return remember(self._programs, key, Program(plan), nbytes)
 
     def _back(
