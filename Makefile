@@ -8,6 +8,9 @@
 #   make fuzz           random conversions and sums between guard pages: MOVES=100000 of SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64
 #
+#   make test-lowest    the test suite with the lowest versions that pyproject.toml allows of what
+#                       layoutkit needs to run, in a venv of its own; PYTHON=python3.11
+#
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
@@ -23,6 +26,7 @@
 
 PYTHON ?= python3
 VENV   := .venv
+LOWEST := .venv-lowest
 BIN    := $(VENV)/bin
 CUDA   ?= 13
 SYSTEM ?=
@@ -31,14 +35,19 @@ SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
 
-.PHONY: demo test fuzz lint clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo test test-lowest fuzz lint clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
 
 # In several processes, a file in one of them; its tests share what they set up.
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python $(PYTEST)
+
+test-lowest: $(LOWEST)/.test
+	$(LOWEST)/bin/python $(PYTEST)
 
 fuzz: $(VENV)/.test
 	$(BIN)/python tests/helpers/fuzz.py --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
@@ -73,7 +82,7 @@ sanitize-gpu: $(GPU_NEEDS)
 	$(SANITIZE) --tool racecheck env $(PATTERNS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.base:
@@ -85,4 +94,13 @@ $(VENV)/.base:
 # Editable, so that a change to the code needs no new installation.
 $(VENV)/.%: pyproject.toml | $(VENV)/.base
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$*]"
+	@touch $@
+
+# "numpy>=2.2.5" among `dependencies` becomes "numpy==2.2.5"; what the tests need is the newest that
+# goes with those.
+$(LOWEST)/.test: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	sed -n '/^dependencies = /,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2/p' $< > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --disable-pip-version-check --quiet \
+	  --constraint $(LOWEST)/lowest.txt --editable ".[test]"
 	@touch $@
