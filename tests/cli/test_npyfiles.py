@@ -18,8 +18,9 @@ SHAPE = (5, 4, 3, 2)
 
 @pytest.fixture(params=[1, 1 << 20], ids=["many-windows", "one-window"])
 def window_bytes(request, monkeypatch):
-    """Windows of one run each, and windows that hold everything."""
+    """Windows of one run each, and windows that hold everything; of a file that is too large."""
     monkeypatch.setattr(npyfiles, "_WINDOW_BYTES", request.param)
+    monkeypatch.setattr(npyfiles, "_WHOLE_BYTES", 0)
 
 
 def _numbers(dtype="<i4", order="C"):
@@ -141,6 +142,25 @@ def test_is_npy_goes_by_content(tmp_path):
     (tmp_path / "y.npy").write_bytes(b"\x93NUM")
     assert is_npy(tmp_path / "x.npy")
     assert not is_npy(tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_scattered_slabs_of_a_small_file_are_parts_of_one_reading(tmp_path, axis, order):
+    array = _numbers(order=order)
+    axis = axis if order == "C" else 3 - axis
+    np.save(tmp_path / "x.npy", array)
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
+        for start in range(SHAPE[axis]):
+            slab = file.read(axis, start, start + 1)
+            np.testing.assert_array_equal(slab, array.take([start], axis))
+            if start == 0:  # nothing is read after this
+                os.truncate(tmp_path / "x.npy", 0)
+    np.save(tmp_path / "x.npy", array)
+    with open_npy(StoredArray(tmp_path / "x.npy")) as file:
+        os.truncate(tmp_path / "x.npy", 200)
+        with pytest.raises(DataError, match=r"x\.npy: was shortened while it was read"):
+            file.read(axis, 1, 2)
 
 
 # ---- writing -----------------------------------------------------------------------------

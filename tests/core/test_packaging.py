@@ -93,6 +93,11 @@ def test_python_m_layoutkit_is_the_command_line(tmp_path):
     assert refused.stderr.startswith("layoutkit: error: ")
 
 
+def test_dir_lists_the_api_and_nothing_else():
+    assert dir(layoutkit) == sorted(layoutkit.__all__)
+    assert all(hasattr(layoutkit, name) for name in dir(layoutkit))
+
+
 def test_top_level_names_of_others_are_not_taken():
     names = importlib.metadata.distribution("layoutkit").read_text("top_level.txt").split()
     assert names == ["layoutkit"]
