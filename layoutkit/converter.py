@@ -285,10 +285,10 @@ def _planned(
     # Imported with the first conversion, so that `import layoutkit` stays light.
     with forks.making:
         if device == CPU and task.device in (None, CPU):
-            from .cpu.program import planned
+            from .cpu.program import has_half
         else:
-            from .cuda.program import planned
-        return planned(task, shape, strides, dtype, device, out)
+            from .cuda.launches import has_half
+        return task.plan(shape, strides, dtype, device, out, has_half)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

@@ -8,16 +8,13 @@ import numpy as np
 
 from .. import forks
 from ..buffers import empty_with_address
-from ..devices import CPU
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
 from ..planning.plan import Plan
-from ..planning.task import Task
-from ..spec import DType
 from ..threads import Job
 from .casts import cast_into
 
-__all__ = ["Program", "has_half", "planned"]
+__all__ = ["Program", "has_half"]
 
 
 def has_half() -> bool:
@@ -26,18 +23,6 @@ def has_half() -> bool:
         from ..kernels.cpu.compiler import cpu_features
 
         return not cpu_features().isdisjoint({"f16c", "neon"})
-
-
-def planned(
-    task: Task,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: DType,
-    device: str = CPU,
-    out: Any = None,
-) -> Plan:
-    """How a task is done for an array that lies so, with the kernels of this CPU."""
-    return task.plan(shape, strides, dtype, device, out, has_half)
 
 
 class Program:

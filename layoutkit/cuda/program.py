@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..caching import remember
-from ..devices import CPU
 from ..memory import layout_key
 from ..planning.plan import Plan
 from ..planning.task import Task
@@ -18,19 +17,7 @@ from .launches import Launches, has_half
 from .memory import DeviceAdapter, DeviceArray, check_writable
 from .runtime import runtime
 
-__all__ = ["DeviceProgram", "DevicePrograms", "planned"]
-
-
-def planned(
-    task: Task,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: DType,
-    device: str = CPU,
-    out: Any = None,
-) -> Plan:
-    """How a task is done for an array that lies so, with the kernels of a GPU."""
-    return task.plan(shape, strides, dtype, device, out, has_half)
+__all__ = ["DeviceProgram", "DevicePrograms"]
 
 
 class DevicePrograms:
@@ -50,7 +37,7 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         found = self._programs.get(key)
         if found is None:
-            plan = planned(self.task, *array.facts, out)
+            plan = self.task.plan(*array.facts, out, has_half)
             found = remember(self._programs, key, DeviceProgram(plan, array.ordinal))
         return found
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..caching import remember
 from ..cpu.program import Program
-from ..cpu.program import planned as planned_here
+from ..cpu.program import has_half as has_half_here
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError
 from ..formulas import computed_dtype
@@ -29,7 +29,7 @@ from ..planning.task import make_task
 from ..spec import DType, as_dtype
 from .launches import has_half
 from .memory import DeviceAdapter, DeviceArray
-from .program import DevicePrograms, planned
+from .program import DevicePrograms
 from .ring import refuse_capture, ring_of
 from .runtime import runtime
 
@@ -63,7 +63,7 @@ class Shipment:
 
     def __init__(self, programs: DevicePrograms, x: Array, out: DeviceArray | None) -> None:
         task = programs.task
-        self.plan = planned(task, x.shape, x.strides, x.dtype, CPU, out)
+        self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
         target = self.plan.target
         self.wire = _wire(x.dtype, self.plan)
         self.order = _dense_order(x) if self.wire == x.dtype else None
@@ -112,7 +112,7 @@ def _writer(
 ) -> Program:
     """What writes arrays that lie so, cast, to others: like `out`, or contiguous ones."""
     task = make_task(identity(len(shape)), dtype=target, casting=casting, copy=True)
-    return Program(planned_here(task, shape, strides, dtype, CPU, out))
+    return Program(task.plan(shape, strides, dtype, CPU, out, has_half_here))
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +144,7 @@ class Delivery:
     """What is kept for arrays that lie so on one GPU and go to the CPU, into arrays like `out`."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        plan = planned(programs.task, *array.facts, out)
+        plan = programs.task.plan(*array.facts, out, has_half)
         self.programs = programs.staying(plan.target.dtype, copy=None)
         self._write: Program | None = None
         if out is not None:
