@@ -1,4 +1,4 @@
-"""What this process may use of the machine: CPUs and memory.
+"""What this process may use: CPUs and memory of the machine, bytes of a file at a URL.
 
 The machine is often shared, and those who share it out say so in different ways: affinity, the
 quotas of a container, variables that they set for their workers, and that a process is a worker.
@@ -18,12 +18,14 @@ from typing import Any
 
 from .errors import ArgumentError
 
-__all__ = ["MAX_THREADS", "default_idle_bytes", "default_threads"]
+__all__ = ["MAX_THREADS", "URL_BYTES", "default_idle_bytes", "default_threads", "most_at_url"]
 
 THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"
 IDLE_BYTES = "LAYOUTKIT_BUFFERS_LIMIT"
+URL_BYTES = "LAYOUTKIT_URL_LIMIT"
 MAX_THREADS = 256
 MOST_IDLE, IDLE_SHARE = 2 << 30, 8  # idle memory: at most 2 GiB, at most an eighth of the memory
+MOST_AT_URL = 1 << 30  # as of a record: what memory has room for, and a server cannot exceed
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
 GROUPS = Path("/sys/fs/cgroup")
 OF_PROCESS = Path("/proc/self/cgroup")
@@ -46,7 +48,15 @@ def default_threads() -> tuple[int, str]:
 def default_idle_bytes() -> int:
     """How much idle memory to keep unless somebody sets a limit."""
     text = os.environ.get(IDLE_BYTES, "").strip()
-    return _bytes(text) if text else min(MOST_IDLE, _memory() // IDLE_SHARE)
+    if not text:
+        return min(MOST_IDLE, _memory() // IDLE_SHARE)
+    return _bytes(IDLE_BYTES, text, ", or 0 to keep no idle memory")
+
+
+def most_at_url() -> int:
+    """How many bytes a table, an array or a part file at a URL may have."""
+    text = os.environ.get(URL_BYTES, "").strip()
+    return _bytes(URL_BYTES, text) if text else MOST_AT_URL
 
 
 def _number_of_threads(text: str) -> int:
@@ -58,12 +68,11 @@ def _number_of_threads(text: str) -> int:
     return int(text)
 
 
-def _bytes(text: str) -> int:
+def _bytes(name: str, text: str, more: str = "") -> int:
     found = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE | re.ASCII)
     if found is None:
         raise ArgumentError(
-            f"{IDLE_BYTES}: {text!r} is no number of bytes; give one such as 1000000, 512M or 2G, "
-            "or 0 to keep no idle memory"
+            f"{name}: {text!r} is no number of bytes; give one such as 1000000, 512M or 2G{more}"
         )
     return int(found[1]) << UNITS[found[2].upper()]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import DataError
+from ..errors import ArgumentError, DataError
 from .reading.npy import read_npy
 from .reading.tensors import read_pt, read_safetensors
 from .reading.urls import translated
@@ -79,7 +79,7 @@ def explained(path: str) -> Iterator[None]:
     with translated(path):
         try:
             yield
-        except (DataError, OSError, MemoryError):
+        except (ArgumentError, DataError, OSError, MemoryError):
             raise
         except Exception as error:
             raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

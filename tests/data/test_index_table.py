@@ -209,7 +209,6 @@ def test_a_table_at_a_url():
 
 
 def test_tables_and_parts_behind_http(tmp_path):
-    pytest.importorskip("aiohttp")
     written(tmp_path, "filename,label\na,X\n")
     written(tmp_path, "hostname\nhttp://cdn\n", "index-meta.csv")
     (tmp_path / "parts").mkdir()

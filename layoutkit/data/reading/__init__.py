@@ -2,6 +2,8 @@
 
 urls.py            local files and those at any URL: opened, looked for, listed, with patience
 remote.py          what another machine holds at a URL, asked once
+web.py             all that is asked of HTTP servers
+pages.py           the files that a page of such a server links to
 cache.py           keeps whole remote files in a folder
 reader.py          the bytes of a record, by way of these
 npy.py             .npy and .npz: where the elements lie, mapped or read

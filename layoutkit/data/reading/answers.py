@@ -33,11 +33,18 @@ class Answer:
     checked: bool = True
 
 
-def too_large(url: str, most: int) -> DataError:
-    """The error of a record that has more bytes than it may have."""
+def too_large(
+    url: str,
+    most: int,
+    found: int | None = None,
+    what: str = "a record",
+    fix: str = "max_record_bytes= allows more",
+) -> DataError:
+    """The error of what has more bytes than it may have; `found`: how many, where that is known."""
+    number = "" if found is None else f"{found} bytes, "
     return DataError(
-        f"{url} cannot be read: it has more than the {most} bytes that a record may have; "
-        "max_record_bytes= allows more"
+        f"{url} cannot be read: it has {number}more than the {most} bytes that {what} may have; "
+        f"{fix}"
     )
 
 

@@ -11,12 +11,13 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import DataError
-from .answers import Unanswered
+from ...limits import URL_BYTES, most_at_url
+from .answers import Unanswered, too_large
 from .remote import Remote
 
 __all__ = [
@@ -72,7 +73,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
     Raises
     ------
     DataError
-        It cannot be opened or read.
+        It cannot be opened or read, or has more bytes than a file at a URL may have.
     """
     local = local_path(path)
     if local is None:
@@ -93,7 +94,8 @@ def listed(folder: str) -> list[str]:
     """The names of the files right in a folder, hidden ones left out, sorted."""
     local = local_path(folder)
     if local is None:
-        names = repeated(lambda _: Remote().names(folder))
+        with closing(Remote()) as remote:
+            names = repeated(lambda seconds: remote.names(folder, seconds))
     else:
         with translated(folder), os.scandir(local) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
@@ -103,7 +105,10 @@ def listed(folder: str) -> list[str]:
 def exists(path: str) -> bool:
     """Whether there is such a file."""
     local = local_path(path)
-    return repeated(lambda _: Remote().is_file(path)) if local is None else Path(local).is_file()
+    if local is not None:
+        return Path(local).is_file()
+    with closing(Remote()) as remote:
+        return repeated(lambda seconds: remote.is_file(path, seconds))
 
 
 def repeated(
@@ -142,7 +147,7 @@ class RemoteFile(io.RawIOBase):
     """The bytes of a URL. An answer that breaks off is asked for again from where it ended."""
 
     def __init__(self, url: str) -> None:
-        self._url, self._remote = url, Remote()
+        self._url, self._remote, self._most = url, Remote(), most_at_url()
         self._chunks: Iterator[bytes] | None = None
         self._position = 0  # behind what has come
         self._rest = memoryview(repeated(self._next))  # now, so that `opened` raises
@@ -170,10 +175,19 @@ class RemoteFile(io.RawIOBase):
         try:
             if self._chunks is None:
                 answer = self._remote.open(self._url, self._position, None, seconds)
+                if answer.size is not None and self._position + answer.size > self._most:
+                    answer.close()
+                    raise self._too_large(self._position + answer.size)
                 self._chunks = answer.chunks
             chunk = next(filter(None, self._chunks), b"")
         except Unanswered:
             self._chunks = None
             raise
         self._position += len(chunk)
+        if self._position > self._most:
+            raise self._too_large()
         return chunk
+
+    def _too_large(self, found: int | None = None) -> DataError:
+        fix = f"{URL_BYTES}= in the environment allows more, and local files may have any number"
+        return too_large(self._url, self._most, found, "a table or array at a URL", fix)

@@ -1,4 +1,4 @@
-"""HTTP: the answer to one GET, whole or an error, in bounded time.
+"""HTTP: the answer to one GET, whole or an error, in bounded time; and pages that list folders.
 
 urllib3 notices an answer that ends before its announced length, keeps connections for the next
 record, and starts no threads. What it takes on trust is looked at here: which part of a file an
@@ -20,11 +20,15 @@ import urllib3
 from ...errors import DataError
 from .answers import CHUNK, Answer, Unanswered, too_large, translating
 from .clocked import Clock, ClockedResponse
+from .pages import files_linked
 
 __all__ = ["Part", "Web"]
 
 _CONNECTIONS = 32  # kept open for each host
 _REDIRECTS = 5
+MOST_OF_PAGE = 1 << 26  # bytes: a third of a million files, with dates and sizes
+_PAGES = ("", "text/html", "application/xhtml+xml")  # some servers do not say
+_BUSY = 429  # the one refusal that says nothing of the file; others hide what may not be read
 _MOVED = (301, 302, 303, 307, 308)
 _SPAN = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 _BEHIND = re.compile(r"bytes \*/(\d{1,18})")
@@ -52,6 +56,9 @@ class Part(NamedTuple):
         return self.start > 0 or self.length is not None
 
 
+_WHOLE = Part(0, None, None)
+
+
 class Web:
     """Whom to ask; safe from many threads."""
 
@@ -61,22 +68,48 @@ class Web:
 
     def open(self, url: str, part: Part, seconds: float) -> Answer:
         """Begin to read a part of a URL; redirects are followed."""
+        response, _, clock = self._reached(url, part, seconds)
+        return _answer(url, response, part, clock)
+
+    def names(self, folder: str, seconds: float) -> list[str]:
+        """The names of the files right in a folder, to which the page at its URL has links."""
+        if "?" in folder or "#" in folder:
+            raise DataError(f"{folder} names no folder; take the URL up to the ? or #")
+        response, place, clock = self._reached(folder, _WHOLE, seconds)
+        answer = _answer(folder, response, _WHOLE, clock)
+        try:
+            page = _page(folder, response, answer)
+        finally:
+            answer.close()
+        with translating(folder):
+            return files_linked(page, place)
+
+    def is_file(self, url: str, seconds: float) -> bool:
+        """Whether a server has something at a URL, of which nothing is read."""
+        response, _, _ = self._reached(url, _WHOLE, seconds)
+        _let_go(response)
+        if response.status >= 500 or response.status == _BUSY:
+            _check_status(url, response)
+        return bool(response.status < 400)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.clear()
+
+    def _reached(self, url: str, part: Part, seconds: float) -> tuple[Any, str, Clock]:
+        """The response of the place that a URL leads to, the place, and the time that it has."""
         clock, place = Clock(seconds), url
         for _ in range(_REDIRECTS + 1):
             with translating(url), clock.running():
                 response = self._get(place, part, seconds)
                 target = response.headers.get("Location")
                 if response.status not in _MOVED or not target:
-                    return _answer(url, response, part, clock)
+                    return response, place, clock
                 _let_go(response)
             place = urljoin(place, target)
             if not place.startswith(("http://", "https://")):
                 raise DataError(f"{url} cannot be read: it was redirected to {place}")
         raise DataError(f"{url} cannot be read: too many redirects")
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._pool.clear()
 
     def _get(self, url: str, part: Part, seconds: float) -> Any:
         return self._pool.request(
@@ -114,6 +147,28 @@ def _let_go(response: Any) -> None:
     response.close()
 
 
+def _page(folder: str, response: Any, answer: Answer) -> bytes:
+    """All bytes of a page; DataError for what is no page, and for too large a one."""
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind not in _PAGES:
+        raise DataError(
+            f"{folder} cannot be read as a folder: it is a file of type {kind}, and part files lie "
+            "in a folder that the server lists as an HTML page"
+        )
+    page = bytearray()
+    _check_page(folder, answer.size or 0)
+    for chunk in answer.chunks:
+        page += chunk
+        _check_page(folder, len(page))
+    return bytes(page)
+
+
+def _check_page(folder: str, nbytes: int) -> None:
+    if nbytes > MOST_OF_PAGE:
+        fix = "spread the files over several folders, or list them in a table"
+        raise too_large(folder, MOST_OF_PAGE, what="the page of a folder", fix=fix)
+
+
 def _answer(url: str, response: Any, part: Part, clock: Clock) -> Answer:
     """The part of a server's answer, which may be the whole file all the same."""
     try:
@@ -124,7 +179,7 @@ def _answer(url: str, response: Any, part: Part, clock: Clock) -> Answer:
         announced, skip = _extent(url, response, part)
         size = None if announced is None else max(0, announced - skip)
         if part.most is not None and part.length is None and (size or 0) > part.most:
-            raise too_large(url, part.most)
+            raise too_large(url, part.most, size)
     except BaseException:
         response.close()
         raise
