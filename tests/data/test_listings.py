@@ -177,7 +177,10 @@ def test_a_server_that_does_not_say_is_an_error(status):
 NO_FOLDERS = {
     "a file": (sent(200, b"<a href=x>", "Content-Type: image/png"), "file of type image/png"),
     "packed": (page("x", Content_Encoding="gzip"), "Content-Encoding"),
-    "no links": (sent(200, b"<p>Welcome", "Content-Type: text/html"), "page without links"),
+    "no links": (
+        sent(200, b"<p>Welcome", "Content-Type: text/html"),
+        "page has no links: the folder is empty",
+    ),
     "endless tag": (sent(200, b"<a " * 10**6), "tag of more than 262144 characters"),
     "nothing there": (sent(404, b"<a href=x>"), "404"),
     "part of a page": (sent(206, b"<a href=x>", "Content-Range: bytes 0-9/99"), "another part"),

@@ -39,7 +39,7 @@ def files_linked(page: bytes, place: str) -> list[str]:
         if len(parser.rawdata) > _LONGEST:
             raise ValueError(f"its page has a tag of more than {_LONGEST} characters")
     if not parser.any_link:
-        raise ValueError("it is a page without links, which lists no folder")
+        raise ValueError("its page has no links: the folder is empty, or it is none")
     return list(parser.names)
 
 
