@@ -281,7 +281,7 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern):
     """As another process may do: an error that names it, and DST as it was."""
     np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 3), "f4"))
     (tmp_path / "y.npy").write_bytes(b"as it was")
-    monkeypatch.setattr(npyfiles, "_WHOLE_BYTES", 0)  # as of a large file
+    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", 0)  # as of a large file
     write = NpyFile.write
     monkeypatch.setattr(
         NpyFile,
