@@ -60,6 +60,10 @@ class NpyFile:
     # The axis of the wide slab read last, where it begins, and its runs.
     _wide: tuple[int, int, NDArray[Any]] | None = field(default=None, repr=False)
 
+    def scatters(self, axis: int | None) -> bool:
+        """Whether slabs of this axis are more than one run of the file."""
+        return self._runs(axis)[0] > 1
+
     def run(self, axis: int, count: int) -> int:
         """How many bytes lie side by side in a slab of so many positions."""
         return self._runs(axis)[2] * count * self.dtype.itemsize
@@ -70,7 +74,7 @@ class NpyFile:
             start, stop = 0, 1
             if math.prod(self.shape) * self.dtype.itemsize > _MOST_READ:
                 return self._shaped(self._mapped_whole(), None)
-        elif self._runs(axis)[0] > 1 and self.run(axis, stop - start) < _LONG_RUN:
+        elif self.scatters(axis) and self.run(axis, stop - start) < _LONG_RUN:
             return self._shaped(self._part(axis, start, stop), axis)
         return self._shaped(self._slab(axis, start, stop), axis)
 

@@ -57,6 +57,7 @@ def test_b_may_be_anywhere(tmp_path, pattern, chunk):
 def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbytes, long):
     """Every order of the axes, in chunks from one position to nearly all."""
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
     monkeypatch.setattr(npyfiles, "_LONG_RUN", long)
     monkeypatch.setattr(npyfiles, "_WIDE_BYTES", nbytes * 2)
@@ -357,6 +358,7 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
     np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 128), "f4"))
     (tmp_path / "y.npy").write_bytes(b"as it was")
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", 1 << 20)
     monkeypatch.setattr(npyfiles, "_WIDE_BYTES", wide)
     write = NpyFile.write
     monkeypatch.setattr(
@@ -379,7 +381,7 @@ def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     small = "from layoutkit.commands import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
-    code = f"{small}streaming._CHUNK_BYTES = 1 << 14\n{RUN}"
+    code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 14\n{RUN}"
     command = [sys.executable, "-c", code, "convert", *files, pattern]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         _wait_until_under_way(process)
