@@ -2,10 +2,11 @@
 
 A slab is everything between two positions of one axis, so the resident memory stays at the size of
 a slab however large the file is. It is read, not mapped: a map of a file that someone shortens
-meanwhile kills the process, where reading says so. Slabs of many short runs are read several at
-a time, as a wide slab whose parts they are. A slab that is one run of the file is
-written as such: through a map of a new file it takes half as long again, for the page faults, and a
-failing disk would kill the process. One that is scattered over the file is copied into maps of it.
+meanwhile kills the process, where reading says so. Slabs of many short runs are read several at a
+time, as a wide slab whose parts they are.
+
+Runs that are long are written as such: through a map of a new file it takes half as long again, for
+the page faults, and a failing disk would kill the process. Short ones are copied into maps of it.
 
 Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
 """
@@ -37,8 +38,8 @@ _WINDOW_BYTES = 64 << 20
 _GAP_BYTES = 16 << 10
 _READ_BYTES = 1 << 20
 
-# A wide slab. Where slabs are scattered, every page has a part of each of them, and 600 MB of chwb
-# took 3.8 times as long where each slab read all pages again. Two can be in memory at once.
+# A wide slab. Where runs are short, every page has a part of each slab, and 600 MB of chwb took 3.8
+# times as long where each slab read all pages again. Two can be in memory at once.
 _WIDE_BYTES = 128 << 20
 
 # A run from here on is read and written as such, though it is not the whole slab.
@@ -84,7 +85,8 @@ class NpyFile:
             wide_axis, first, wide = self._wide
             if wide_axis == axis and first <= start and stop <= first + wide.shape[1]:
                 return wide[:, start - first : stop - first]
-            self._wide = wide = None  # type: ignore[assignment]  # before there is another
+            self._wide = None
+            del wide  # before there is another
         outer, length, inner = self._runs(axis)
         step = max(1, stop - start)
         fitting = _WIDE_BYTES // max(1, outer * inner * step * self.dtype.itemsize)
