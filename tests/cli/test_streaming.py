@@ -375,13 +375,13 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
 def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     """While a thread reads ahead: an error with words, no signal, and nothing is left behind."""
-    shape = (1 << 14, 16, 16, 3) if pattern[0] == "b" else (3, 1 << 12, 16, 64)
+    shape = (1 << 17, 16, 16, 3) if pattern[0] == "b" else (3, 1 << 19, 4, 16)
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", shape)
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     small = "from layoutkit.commands import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
-    code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 14\n{RUN}"
+    code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 12\n{RUN}"
     command = [sys.executable, "-c", code, "convert", *files, pattern]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         _wait_until_under_way(process)
