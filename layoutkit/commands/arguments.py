@@ -96,7 +96,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_sizes(parser)
     add("--resize", type=_height_width, metavar="HxW", help="stretch every picture to this size")
     add("--casting", choices=CASTINGS, default="same_kind", help="which casts are allowed")
-    add("--chunk", type=_positive, metavar="N", help="samples at a time (default: about 64 MiB)")
+    add("--chunk", type=_positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
     add("--quiet", action="store_true", help="no progress bar and no summary")
 
 

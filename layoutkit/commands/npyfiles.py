@@ -2,10 +2,11 @@
 
 A slab is everything between two positions of one axis, so the resident memory stays at the size of
 a slab however large the file is. It is read, not mapped: a map of a file that someone shortens
-meanwhile kills the process, where reading says so. Where slabs are scattered over a file, one that
-is small enough is read once, and they are parts of it. A slab that is one run of the file is
-written as such: through a map of a new file it takes half as long again, for the page faults, and a
-failing disk would kill the process. One that is scattered over the file is copied into maps of it.
+meanwhile kills the process, where reading says so. Slabs of many short runs are read several at a
+time, as a wide slab whose parts they are.
+
+Runs that are long are written as such: through a map of a new file it takes half as long again, for
+the page faults, and a failing disk would kill the process. Short ones are copied into maps of it.
 
 Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
 """
@@ -33,18 +34,22 @@ __all__ = ["NpyFile", "create_npy", "is_npy", "npy_header", "open_npy"]
 _WINDOW_BYTES = 64 << 20
 
 # Up to so many bytes between the runs of a slab are read with them: beginning another read takes
-# Python as long.
-_GAP_BYTES = 32 << 10
+# Python as long. They come so many at a time, which the cache holds until the runs are taken out.
+_GAP_BYTES = 16 << 10
+_READ_BYTES = 1 << 20
 
-# A file of scattered slabs is read whole up to here: of each page every slab has a part, and 256 MB
-# of chwb took 1.9 times as long where each slab read all pages again.
-_WHOLE_BYTES = 256 << 20
+# A wide slab. Where runs are short, every page has a part of each slab, and 600 MB of chwb took 3.8
+# times as long where each slab read all pages again. Two can be in memory at once.
+_WIDE_BYTES = 128 << 20
+
+# A run from here on is read and written as such, though it is not the whole slab.
+_LONG_RUN = 4 << 10
 
 # A whole array beyond this is mapped, as it might be larger than the memory.
 _MOST_READ = 1 << 30
 
 
-@dataclass(frozen=True)
+@dataclass
 class NpyFile:
     """The array in an open `.npy` file; reads and writes slabs of it."""
 
@@ -53,35 +58,55 @@ class NpyFile:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran_order: bool = False
-    _whole: list[NDArray[Any]] = field(default_factory=list, repr=False)  # what was read at once
+    # The axis of the wide slab read last, where it begins, and its runs.
+    _wide: tuple[int, int, NDArray[Any]] | None = field(default=None, repr=False)
+
+    def scatters(self, axis: int | None) -> bool:
+        """Whether slabs of this axis are more than one run of the file."""
+        return self._runs(axis)[0] > 1
+
+    def run(self, axis: int, count: int) -> int:
+        """How many bytes lie side by side in a slab of so many positions."""
+        return self._runs(axis)[2] * count * self.dtype.itemsize
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
         """The slab (all if `axis` is None), in memory; DataError if the file has become shorter."""
-        outer, length, inner = self._runs(axis)
-        item = self.dtype.itemsize
         if axis is None:
             start, stop = 0, 1
-            if inner * item > _MOST_READ:
+            if math.prod(self.shape) * self.dtype.itemsize > _MOST_READ:
                 return self._shaped(self._mapped_whole(), None)
-        if outer > 1 and 0 < outer * length * inner * item <= _WHOLE_BYTES:
-            return self._shaped(self._all(axis)[:, start:stop], axis)
+        elif self.scatters(axis) and self.run(axis, stop - start) < _LONG_RUN:
+            return self._shaped(self._part(axis, start, stop), axis)
+        return self._shaped(self._slab(axis, start, stop), axis)
+
+    def _part(self, axis: int, start: int, stop: int) -> NDArray[Any]:
+        """A scattered slab, which is a part of a wide one: where it is not, the next is read."""
+        if self._wide is not None:
+            wide_axis, first, wide = self._wide
+            if wide_axis == axis and first <= start and stop <= first + wide.shape[1]:
+                return wide[:, start - first : stop - first]
+            self._wide = None
+            del wide  # before there is another
+        outer, length, inner = self._runs(axis)
+        step = max(1, stop - start)
+        fitting = _WIDE_BYTES // max(1, outer * inner * step * self.dtype.itemsize)
+        wide = self._slab(axis, start, min(start + step * max(1, fitting), length))
+        self._wide = axis, start, wide
+        return wide[:, : stop - start]
+
+    def _slab(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
+        """The runs of a slab, read now."""
+        outer, length, inner = self._runs(axis)
+        item = self.dtype.itemsize
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
         if slab.nbytes:
             rows = slab.reshape(outer, -1).view(np.uint8)
             if outer > 1 and length * inner * item - rows.shape[1] <= _GAP_BYTES:
-                self._read_windows(rows, axis, start * inner * item)
+                self._read_windows(rows, length * inner * item, start * inner * item)
             else:
                 for number, row in enumerate(rows):
                     self._fill(row, (number * length + start) * inner * item)
-        return self._shaped(slab, axis)
-
-    def _all(self, axis: int | None) -> NDArray[Any]:
-        """The whole array as the runs of an axis, read the first time."""
-        if not self._whole:
-            found = buffers.empty((math.prod(self.shape),), self.dtype)
-            self._fill(found.view(np.uint8), 0)
-            self._whole.append(found)
-        return self._whole[0].reshape(self._runs(axis))
+        return slab
 
     def _mapped_whole(self) -> NDArray[Any]:
         try:
@@ -89,14 +114,18 @@ class NpyFile:
         except ValueError as error:  # beyond the end of the file
             raise self._shortened() from error
 
-    def _read_windows(self, rows: NDArray[Any], axis: int | None, start: int) -> None:
-        """Read the bytes from `start` on of every row of the file, and leave out the others."""
-        _, length, inner = self._runs(axis)
-        row = length * inner * self.dtype.itemsize
-        for first, last in self._windows(axis):
-            window = buffers.empty((last - first, row), np.dtype(np.uint8))
-            self._fill(window.reshape(-1), first * row)
-            rows[first:last] = window[:, start : start + rows.shape[1]]
+    def _read_windows(self, rows: NDArray[Any], length: int, start: int) -> None:
+        """Read the bytes from `start` on of every row of `length` bytes."""
+        outer, count = rows.shape
+        if count == length:
+            self._fill(rows.reshape(-1), 0)
+            return
+        height = max(1, _READ_BYTES // length)
+        window = buffers.empty((height, length), np.dtype(np.uint8))
+        for first in range(0, outer, height):
+            part = window[: min(height, outer - first)]
+            self._fill(part.reshape(-1), first * length)
+            rows[first : first + height] = part[:, start : start + count]
 
     def _fill(self, target: NDArray[Any], position: int) -> None:
         """Read bytes from a position of the array on."""
@@ -116,11 +145,15 @@ class NpyFile:
 
     def write(self, axis: int | None, start: int, stop: int, values: NDArray[Any]) -> None:
         """Write contiguous `values` as the slab (all if `axis` is None)."""
-        outer, _, inner = self._runs(axis)
+        outer, length, inner = self._runs(axis)
         if outer == 1:
             self._write_run(start * inner * self.dtype.itemsize, values)
             return
         slab = values.reshape(outer, stop - start, inner)
+        if (stop - start) * inner * self.dtype.itemsize >= _LONG_RUN:
+            for number, run in enumerate(slab):
+                self._write_run((number * length + start) * inner * self.dtype.itemsize, run)
+            return
         for first, last in self._windows(axis):
             self._map(axis, start, stop, first, last)[...] = slab[first:last]
 

@@ -1,6 +1,7 @@
 """Files through conversions: right for every place of `b`, bounded memory, all or nothing."""
 
 import errno
+import itertools
 import os
 import re
 import resource
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 from layoutkit.cli import main
-from layoutkit.commands import npyfiles
+from layoutkit.commands import npyfiles, streaming
 from layoutkit.commands.npyfiles import NpyFile
+from layoutkit.commands.streaming import FileJob
 
 SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
 
@@ -47,6 +49,67 @@ def test_b_may_be_anywhere(tmp_path, pattern, chunk):
     result = _convert(tmp_path, array, pattern, *options)
     np.testing.assert_array_equal(result, array.transpose([left.index(axis) for axis in right]))
     assert result.dtype == np.uint8
+
+
+@pytest.mark.parametrize("long", [1, 16, 1 << 16], ids=lambda long: f"long-{long}")
+@pytest.mark.parametrize("nbytes", [1, 100, 400, 1000])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbytes, long):
+    """Every order of the axes, in chunks from one position to nearly all."""
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
+    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    monkeypatch.setattr(npyfiles, "_LONG_RUN", long)
+    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", nbytes * 2)
+    monkeypatch.setattr(npyfiles, "_READ_BYTES", 50)
+    array = np.asarray(_array("chwb"), order=order)
+    for right in map("".join, itertools.permutations("bhwc")):
+        result = _convert(tmp_path, array, f"chwb->{right}")
+        expected = array.transpose(["chwb".index(axis) for axis in right])
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "axis"),
+    [
+        ("bhwc->bchw", {}, "b"),
+        ("chwb->bhwc", {}, "h"),
+        ("bhwc->chwb", {}, "h"),
+        ("cbhw->bhwc", {}, "b"),
+        ("chwb->bhwc", {"chunk": 5}, "b"),
+        ("hbwc->(hb)wc", {}, None),
+        ("cb->bc", {}, "b"),
+        ("cb->cb", {}, "c"),
+        ("cb->cb", {"options": {"mean": [1.0]}}, "b"),
+    ],
+)
+def test_which_axis_is_cut(pattern, options, axis):
+    """`b`, unless another has longer runs in the file in which its runs are shorter."""
+    sizes = {"b": 4000, "h": 224, "w": 224, "c": 3} if "h" in pattern else {"b": 9000, "c": 9000}
+    left, right = pattern.replace("(hb)", "h").split("->")
+    files = [
+        NpyFile(None, 0, tuple(map(sizes.get, text)), np.dtype("u1")) for text in (left, right)
+    ]
+    assert streaming._streamed(*files, FileJob(pattern, **options)) == axis
+
+
+def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    sizes = ["--size", "h=4", "--size", "w=5", "--size", "b=11"]
+    array = _array("chwb")
+    result = _convert(tmp_path, array, "chwb->bhwc", *sizes)
+    np.testing.assert_array_equal(result, array.transpose(3, 1, 2, 0))
+
+
+def test_constants_of_channels_where_other_axes_are_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    array = _array("chwb")
+    formula = ["--dtype", "float32", "--mean", "1,2,3", "--std", "2,4,8"]
+    result = _convert(tmp_path, array, "chwb->bhwc", *formula)
+    expected = (array.transpose(3, 1, 2, 0) - np.float32([1, 2, 3])) / np.float32([2, 4, 8])
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_fortran_order_is_read_right(tmp_path):
@@ -139,6 +202,15 @@ def test_progress_and_summary_on_stderr(tmp_path, capsys):
     last = captured.err.splitlines()[-1]
     for part in ["(11, 4, 5, 3) uint8", "(11, 3, 4, 5) float32", "MB in", "GB/s"]:
         assert part in last
+
+
+def test_progress_counts_samples_where_another_axis_is_cut(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    np.save(tmp_path / "x.npy", _array("chwb"))
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *files, "chwb->bhwc"]) == 0
+    assert "11/11" in capsys.readouterr().err
 
 
 def test_quiet_says_nothing(tmp_path, capsys):
@@ -276,12 +348,18 @@ def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
     assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
 
 
-@pytest.mark.parametrize("pattern", ["bhwc->bchw", "hbwc->bchw"])
-def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern):
-    """As another process may do: an error that names it, and DST as it was."""
-    np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 3), "f4"))
+@pytest.mark.parametrize("wide", [0, 128 << 20], ids=["chunk by chunk", "wide"])
+@pytest.mark.parametrize("chunk", [["--chunk", "4"], []], ids=["of b", "of any axis"])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "hbwc->bchw", "chwb->bhwc"])
+def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, chunk, wide):
+    """In the midst of it: an error that names it, and DST as it was."""
+    if wide and pattern == "chwb->bhwc" and chunk:
+        pytest.skip("all of it is one wide slab, read at the start")
+    np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 128), "f4"))
     (tmp_path / "y.npy").write_bytes(b"as it was")
-    monkeypatch.setattr(npyfiles, "_WHOLE_BYTES", 0)  # as of a large file
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", 1 << 20)
+    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", wide)
     write = NpyFile.write
     monkeypatch.setattr(
         NpyFile,
@@ -289,6 +367,28 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern):
         lambda *values: (write(*values), os.truncate(tmp_path / "x.npy", 5000))[0],
     )
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    assert main(["convert", *files, pattern, "--quiet", "--chunk", "4"]) == 2
+    assert main(["convert", *files, pattern, "--quiet", *chunk]) == 2
     assert "x.npy: was shortened while it was read; convert it when" in capsys.readouterr().err
     assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
+def test_another_process_makes_the_source_shorter(tmp_path, pattern):
+    """While a thread reads ahead: an error with words, no signal, and nothing is left behind."""
+    shape = (1 << 17, 16, 16, 3) if pattern[0] == "b" else (3, 1 << 19, 4, 16)
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", shape)
+    del x
+    (tmp_path / "y.npy").write_bytes(b"as it was")
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    small = "from layoutkit.commands import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
+    code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 12\n{RUN}"
+    command = [sys.executable, "-c", code, "convert", *files, pattern]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        _wait_until_under_way(process)
+        os.truncate(tmp_path / "x.npy", 200)
+        error = process.stderr.read()
+        assert process.wait(60) == 2
+    assert b"x.npy: was shortened while it was read" in error
+    assert b"Traceback" not in error
+    assert (tmp_path / "y.npy").read_bytes() == b"as it was"
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
