@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,10 +111,7 @@ class Accumulator:
             count = len(self._patterns)
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
-            # Late: adapters know sums, and most processes have NumPy's arrays only.
-            from .arrays.adapters import sum_foreign
-
-            return sum_foreign(self, arrays, out)
+            return _adapters().sum_foreign(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
             for number, array in enumerate(arrays)
@@ -137,7 +135,8 @@ class Accumulator:
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """How parts that lie so are summed, on any device; raises where they are not."""
-        from .planning.sums import SumRequest, computed_dtype
+        with forks.making:
+            from .planning.sums import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
@@ -163,6 +162,13 @@ class Accumulator:
         """The Converter of each part to the layout of the sum: the way of its gradient back."""
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
+
+
+@forks.once
+def _adapters() -> ModuleType:
+    from .arrays import adapters  # late: they know sums, and most arrays are NumPy's
+
+    return adapters
 
 
 def _given(out: Any) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,10 +105,7 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
-            # Late: adapters know conversions, and most processes have NumPy's arrays only.
-            from .arrays.adapters import convert_foreign
-
-            return convert_foreign(self, x, out)
+            return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
             key: Any = (array.shape, array.strides, array.dtype)
@@ -178,9 +176,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        from .arrays.adapters import memory_layout
-
-        return _planned(self._task, *memory_layout(x))
+        return _planned(self._task, *_adapters().memory_layout(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
@@ -208,8 +204,8 @@ class Converter:
             from .cpu.program import Program
 
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
-            return remember(self._programs, key, Program(plan), nbytes)
+            channels = plan.formula.channels if plan.formula else 0
+            return remember(self._programs, key, Program(plan), channels * _BYTES_A_CHANNEL)
 
     def _back(
         self,
@@ -240,9 +236,7 @@ class Converter:
     ) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
         task = self._task
-        folded = {
-            letter for group in task.pattern.target.groups if len(group) > 1 for letter in group
-        }
+        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
         known: dict[str, Any] = {
             letter: size
             for letter, size in self._sizes_of_source(sizes).items()
@@ -272,7 +266,8 @@ class Converter:
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
     """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
-    from .planning.plan import contiguous
+    with forks.making:
+        from .planning.plan import contiguous
 
     return _planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
 
@@ -295,6 +290,11 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
     """Shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    from .arrays.adapters import facts
+    return _adapters().facts(x, what)  # type: ignore[no-any-return]
 
-    return facts(x, what)
+
+@forks.once
+def _adapters() -> ModuleType:
+    from .arrays import adapters  # late: they know conversions, and most arrays are NumPy's
+
+    return adapters

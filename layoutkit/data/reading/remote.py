@@ -9,8 +9,10 @@ Knows which scheme is whose; tries nothing twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
+from ... import forks
 from .answers import CHUNK, Answer, Unanswered, too_large, translating
 
 __all__ = ["Remote"]
@@ -64,11 +66,11 @@ class Remote:
         self, url: str, start: int, length: int | None, seconds: float, most: int | None
     ) -> Answer:
         with translating(url):
-            from .web import Part, Web  # which import urllib3
+            web = _web()
 
         if self._web is None:
-            self._web = Web()
-        answer: Answer = self._web.open(url, Part(start, length, most), seconds)
+            self._web = web.Web()
+        answer: Answer = self._web.open(url, web.Part(start, length, most), seconds)
         return answer
 
 
@@ -89,9 +91,21 @@ def _open_fsspec(url: str, start: int, length: int | None, most: int | None) -> 
 
 def _system(url: str) -> tuple[Any, str]:
     """The file system that knows a URL, and the path there."""
-    from fsspec.core import url_to_fs
+    return _fsspec().url_to_fs(url)  # type: ignore[no-any-return]
 
-    return url_to_fs(url)  # type: ignore[no-any-return]
+
+@forks.once
+def _fsspec() -> Any:
+    from fsspec import core
+
+    return core
+
+
+@forks.once
+def _web() -> ModuleType:
+    from . import web  # which imports urllib3
+
+    return web
 
 
 def _pieces(url: str, file: Any, start: int, size: int | None, most: int | None) -> Iterator[bytes]:
