@@ -91,14 +91,14 @@ def _open_fsspec(url: str, start: int, length: int | None, most: int | None) -> 
 
 def _system(url: str) -> tuple[Any, str]:
     """The file system that knows a URL, and the path there."""
-    return _fsspec().url_to_fs(url)  # type: ignore[no-any-return]
+    return _url_to_fs()(url)  # type: ignore[no-any-return]
 
 
 @forks.once
-def _fsspec() -> Any:
-    from fsspec import core
+def _url_to_fs() -> Any:
+    from fsspec.core import url_to_fs
 
-    return core
+    return url_to_fs
 
 
 @forks.once
