@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import forks
-from .caching import remember
+from .caching import PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import DtypeError, PatternError, ShapeError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "plan_of_spec"]
 
-# Of a program: a factor and a term in the parameters of a job, of which most programs have two.
-_BYTES_A_CHANNEL = 32
+_BYTES_A_CHANNEL = 32  # of a program: a factor and a term for each job, of which most have two
+_KEY_BYTES = 512  # of what says how a gradient and x look
 
 
 class Converter:
@@ -67,10 +67,10 @@ class Converter:
     def _start(self, task: Task) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
-        self._programs: dict[Any, Program] = {}
+        self._programs: Cache[Program] = Cache()
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
         self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
+        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -141,7 +141,7 @@ class Converter:
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         key = (facts, source, out is None)
-        back = self._found.get(key) or remember(self._found, key, self._back(*key))
+        back = self._found.get(key) or remember(self._found, key, self._back(*key), _KEY_BYTES)
         return back(grad, out)
 
     def inverse(self) -> Converter:
@@ -204,8 +204,8 @@ class Converter:
             from .cpu.program import Program
 
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            channels = plan.formula.channels if plan.formula else 0
-            return remember(self._programs, key, Program(plan), channels * _BYTES_A_CHANNEL)
+            constants = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
+            return remember(self._programs, key, Program(plan), PROGRAM_BYTES + constants)
 
     def _back(
         self,
