@@ -12,7 +12,7 @@ from typing import Any
 
 from ..caching import PROGRAM_BYTES, Cache, remember
 from ..kernels.cuda.launch import MAX_PARTS
-from ..kernels.cuda.tiles import MAX_AXES, prepare_sum
+from ..kernels.cuda.sums import MAX_AXES, prepare_sum
 from ..memory import layout_key
 from ..planning.loops import SumLoop
 from ..planning.sums import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
