@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
-from . import buffers
+from . import buffers, forks
 from .accumulation import accumulate
 from .conversion import convert, plan
 from .converter import Converter
@@ -127,7 +127,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     for package, names in _LAZY.items():
         if name in names:
-            module = import_module(f".{package}", __name__)
+            with forks.making:
+                module = import_module(f".{package}", __name__)
             globals().update({each: getattr(module, each) for each in names})
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import forks
 from .axes import Move, Pattern, parse_layout, parse_pattern
-from .caching import MAX_KEPT, remember
+from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .memory import Array, as_numpy, check_writable, layout_key
@@ -101,7 +102,7 @@ class Accumulator:
         self._patterns = [parse_pattern(f"{part}->{layout}") for part in layouts]
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
-        self._sums: dict[Any, Run] = {}
+        self._sums: Cache[Run] = Cache()
         self.on_gpus: DeviceSums | None = None  # for `layoutkit.arrays.adapters` to keep
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
@@ -110,34 +111,33 @@ class Accumulator:
             count = len(self._patterns)
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
-            # Late: adapters know sums, and most processes have NumPy's arrays only.
-            from .arrays.adapters import sum_foreign
-
-            return sum_foreign(self, arrays, out)
+            return _adapters().sum_foreign(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
             for number, array in enumerate(arrays)
         ]
         target = None if out is None else as_numpy(out, "out")
         key = layout_key(*parts, target)
-        run = self._sums.get(key) or remember(self._sums, key, self._prepared(parts, target))
+        run = self._sums.get(key) or self._keep(key, parts, target)
         if target is not None:
             for number, part in enumerate(parts):
                 check_writable(part, target, f"part {number}")
         total = run(parts, target)
         return total if out is None else out
 
-    def _prepared(self, parts: Sequence[Array], out: Array | None) -> Run:
-        """What sums arrays like these; raises where they are none."""
+    def _keep(self, key: Any, parts: Sequence[Array], out: Array | None) -> Run:
+        """Plan for arrays like these and keep what sums them; raises where they are none."""
         # Imported with the first sum, so that `import layoutkit` stays light.
         with forks.making:
             from .cpu.sums import prepared
 
-            return prepared(self.plan(parts, out))
+            run = prepared(self.plan(parts, out))
+            return remember(self._sums, key, run, PROGRAM_BYTES * len(parts))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """How parts that lie so are summed, on any device; raises where they are not."""
-        from .planning.sums import SumRequest, computed_dtype
+        with forks.making:
+            from .planning.sums import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
@@ -163,6 +163,13 @@ class Accumulator:
         """The Converter of each part to the layout of the sum: the way of its gradient back."""
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
+
+
+@forks.once
+def _adapters() -> ModuleType:
+    from .arrays import adapters  # late: they know sums, and most arrays are NumPy's
+
+    return adapters
 
 
 def _given(out: Any) -> tuple[Any, ...]:

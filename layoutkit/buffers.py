@@ -65,8 +65,9 @@ def stats() -> dict[str, int]:
 def set_limit(nbytes: int) -> None:
     """Set the bound on idle memory and drop what exceeds it at once, longest idle first.
 
-    The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M), else at 2 GiB or an eighth of
-    the memory of the machine or of the container, whichever is less. Zero turns reuse off.
+    The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M; read when memory is first needed),
+    else at 2 GiB or an eighth of the memory of the machine or of the container, whichever is less.
+    Zero turns reuse off.
     Memory of arrays in use is not limited. Raises ArgumentError.
     """
     _pool.set_limit(_checked_limit(nbytes))
@@ -104,6 +105,11 @@ def empty_with_address(
     return array, block.address
 
 
+# A limit that nobody has asked for yet. Importing asks for none, as what LAYOUTKIT_BUFFERS_LIMIT
+# says may be wrong, and an import is no place to hear of it.
+_UNREAD = -1
+
+
 class _Pool:
     """Lends blocks and takes them back, from any thread.
 
@@ -112,9 +118,9 @@ class _Pool:
     and modules are empty already, so whatever it reaches uses no globals.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._limit = limit
+        self._limit = _UNREAD
         self._shelves: dict[int, deque[Block]] = {}
         # The only strong references to lent blocks: without them their memory would go.
         self._lent: set[Block] = set()
@@ -152,14 +158,15 @@ class _Pool:
         return {
             "held": sum(block.size for block in lent),
             "idle": sum(block.size for block in idle),
-            "limit": self._limit,
+            "limit": self._known_limit(),
             "hits": self._forgotten_hits + sum(block.hits for block in lent + idle),
             "misses": self._misses,
         }
 
     def set_limit(self, limit: int) -> None:
         """Bound the idle memory from now on."""
-        self._limit = limit
+        with self._lock:
+            self._limit = limit
         self._trim()
 
     def clear(self) -> None:
@@ -198,7 +205,16 @@ class _Pool:
             return block
         return None
 
+    def _known_limit(self) -> int:
+        """The bound on idle memory; nobody has been lent a block before it is known."""
+        if self._limit == _UNREAD:
+            found = default_idle_bytes()
+            with self._lock:
+                self._limit = found if self._limit == _UNREAD else self._limit
+        return self._limit
+
     def _fresh(self, size: int) -> Block:
+        self._known_limit()
         self._shelves.setdefault(size, deque())
         try:
             block = Block(size)
@@ -250,7 +266,7 @@ def _checked_limit(nbytes: int) -> int:
     return limit
 
 
-_pool = _Pool(default_idle_bytes())
+_pool = _Pool()
 # An array may outlive this module while the interpreter shuts down. One reference too many
 # keeps the pool, and so the memory of every array, until the process ends. (So do the fork
 # handlers below, as CPython happens to clear them last, but not every system has them.)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import forks
-from .caching import remember
+from .caching import PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import DtypeError, PatternError, ShapeError
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "plan_of_spec"]
 
-# Of a program: a factor and a term in the parameters of a job, of which most programs have two.
-_BYTES_A_CHANNEL = 32
+_BYTES_A_CHANNEL = 32  # of a program: a factor and a term for each job, of which most have two
+_KEY_BYTES = 512  # of what says how a gradient and x look
 
 
 class Converter:
@@ -66,10 +67,10 @@ class Converter:
     def _start(self, task: Task) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
-        self._programs: dict[Any, Program] = {}
+        self._programs: Cache[Program] = Cache()
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
         self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: dict[Any, Converter] = {}  # the same by what a gradient and x look like
+        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -104,10 +105,7 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
-            # Late: adapters know conversions, and most processes have NumPy's arrays only.
-            from .arrays.adapters import convert_foreign
-
-            return convert_foreign(self, x, out)
+            return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
             key: Any = (array.shape, array.strides, array.dtype)
@@ -143,7 +141,7 @@ class Converter:
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         key = (facts, source, out is None)
-        back = self._found.get(key) or remember(self._found, key, self._back(*key))
+        back = self._found.get(key) or remember(self._found, key, self._back(*key), _KEY_BYTES)
         return back(grad, out)
 
     def inverse(self) -> Converter:
@@ -178,9 +176,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        from .arrays.adapters import memory_layout
-
-        return _planned(self._task, *memory_layout(x))
+        return _planned(self._task, *_adapters().memory_layout(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
@@ -208,8 +204,8 @@ class Converter:
             from .cpu.program import Program
 
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
-            return remember(self._programs, key, Program(plan), nbytes)
+            constants = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
+            return remember(self._programs, key, Program(plan), PROGRAM_BYTES + constants)
 
     def _back(
         self,
@@ -240,9 +236,7 @@ class Converter:
     ) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
         task = self._task
-        folded = {
-            letter for group in task.pattern.target.groups if len(group) > 1 for letter in group
-        }
+        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
         known: dict[str, Any] = {
             letter: size
             for letter, size in self._sizes_of_source(sizes).items()
@@ -272,7 +266,8 @@ class Converter:
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
     """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
-    from .planning.plan import contiguous
+    with forks.making:
+        from .planning.plan import contiguous
 
     return _planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
 
@@ -295,6 +290,11 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
     """Shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    from .arrays.adapters import facts
+    return _adapters().facts(x, what)  # type: ignore[no-any-return]
 
-    return facts(x, what)
+
+@forks.once
+def _adapters() -> ModuleType:
+    from .arrays import adapters  # late: they know conversions, and most arrays are NumPy's
+
+    return adapters

@@ -8,10 +8,16 @@ takes this lock around all that it imports and compiles, and so does a fork:
     with forks.making:
         ...
 
-Named by its module each time, as a child gets a new lock. Handlers run before a fork in the reverse
-order of their registration, so who makes something may need none of the locks that are registered
-later: it would wait for the fork, and the fork for it. Of Numba's imports `logging` has one, and is
-therefore imported here.
+Named by its module each time, as a child gets a new lock. A function that does nothing but import
+late is a `once`: it takes the lock the first time, and costs nothing afterwards.
+
+Who waits for the lock must not hold the import of a module that may be wanted under it. So no
+module takes it while it is imported (the command line aside, which no other module imports), and of
+other packages only those are imported under it that know nothing of us.
+
+Handlers run before a fork in the reverse order of their registration, so who makes something may
+need none of the locks that are registered later: it would wait for the fork, and the fork for it.
+Of Numba's imports `logging` has one, and is therefore imported here.
 """
 
 from __future__ import annotations
@@ -19,10 +25,26 @@ from __future__ import annotations
 import logging  # noqa: F401
 import os
 import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
 
-__all__ = ["making"]
+__all__ = ["making", "once"]
+
+Loaded = TypeVar("Loaded")
 
 making = threading.RLock()
+
+
+def once(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
+    """What imports late, called under the lock and once; later calls give what it gave."""
+
+    @cache
+    def loaded() -> Loaded:
+        with making:
+            return load()
+
+    return loaded
 
 
 def _after_fork() -> None:

@@ -23,11 +23,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .trust import WRITABLE_BY_OTHERS, is_owned, say
+from .trust import is_owned, say
 
 __all__ = ["file_name", "read", "turn", "write"]
 
 DIGEST = 32  # bytes
+WRITABLE_BY_OTHERS = 0o022
 # Every new version of our sources, of the compiler or of the CPU leaves the old files behind.
 KEEP_SECONDS = 90 * 24 * 3600
 # A chosen folder may hold other files too.

@@ -3,7 +3,9 @@
 Who may write a folder, or one above it, may put any file there that somebody trusted has written
 elsewhere for another purpose: a download, an unpacked archive. So the files alone say too little,
 and every folder and link on the way is looked at, from the root down. Others may write to a folder
-above ours only where Linux keeps them from renaming what they do not own (/tmp).
+above ours only where Linux keeps them from renaming what they do not own (/tmp). A group that is
+the user's alone is no other: Debian, Fedora and more give every user one, and many let it write to
+all that the user makes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from pathlib import Path
 
 __all__ = ["complaint", "is_owned", "say", "trusted"]
 
-WRITABLE_BY_OTHERS = 0o022
 MOST_LINKS = 40  # as many as Linux follows
 
 # It speaks to whoever handles "layoutkit" or all logs, and never to stderr of its own accord: a
@@ -69,8 +70,7 @@ def _why_not(folder: Path) -> str | None:
         return f"{error.filename or folder}: {error.strerror}"
     if found is None or not hasattr(os, "geteuid"):
         return None
-    # Others may not even add files: in the end they would be taken for ours.
-    return f"others may write to {place}" if found.st_mode & WRITABLE_BY_OTHERS else None
+    return _opening(place, found)  # others may not even add files: they would be taken for ours
 
 
 def _way_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -114,5 +114,34 @@ def _weakness(place: Path, found: os.stat_result) -> str | None:
         return f"{place} is no folder"
     if not hasattr(os, "geteuid"):
         return None
-    open_to_others = found.st_mode & WRITABLE_BY_OTHERS and not found.st_mode & stat.S_ISVTX
-    return f"others may write to {place}" if open_to_others else None
+    return None if found.st_mode & stat.S_ISVTX else _opening(place, found)
+
+
+def _opening(place: Path, found: os.stat_result) -> str | None:
+    """Whom a folder lets in besides this user, and what closes it."""
+    group = found.st_mode & stat.S_IWGRP and not _is_private(place, found.st_gid)
+    who = "g" * bool(group) + "o" * bool(found.st_mode & stat.S_IWOTH)
+    return f"others may write to {place}: chmod {who}-w {place}" if who else None
+
+
+def _is_private(place: Path, gid: int) -> bool:
+    """Whether the group of a folder is this user's own, has their name and no other member."""
+    try:
+        import grp
+        import pwd
+
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except (ImportError, KeyError):  # Windows; numbers without a name
+        return False
+    if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):
+        return False
+    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)}
+    return members <= {user.pw_name} and not _has_acl(place)
+
+
+def _has_acl(place: Path) -> bool:
+    """Whether Linux shows an access list's users in the place of the group."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(place)
+    except (AttributeError, OSError):  # another system; a file system without lists
+        return False

@@ -174,7 +174,7 @@ struct f8 : Float<double, double> {
     static INLINE double write(double x) { return x; }
 };
 
-// The dtypes that are added, and their numbers: those of CODES in tiles.py.
+// The dtypes that are added, and their numbers: those of CODES in sums.py.
 #define ADDED(EACH)                                                                            \
     EACH(i1, 0) EACH(i2, 1) EACH(i4, 2) EACH(i8, 3) EACH(u1, 4) EACH(u2, 5) EACH(u4, 6)        \
     EACH(u8, 7) EACH(f2, 8) EACH(bf, 9) EACH(f4, 10) EACH(f8, 11)

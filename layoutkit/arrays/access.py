@@ -10,10 +10,12 @@ whose batches are NumPy's should start without them.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
+from .. import forks
 from ..devices import CPU
 from ..memory import Array, as_numpy
 from ..spec import DType
@@ -41,11 +43,10 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     """
     if isinstance(x, np.ndarray):
         return as_numpy(x, what), CPU
-    from .adapters import as_array, device_adapter_of
-
-    adapter = device_adapter_of(x)
+    adapters = _adapters()
+    adapter = adapters.device_adapter_of(x)
     if adapter is None:
-        return as_array(x, what), CPU
+        return adapters.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
 
 
@@ -53,9 +54,7 @@ def copies(x: Any, axis: int, positions: Array) -> Any:
     """Copies of the samples at positions that exist, contiguous; of NumPy's in pooled memory."""
     if isinstance(x, np.ndarray):
         return take(x, axis, positions)
-    from .adapters import adapter_of
-
-    adapter = adapter_of(x)
+    adapter = _adapters().adapter_of(x)
     return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
 
 
@@ -69,21 +68,31 @@ def on_cpu(x: Any, what: str = "x") -> Array:
     """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
     if isinstance(x, np.ndarray):
         return as_numpy(x, what)
+    adapters = _adapters()  # before what it has imported
     from ..cuda.transfers import brought
-    from .adapters import as_array, device_adapter_of
 
-    adapter = device_adapter_of(x)
-    return as_array(x, what) if adapter is None else brought(adapter.reach(x, what), adapter)
+    adapter = adapters.device_adapter_of(x)
+    if adapter is not None:
+        return brought(adapter.reach(x, what), adapter)
+    array: Array = adapters.as_array(x, what)
+    return array
 
 
 def like_base(array: Array, base: Any) -> Any:
     """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array
+    adapters = _adapters()  # before what it has imported
     from ..cuda.transfers import sent
-    from .adapters import adapter_of, device_adapter_of
 
-    if (gpu := device_adapter_of(base)) is not None:
+    if (gpu := adapters.device_adapter_of(base)) is not None:
         return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)
-    adapter = adapter_of(base)
+    adapter = adapters.adapter_of(base)
     return array if adapter is None else adapter.leave(array, base)
+
+
+@forks.once
+def _adapters() -> ModuleType:
+    from . import adapters
+
+    return adapters

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import forks
 from ..errors import ArgumentError
 from .symbolic import NUMPY, Library, Symbolic
 
@@ -48,7 +49,8 @@ def framework_named(name: str) -> Symbolic:
     if not isinstance(name, str) or name not in _FRAMEWORKS:
         raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
     try:
-        found: Symbolic = import_module(f".{name}", __package__).library()
+        with forks.making:
+            found: Symbolic = import_module(f".{name}", __package__).library()
         return found
     except ImportError as error:
         fix = f'pip install "layoutkit[{name}]"'
@@ -68,7 +70,8 @@ def _file_of(kind: type) -> ModuleType | None:
     for package in (str(each.__module__).partition(".")[0] for each in kind.__mro__):
         name = f"{__package__}.{_ALIASES.get(package, package)}"
         if package in sys.modules and find_spec(name) is not None:
-            found = import_module(name)
+            with forks.making:
+                found = import_module(name)
             if hasattr(found, "adapter_for"):  # not one of the other rooms of this folder
                 return found
     return None

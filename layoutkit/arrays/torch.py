@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from ..axes import Move
 from ..checks import kind_text
 from ..cuda.memory import DeviceArray
@@ -95,9 +97,7 @@ class _Tensors:
         _refuse_recorded_out(out, "x")
         plan = converter.plan(x)
         if plan.kernel != "view":
-            from .torch_autograd import converted
-
-            return converted(converter, x)
+            return _autograd().converted(converter, x)
         # In torch's own words, so that it knows whose memory the view shares.
         return self.words.rearranged(x, plan.move)
 
@@ -105,9 +105,7 @@ class _Tensors:
         """The sum, in the graph of its parts."""
         first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
         _refuse_recorded_out(out, f"part {first}")
-        from .torch_autograd import added
-
-        return added(accumulator, parts)
+        return _autograd().added(accumulator, parts)
 
     def check_plain(self, x: Any, what: str) -> None:
         """Raise unless a tensor's memory holds its values."""
@@ -248,6 +246,13 @@ def library_of(x: Any) -> Torch | None:
 def library() -> Torch:
     """Torch's words; ImportError where it is not installed."""
     return Torch()
+
+
+@forks.once
+def _autograd() -> ModuleType:
+    from . import torch_autograd  # which makes classes of torch's
+
+    return torch_autograd
 
 
 @lru_cache(maxsize=1)

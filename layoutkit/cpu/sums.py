@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import forks
 from ..buffers import empty, empty_with_address
-from ..kernels.cpu.tiles import MAX_NEST, Summation, prepare_sum
+from ..kernels.cpu.sums import MAX_NEST, Summation, prepare_sum
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
 from ..planning.sums import Stage, SumRequest, conversion, make_sum_plan, operand

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import forks
 from ..devices import name_of
 from ..errors import DeviceError
 from ..planning.plan import Plan
@@ -47,7 +48,8 @@ class Launches:
 
     def _load(self, src: int, dst: int, stream: Any = None) -> Any:
         """The kernel for sides at such addresses, of which the last four bits matter."""
-        from ..kernels.cuda.launch import prepare
+        with forks.making:
+            from ..kernels.cuda.launch import prepare
 
         found, plan = runtime(), self.plan
         if plan.choice is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..caching import remember
+from ..caching import PROGRAM_BYTES, Cache, remember
 from ..memory import layout_key
 from ..planning.plan import Plan
 from ..planning.task import Task
@@ -29,7 +29,7 @@ class DevicePrograms:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.others: dict[Any, Any] = {}
-        self._programs: dict[Any, DeviceProgram] = {}
+        self._programs: Cache[DeviceProgram] = Cache()
         self._stays: dict[Any, DevicePrograms] = {}
 
     def find(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
@@ -38,7 +38,8 @@ class DevicePrograms:
         found = self._programs.get(key)
         if found is None:
             plan = self.task.plan(*array.facts, out, has_half)
-            found = remember(self._programs, key, DeviceProgram(plan, array.ordinal))
+            program = DeviceProgram(plan, array.ordinal)
+            found = remember(self._programs, key, program, PROGRAM_BYTES)
         return found
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from ..devices import CPU, canonical, follow, ordinal_of
 from ..errors import DeviceError
 
@@ -36,9 +37,10 @@ def runtime() -> Runtime:
         )
     global _runtime
     if _runtime is None:
-        from ..kernels.cuda.runtime import CupyRuntime  # here, as most processes have no GPU
+        with forks.making:
+            from ..kernels.cuda.runtime import CupyRuntime  # here, as most processes have no GPU
 
-        _runtime = CupyRuntime()
+            _runtime = CupyRuntime()
         follow(_runtime.current)
     return _runtime
 

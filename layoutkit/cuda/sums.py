@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..caching import remember
+from ..caching import PROGRAM_BYTES, Cache, remember
 from ..kernels.cuda.launch import MAX_PARTS
-from ..kernels.cuda.tiles import MAX_AXES, prepare_sum
+from ..kernels.cuda.sums import MAX_AXES, prepare_sum
 from ..memory import layout_key
 from ..planning.loops import SumLoop
 from ..planning.sums import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
@@ -33,7 +33,7 @@ class DeviceSums:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._sums: dict[Any, _DeviceSum] = {}
+        self._sums: Cache[_DeviceSum] = Cache()
 
     def run(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -45,7 +45,8 @@ class DeviceSums:
         ready = self._sums.get(key)
         if ready is None:
             request = replace(self._plan(arrays, out), device=arrays[0].device)
-            ready = remember(self._sums, key, _DeviceSum(request, ordinal))
+            made = _DeviceSum(request, ordinal)
+            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
         if out is not None:
             for at, array in enumerate(arrays):
                 check_writable(array, out, f"part {at}")

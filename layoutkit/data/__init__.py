@@ -24,6 +24,8 @@ Names are loaded when the first of their module is named.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
+
 if TYPE_CHECKING:
     from .batches.batch import Batch
     from .batches.batcher import Batcher, sampled_batcher
@@ -66,7 +68,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
-            globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            with forks.making:
+                globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

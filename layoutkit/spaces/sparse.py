@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import buffers
+from .. import buffers, forks
 from ..conversion import convert
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import DType, kind_of
@@ -176,6 +176,7 @@ def sparse_one_hot(columns: Any, width: int, dtype: DType) -> Any:
     return found
 
 
+@forks.once
 def _scipy() -> Any:
     try:
         return import_module("scipy.sparse")

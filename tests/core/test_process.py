@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import platform
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,6 +164,82 @@ def test_children_forked_beside_the_first_conversion_of_another_thread_finish():
     python(FORK_AT_ANY_TIME, sys_argv=["0"])  # compiled for all that follow
     answers = [python(FORK_AT_ANY_TIME, sys_argv=[str(0.006 * n)]) for n in range(12)]
     assert answers == ["0\n"] * 12
+
+
+FORK_IN_AN_IMPORT = """
+import os, signal, sys, threading, time
+import numpy as np
+import layoutkit, layoutkit.data
+class Tensor:
+    def __dlpack__(self, **kwargs): return np.ones((2, 3)).__dlpack__()
+    def __dlpack_device__(self): return 1, 0
+def use():
+    return eval(sys.argv[1])
+thread = threading.Thread(target=use)
+inside = threading.Event()
+def importing(event, args):
+    if event == "import" and threading.current_thread() is thread and not inside.is_set():
+        if args[0].startswith("layoutkit."):
+            inside.set()
+            time.sleep(0.3)  # with the import's locks
+sys.addaudithook(importing)
+thread.start()
+if not inside.wait(20): sys.exit("imported nothing")
+child = os.fork()
+if not child:
+    signal.alarm(10)
+    use()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+thread.join()
+"""
+FIRST_USES = {
+    "views": "layoutkit.ImageView",
+    "spaces": "layoutkit.VectorSpace",
+    "samples": "layoutkit.data.Dataset",
+    "batchers": "layoutkit.data.sampled_batcher",
+    "other arrays": "layoutkit.convert(Tensor(), 'bc->cb')",
+    "sums of other arrays": "layoutkit.accumulate([(Tensor(), 'bc')], 'cb')",
+    "a GPU": "layoutkit.plan('bc->cb', (2, 3), device='cuda')",
+}
+
+
+@needs_fork
+@pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
+def test_a_fork_waits_for_the_first_use_of_a_part_in_another_thread(use):
+    assert python(FORK_IN_AN_IMPORT, sys_argv=[use]) == "0\n"
+
+
+IMPORT_ALL = """
+import importlib, signal, sys, threading
+from layoutkit import forks
+holds, ends = threading.Event(), threading.Event()
+def hold():
+    with forks.making:
+        holds.set()
+        ends.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+holds.wait()
+signal.alarm(60)
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert not error.name.startswith("layoutkit"), error
+ends.set()
+thread.join()
+"""
+
+
+def test_no_module_takes_the_lock_while_it_is_imported():
+    """Who holds the lock and wants that module would wait for it, and it for the lock."""
+    home = Path(layoutkit.__file__).parents[1]
+    paths = [path for room in ("layoutkit", "kernels") for path in (home / room).rglob("*.py")]
+    names = [".".join(path.relative_to(home).with_suffix("").parts) for path in paths]
+    names = [name if name.startswith("layoutkit") else f"layoutkit.{name}" for name in names]
+    top = ("__init__", "__main__", "cli")  # and the command line, which no other module imports
+    python(IMPORT_ALL, sys_argv=[n for n in names if not n.endswith(top) and ".commands." not in n])
 
 
 INTERRUPT = (

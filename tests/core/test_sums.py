@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
 from layoutkit.axes import parse_pattern
-from layoutkit.kernels.cpu import tiles
+from layoutkit.kernels.cpu import sums
 from layoutkit.planning.loops import SumLoop, nest
 from layoutkit.planning.plan import contiguous
 from reference import reference_convert
@@ -23,9 +23,9 @@ RNG = np.random.default_rng(0)
 @pytest.fixture
 def tiny_tiles(monkeypatch):
     """Tiles so small that little arrays have many, of which the last ones overlap."""
-    monkeypatch.setattr(tiles, "second_level_bytes", lambda: 1 << 13)
-    monkeypatch.setattr(tiles, "ROWS_BYTES", 512)
-    monkeypatch.setattr(tiles, "PIECE_BYTES", 64)
+    monkeypatch.setattr(sums, "second_level_bytes", lambda: 1 << 13)
+    monkeypatch.setattr(sums, "ROWS_BYTES", 512)
+    monkeypatch.setattr(sums, "PIECE_BYTES", 64)
 
 
 def wanted_sum(parts, layout, computed, result, **sizes):
@@ -51,7 +51,7 @@ FLOATS = {"f2": "f4", "f4": "f4", BF16: "f4", "f8": "f8"}
 
 
 @st.composite
-def sums(draw):
+def random_sums(draw):
     letters = draw(st.sampled_from(["bhwc", "bwc", "bc", "b"]))
     size = {letter: draw(st.sampled_from([1, 2, 3, 16, 33, 70])) for letter in letters}
     layouts = st.permutations(letters).map("".join)
@@ -61,7 +61,7 @@ def sums(draw):
     return size, draw(layouts), parts, draw(st.sampled_from(list(FLOATS)))
 
 
-@given(sums(), st.sampled_from(LAYINGS))
+@given(random_sums(), st.sampled_from(LAYINGS))
 @settings(deadline=None, max_examples=120)
 def test_any_layouts_and_dtypes(tiny_tiles_always, case, how):
     size, layout, parts, result = case
@@ -79,9 +79,9 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case, how):
 @pytest.fixture(scope="module")
 def tiny_tiles_always():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "second_level_bytes", lambda: 1 << 13)
-        patch.setattr(tiles, "ROWS_BYTES", 512)
-        patch.setattr(tiles, "PIECE_BYTES", 64)
+        patch.setattr(sums, "second_level_bytes", lambda: 1 << 13)
+        patch.setattr(sums, "ROWS_BYTES", 512)
+        patch.setattr(sums, "PIECE_BYTES", 64)
         yield
 
 
@@ -246,7 +246,7 @@ def test_no_temporary_of_the_size_of_a_part():
     total = accumulate(parts, "bhwc")
     stats = buffers.stats()
     lent = stats["held"] - held + stats["idle"] - total.nbytes
-    assert lent < 0.5 * total.nbytes + get_num_threads() * tiles.second_level_bytes()
+    assert lent < 0.5 * total.nbytes + get_num_threads() * sums.second_level_bytes()
     assert_same(total, wanted_sum(parts, "bhwc", "f4", "f4"))
 
 
@@ -284,11 +284,11 @@ def test_tiles_fit_and_cover(counts, near, item):
         SumLoop(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
         for at, (count, step) in enumerate(loops)
     ]
-    tile = tiles.tile_places(places, [4] * len(near), item)
+    tile = sums.tile_places(places, [4] * len(near), item)
     assert all(1 <= n <= loop.count for n, loop in zip(tile, places, strict=True))
     # Rounding tiles to whole registers may lengthen each axis by less than half.
     assert np.prod(tile) * item <= 1.5 ** len(tile) * max(
-        tiles.second_level_bytes() / 2, tiles.ROWS_BYTES
+        sums.second_level_bytes() / 2, sums.ROWS_BYTES
     )
     for n, loop in zip(tile, places, strict=True):
         starts = [min(i * n, loop.count - n) for i in range(-(-loop.count // n))]

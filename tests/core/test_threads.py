@@ -261,6 +261,32 @@ def test_the_bound_is_that_of_the_pool():
     assert python(code, **{limits.IDLE_BYTES: "5K"}) == "5120\n"
 
 
+FIRST_USES = {
+    "memory for a result": "layoutkit.convert(x, 'bc->cb')",
+    "memory for a sum": "layoutkit.accumulate([(x, 'bc'), (x, 'bc')], 'bc')",
+    "the statistics": "layoutkit.buffers.stats()",
+    "the configuration": "layoutkit.show_config()",
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
+def test_a_wrong_bound_is_raised_at_the_first_use_of_the_pool_and_not_at_import(use):
+    code = f"""
+import numpy as np
+import layoutkit
+x = np.ones((2, 3))
+layoutkit.convert(x, "bc->bc")  # needs no memory
+layoutkit.convert(x, "bc->cb", out=np.empty((3, 2)))  # neither does this
+for _ in range(2):
+    try: {use}
+    except layoutkit.ArgumentError as error: print(error)
+layoutkit.buffers.set_limit(5000)
+{use.replace("show_config()", "get_num_threads()")}
+"""
+    lines = python(code, **{limits.IDLE_BYTES: "much"}).splitlines()
+    assert [line.startswith(f"{limits.IDLE_BYTES}: 'much' is no") for line in lines] == [True] * 2
+
+
 # ---- workers that end --------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from instruction_sets import named
 
 import layoutkit
 from layoutkit import accumulation, threads
-from layoutkit.kernels.cpu import compiler, launch, tiles
+from layoutkit.kernels.cpu import compiler, launch, sums
 from reference import reference_convert
 
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
@@ -276,7 +276,7 @@ def run(seed, first, moves, kernels, at=lambda number: None):
 def once(seed, number):
     """Whether a move was made, and not only drawn: it may want a kernel too many."""
     move, policy = draw(seed, number)
-    launch.STREAM_BYTES = tiles.STREAM_BYTES = policy["stream"]
+    launch.STREAM_BYTES = sums.STREAM_BYTES = policy["stream"]
     threads.ALONE_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:

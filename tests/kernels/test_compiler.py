@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from children import finish, python, start
@@ -286,12 +287,107 @@ def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
         before = place.stat().st_mode
         place.chmod(mode)
         assert not trust.trusted(mine)
-        assert trust.complaint(mine) == f"others may write to {mine}" or place is mine.parent
+        complaint = trust.complaint(mine)
+        assert complaint == f"others may write to {mine}: chmod g-w {mine}" or place is mine.parent
         place.chmod(before)
     mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
     assert trust.trusted(mine)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
     assert f"others may write to {mine}" in caplog.text
+
+
+def user(name="ann", uid=1000, gid=1000):
+    return SimpleNamespace(pw_name=name, pw_uid=uid, pw_gid=gid)
+
+
+def group(name="ann", members=()):
+    return SimpleNamespace(gr_name=name, gr_mem=list(members))
+
+
+BOB = user("bob", 1001, 1001)
+# Whether a folder of group 1000 that the group may write to is ann's alone: ann, the group, all.
+GROUPS = {
+    "private": (True, user(), group(), [user(), BOB]),
+    "private, and she is a member": (True, user(), group(members=["ann"]), [user(), BOB]),
+    "of two members": (False, user(), group(members=["ann", "bob"]), [user(), BOB]),
+    "of another member": (False, user(), group(members=["bob"]), [user(), BOB]),
+    "of two users": (False, user(), group(), [user(), user("bob", 1001, 1000)]),
+    "of another name": (False, user(), group("users"), [user(), BOB]),
+    "not her first": (False, user(gid=100), group(), [user(gid=100), BOB]),
+    "without a name": (False, user(), None, [user(), BOB]),
+    "of a user without a name": (False, None, group(), [BOB]),
+}
+
+
+@pytest.fixture
+def groups(mine, monkeypatch):
+    """Sets who the user is and who is in the group of the folder and those above it."""
+    grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
+    real = Path.lstat
+
+    def found(value):
+        if value is None:
+            raise KeyError
+        return value
+
+    def lstat(self, gid=1000):
+        values = list(real(self))
+        values[5] = gid
+        return os.stat_result(values)
+
+    def become(ann, of_folder, everybody, gid=1000):
+        monkeypatch.setattr(Path, "lstat", lambda self: lstat(self, gid))
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: found(ann))
+        monkeypatch.setattr(grp, "getgrgid", lambda _: found(of_folder))
+        monkeypatch.setattr(pwd, "getpwall", lambda: everybody)
+
+    return become
+
+
+@needs_owners
+@pytest.mark.parametrize(("private", "ann", "of_folder", "everybody"), GROUPS.values(), ids=GROUPS)
+def test_a_group_that_is_the_users_alone_may_write(
+    mine, groups, private, ann, of_folder, everybody
+):
+    groups(ann, of_folder, everybody)
+    assert trust.trusted(mine)
+    for place in (mine, mine.parent):  # ~/.cache of umask 002 is such a parent
+        place.chmod(0o775)
+        assert trust.trusted(mine) is private
+        assert private or f"others may write to {place}" in trust._why_not(mine)
+        assert private or f"chmod g-w {place}" in trust._why_not(mine)
+        place.chmod(0o777)
+        assert not trust.trusted(mine)  # everybody may
+        place.chmod(0o755)
+    assert trust.trusted(mine)
+
+
+@needs_owners
+def test_the_group_of_root_may_never_write(mine, groups):
+    groups(user("root", 0, 0), group("root"), [user("root", 0, 0)], gid=0)
+    mine.chmod(0o775)
+    assert not trust.trusted(mine)
+
+
+@needs_owners
+def test_without_lists_of_users_no_group_is_private(mine, groups, monkeypatch):
+    groups(*GROUPS["private"][1:])
+    mine.chmod(0o775)
+    assert trust.trusted(mine)
+    for name in ("grp", "pwd"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, name, None)
+            assert not trust.trusted(mine)
+
+
+@needs_owners
+@pytest.mark.skipif(not hasattr(os, "listxattr"), reason="no access lists of Linux")
+def test_a_private_group_with_an_access_list_may_not_write(mine, groups, monkeypatch):
+    """The bits of the group are those of everybody on the list then."""
+    groups(*GROUPS["private"][1:])
+    mine.chmod(0o775)
+    monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
+    assert not trust.trusted(mine)
 
 
 @needs_owners

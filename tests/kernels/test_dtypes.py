@@ -10,7 +10,7 @@ from llvmlite import ir
 from layoutkit import accumulate, convert
 from layoutkit.kernels.cpu import numeric
 from layoutkit.kernels.cuda.source import source
-from layoutkit.kernels.cuda.tiles import CODES
+from layoutkit.kernels.cuda.sums import CODES
 from layoutkit.planning.epilogue import DTYPES, is_known, kernel_name
 from layoutkit.spec import as_dtype, kind_of
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import monotonic
+from types import ModuleType
 from typing import Any
 
+from ... import forks
 from ...errors import DataError
 from .answers import CHUNK, Answer, Unanswered, too_large, translating
 
@@ -35,9 +37,8 @@ class Remote:
         where another try may help; so do the chunks.
         """
         if _is_http(url):
-            with translating(url):
-                from .web import Part
-            answer: Answer = self._http(url).open(url, Part(start, length, most), seconds)
+            client = self._http(url)
+            answer: Answer = client.open(url, _web().Part(start, length, most), seconds)
             return answer
         with translating(url):
             return _open_fsspec(url, start, length, seconds, most)
@@ -72,8 +73,7 @@ class Remote:
     def _http(self, url: str) -> Any:
         if self._web is None:
             with translating(url):
-                from .web import Web  # which imports urllib3
-            self._web = Web()
+                self._web = _web().Web()
         return self._web
 
 
@@ -108,9 +108,21 @@ def _open_fsspec(
 
 def _system(url: str) -> tuple[Any, str]:
     """The file system that knows a URL, and the path there."""
+    return _url_to_fs()(url)  # type: ignore[no-any-return]
+
+
+@forks.once
+def _url_to_fs() -> Any:
     from fsspec.core import url_to_fs
 
-    return url_to_fs(url)  # type: ignore[no-any-return]
+    return url_to_fs
+
+
+@forks.once
+def _web() -> ModuleType:
+    from . import web  # which imports urllib3
+
+    return web
 
 
 def _pieces(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ... import forks
 from ...checks import as_count
 from ...errors import DataError, ShapeError
 from .keys import kinds_of
@@ -136,7 +137,8 @@ class Dataset(Sample):
             Space and source are not nested alike, or a field never becomes what is asked.
         """
         # Here, as who only selects needs no Spaces and no samplers, which take a while to load.
-        from .iterator import DatasetIterator
+        with forks.making:
+            from .iterator import DatasetIterator
 
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}
         return DatasetIterator(self, data_specs, mode, {**order, "epoch": epoch})

@@ -6,17 +6,27 @@ Knows letters and keys; arrays only to make Views of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
+from ... import forks
 from ...errors import DataError, ShapeError
 from ...notation import Layout, parse_layout
 from .keys import kinds_of, spelled_out
 
-__all__ = ["UNSAID", "after", "batch_layout", "checked", "default"]
+__all__ = ["UNSAID", "after", "batch_layout", "checked", "default", "viewing"]
 
 UNSAID = "?"  # the default of a Dataset whose rank is not known before it is read
 
 _DEFAULTS = {1: "b", 2: "bf"}
+
+
+@forks.once
+def viewing() -> ModuleType:
+    """The table of layouts and Views; here, as most samples are never viewed."""
+    from ...spaces import viewing
+
+    return viewing
 
 
 def checked(layout: Any, rank: int | None, dataset: bool) -> str:

@@ -180,9 +180,7 @@ class Sample(HasFields):
         layout = layouts.batch_layout(self._layout())
         if not self._store().is_array:
             self._shape()  # which a list has none of
-        from ...spaces.viewing import view_in  # here: most samples are never viewed
-
-        return view_in(layout, self(), self._meta().get("classes"))
+        return layouts.viewing().view_in(layout, self(), self._meta().get("classes"))
 
     # -- comparing and computing -----------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """From the loops of a sum to a `CudaLaunch`: boxes that fit shared memory, and each part's walk.
 
-What `kernels/cpu/tiles.py` is for the CPU. Pure: it needs no GPU and no CUDA library.
+What `kernels/cpu/sums.py` is for the CPU. Pure: it needs no GPU and no CUDA library.
 """
 
 from __future__ import annotations

@@ -1,0 +1,129 @@
+"""What is kept from call to call is bounded: by number in a cache, by bytes in the process."""
+
+import gc
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from layoutkit import Converter, accumulate, caching
+from layoutkit.accumulation import Accumulator
+from layoutkit.caching import PROGRAM_BYTES, Cache, remember
+
+
+@pytest.fixture
+def room(monkeypatch):
+    """Room for 50 programs, with nothing in it."""
+    monkeypatch.setattr(caching, "_MAX_BYTES", 50 * PROGRAM_BYTES)
+    monkeypatch.setattr(caching, "_order", type(caching._order)())
+    monkeypatch.setattr(caching, "_total", 0)
+
+
+def shaped(n):
+    return np.arange(3 * n).reshape(n, 3)
+
+
+def convert_shapes(converters, sizes):
+    for converter in converters:
+        for n in sizes:
+            np.testing.assert_array_equal(converter(shaped(n)), shaped(n).T)
+
+
+@pytest.mark.usefixtures("room")
+def test_programs_of_all_converters_are_bounded_together():
+    converters = [Converter("bc->cb") for _ in range(20)]
+    convert_shapes(converters, range(1, 11))
+    kept = [len(converter._programs) for converter in converters]
+    assert kept == [0] * 15 + [10] * 5  # what was made first has gone
+    convert_shapes(converters[:1], range(1, 11))  # planned again
+    assert sum(len(converter._programs) for converter in converters) == 50
+
+
+@pytest.mark.usefixtures("room")
+def test_sums_and_programs_share_one_room():
+    converter, add = Converter("bc->cb"), Accumulator(("bc", "cb"), "bc")
+    convert_shapes([converter], range(1, 41))
+    for n in range(1, 21):
+        assert (add([shaped(n), shaped(n).T]) == 2 * shaped(n)).all()
+    assert len(add._sums) == 20  # of two parts, 16 KiB each
+    assert len(converter._programs) == 10
+
+
+@pytest.mark.usefixtures("room")
+def test_gradients_count():
+    converter = Converter("bc->cb")
+    for n in range(1, 100):
+        converter.backward(shaped(n).T.astype("f4"))
+    (back,) = converter._backs.values()
+    assert len(back._programs) < 50
+    assert caching._total <= 50 * PROGRAM_BYTES
+
+
+@pytest.mark.usefixtures("room")
+def test_the_latest_stay_however_large_they_are():
+    cache = Cache()
+    for number in range(10):
+        remember(cache, number, str(number), 51 * PROGRAM_BYTES)
+    assert list(cache) == [6, 7, 8, 9]
+
+
+@pytest.mark.usefixtures("room")
+def test_what_is_gone_leaves_its_room():
+    first = Converter("bc->cb")
+    convert_shapes([first], range(1, 41))
+    for _ in range(30):
+        convert_shapes([Converter("bc->cb")], range(1, 11))
+    gc.collect()
+    assert caching._total <= 50 * PROGRAM_BYTES
+    assert len(caching._order) == 50
+    convert_shapes([first], [1])
+    assert len(first._programs) == 1
+
+
+@pytest.mark.usefixtures("room")
+def test_a_hit_counts_nothing():
+    converter = Converter("bc->cb")
+    convert_shapes([converter], [4] * 100)
+    assert len(caching._order) == 1
+
+
+@pytest.mark.usefixtures("room")
+def test_many_threads_keep_the_sum_right():
+    converters = [Converter("bc->cb") for _ in range(4)]
+    work = [
+        threading.Thread(target=convert_shapes, args=(converters, range(n, n + 30)))
+        for n in range(1, 5)
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    assert caching._total == PROGRAM_BYTES * len(caching._order) <= caching._MAX_BYTES
+    assert sum(len(converter._programs) for converter in converters) <= 50
+
+
+def bytes_of(work, count):
+    work(0)
+    tracemalloc.start()
+    try:
+        for n in range(1, count + 1):
+            work(n)
+        return tracemalloc.get_traced_memory()[0] / count
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "keywords", [{}, {"dtype": "float32", "scale": 0.5}, {"dtype": "float32", "mean": [1, 2, 3]}],
+)  # fmt: skip
+def test_a_program_takes_about_what_it_counts_as(keywords):
+    converter, x = Converter("bhwc->bchw", **keywords), np.zeros((200, 4, 5, 3), np.uint8)
+    assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_BYTES
+
+
+def test_a_sum_takes_about_what_it_counts_as():
+    x = np.zeros((200, 4, 5, 3), np.float32)
+    parts = [(x, "bhwc"), (x.transpose(0, 3, 1, 2).copy(), "bchw")]
+    taken = bytes_of(lambda n: accumulate([(a[: n + 1], of) for a, of in parts], "bhwc"), 50)
+    assert taken < 1.25 * 2 * PROGRAM_BYTES
