@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 from ..kernels.cpu.launch import CHUNK_BYTES
 from ..kernels.cpu.simd import fence, vload, vstore
 from ..kernels.cpu.words import LINE
-from ..threads import Job
+from ..workers import Job
 
 __all__ = ["limit_pass", "streaming_is_faster"]
 

@@ -38,7 +38,7 @@ from .errors import (
 )
 from .renamed import renamed
 from .spec import ArraySpec
-from .threads import get_num_threads, set_num_threads
+from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
     from .configuration import show_config, warmup
@@ -98,6 +98,7 @@ __all__ = [
     "is_flat_specs",
     "plan",
     "set_num_threads",
+    "set_threads",
     "show_config",
     "warmup",
 ]

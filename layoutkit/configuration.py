@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import buffers, forks, threads
+from . import buffers, forks, threads, workers
 from .conversion import plan
 from .cuda.runtime import check_device, runtime
 from .devices import CPU, ordinal_of
@@ -143,6 +143,6 @@ def _load(plans: Iterable[Plan]) -> list[str]:
         from .kernels.cpu.words import LINE
 
     if get_num_threads() > 1:
-        threads.pool.load()
+        workers.pool.load()
     jobs = [Program(found).prepare(LINE) for found in plans]
     return sorted({str(job.kernel.spec) for job in jobs})

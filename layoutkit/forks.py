@@ -17,11 +17,12 @@ other packages only those are imported under it that know nothing of us.
 
 Handlers run before a fork in the reverse order of their registration, so who makes something may
 need none of the locks that are registered later: it would wait for the fork, and the fork for it.
-Of Numba's imports `logging` has one, and is therefore imported here.
+Of Numba's imports `logging` and `concurrent.futures` have one, and are therefore imported here.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
 import os
 import threading

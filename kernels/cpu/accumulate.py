@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from numba import uintp
 
-from .simd import call_kernel, exchange_if, i64_at, i64_put, stack, store_release
+from .atomics import call_kernel, exchange_if, store_release
+from .simd import i64_at, i64_put, stack
 from .walk import inline
 from .words import MAX_LOOPS
 

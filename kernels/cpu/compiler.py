@@ -19,7 +19,7 @@ be written, and executes corrupt files (they carry no checksum). Here:
 All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
 a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
 the first element, and [lo, hi) is the share of the work units to do. They are serial, take
-no lock, allocate nothing, and are called without the GIL.
+no lock, allocate nothing, and are called without the GIL, but for the shortest.
 """
 
 from __future__ import annotations
@@ -41,10 +41,17 @@ from . import disk, trust
 
 __all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
 
-# The return type and arguments of every kernel, for ctypes. ctypes drops the GIL.
-PROTOTYPE = ctypes.CFUNCTYPE(
-    None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t
+# The return type and arguments of every kernel, for ctypes. It drops the GIL for functions of the
+# first kind, and keeps it for those of the second.
+TYPES = (
+    None,
+    ctypes.c_char_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_ssize_t,
+    ctypes.c_ssize_t,
 )
+PROTOTYPE, HOLDING = ctypes.CFUNCTYPE(*TYPES), ctypes.PYFUNCTYPE(*TYPES)
 # What a finished object may ask of the process it is loaded into: nothing of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
 # Environment variables turn these for debugging; kernels do not compile, or stay slow, under them.

@@ -1,84 +1,266 @@
-"""Handing work to a thread and waiting for it, without the interpreter or the kernel's futex.
+"""Handing work to threads and waiting for it, in machine code that never asks the interpreter.
 
-Waking a sleeping thread takes 40 us or more. A worker that has just finished therefore looks
-for its next job in a loop for a moment, and a hand-over to it takes a third of a microsecond.
+A worker is a thread that has nothing of Python: it runs `serve` for as long as the process lives.
+To wake one that sleeps takes 40 us or more until it works, and the caller 5 us. So a worker that
+has just finished looks for its next job for a while; a hand-over to it takes a third of a
+microsecond. And where all sleep a caller begins alone, and wakes them only when it has seen that
+what is left takes much longer than that.
 
-The board is one block of 64-bit words. Its first line describes the job; every worker has a
-line of its own behind it, whose first word is its state:
+The board (board.py) is one block of 64-bit words. Every worker has a line of it, whose first word
+is its state:
 
-    IDLE -> POSTED    by the caller
+    IDLE -> POSTED    by the caller, or by a worker on its behalf
     POSTED -> TAKEN   by the worker, which then draws chunks until none are left
     TAKEN -> DONE     by the worker; the caller makes it IDLE again
     POSTED -> IDLE    by the caller, when all chunks were drawn before the worker looked
 
 A worker that wakes too late finds its line IDLE again, so nobody ever waits for a sleeper, and
-the job's words do not change while anybody can still read them.
+the job's words do not change while anybody can still read them. Before it sleeps it says so
+(ASLEEP), and looks once more; who takes that flag down has to release its lock, once.
+
+Linux woke workers on the caller's own CPU 194 times of 200, though the other one was idle, and took
+2 to 4 ms to move them: so before it is woken, a worker is restricted to the other CPUs.
 """
 
 from __future__ import annotations
 
 from numba import uintp
 
-from .simd import (
+from .atomics import (
+    call,
     call_kernel,
     exchange_if,
     fetch_add,
-    i64_at,
     load_acquire,
     pause,
     store_release,
+    ticks,
 )
+from .board import (
+    ACQUIRE,
+    ASLEEP,
+    AVOIDED,
+    CALLER,
+    CODE,
+    CPU_BYTES,
+    CPU_WORDS,
+    CPUS,
+    DONE,
+    DST,
+    FIRST,
+    GETCPU,
+    GETTID,
+    GRAIN,
+    IDLE,
+    LOCK,
+    NAPS,
+    NUMBER,
+    PARAMS,
+    PATIENCE,
+    PENALTY,
+    POSTED,
+    RELEASE,
+    ROUSED,
+    SETCPUS,
+    SKIP,
+    SRC,
+    TAKEN,
+    TEAM,
+    THREAD,
+    TICKET,
+    TOTAL,
+    WAKING,
+)
+from .simd import i64_at, i64_put, stack
 from .walk import inline
 from .words import LINE
 
-NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN = range(7)
-IDLE, POSTED, TAKEN, DONE = range(4)
-ASLEEP = 4  # word of a worker's line: 1 from when it stops looking until it looks again
+PROBE = 8  # which part of a job a caller does alone, to see how long the rest would take
+MOST_SKIPPED = 63  # jobs done alone after several that workers have held up
 
 
 @inline
-def draw_chunks(board):
-    """Run chunks of the job on the board until none are left."""
-    total, grain = i64_at(board, TOTAL), i64_at(board, GRAIN)
+def line_of(board, worker):
+    """The line of a worker; they count from 1, the caller is 0."""
+    return board + uintp((worker + FIRST - 1) * LINE)
+
+
+@inline
+def draw(board):
+    """Take a chunk of the job: the first unit of it, and the unit behind it; both TOTAL at the end.
+
+    A chunk is GRAIN long while there is enough, and shorter towards the end, so that nobody waits
+    long for the last one.
+    """
+    total = i64_at(board, TOTAL)
+    left = total - load_acquire(board)
+    size = max(1, min(i64_at(board, GRAIN), left // (2 * i64_at(board, TEAM))))
+    lo = min(fetch_add(board, size), total)
+    return lo, min(lo + size, total)
+
+
+@inline
+def do(board, lo, hi):
+    """Run the kernel on a chunk."""
     code, params = uintp(i64_at(board, CODE)), uintp(i64_at(board, PARAMS))
-    src, dst = uintp(i64_at(board, SRC)), uintp(i64_at(board, DST))
-    lo = fetch_add(board, grain)
-    while lo < total:
-        call_kernel(code, params, src, dst, lo, min(lo + grain, total))
-        lo = fetch_add(board, grain)
+    call_kernel(code, params, uintp(i64_at(board, SRC)), uintp(i64_at(board, DST)), lo, hi)
+
+
+@inline
+def finish(board):
+    """Draw chunks until none are left."""
+    lo, hi = draw(board)
+    while lo < hi:
+        do(board, lo, hi)
+        lo, hi = draw(board)
+
+
+@inline
+def rouse(board, number):
+    """Wake the next two of those who sleep; they do the same, so that many wake in a short time."""
+    woken = 0
+    for worker in range(number + 1, i64_at(board, TEAM)):
+        line = line_of(board, worker)
+        if load_acquire(line + uintp(8 * ASLEEP)) == 1 and exchange_if(line, IDLE, POSTED):
+            if exchange_if(line + uintp(8 * ASLEEP), 1, 0):
+                steer(board, line)
+                call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0)
+            woken += 1
+            if woken == 2:
+                return
+
+
+@inline
+def steer(board, line):
+    """Let a worker run on all CPUs but the caller's, if that is not so already."""
+    cpu = i64_at(board, CALLER)
+    if cpu < 0 or cpu == i64_at(line, AVOIDED):
+        return
+    i64_put(line, AVOIDED, cpu)
+    others = stack(CPU_BYTES)
+    for word in range(CPU_WORDS):
+        mask = i64_at(board, CPUS + word)
+        i64_put(others, word, mask & ~(1 << (cpu & 63)) if word == cpu >> 6 else mask)
+    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, others)
+
+
+@inline
+def sleep(board, line):
+    """Wait until somebody posts a job and wakes this worker."""
+    asleep = line + uintp(8 * ASLEEP)
+    i64_put(line, NAPS, i64_at(line, NAPS) + 1)
+    exchange_if(asleep, 0, 1)
+    if load_acquire(line) != POSTED or not exchange_if(asleep, 1, 0):
+        call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0)
+
+
+def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
+    """The life of a worker, whose line this is."""
+    number = i64_at(line, NUMBER)
+    board = line - uintp((number + FIRST - 1) * LINE)
+    if i64_at(board, GETTID):
+        i64_put(line, THREAD, call(uintp(i64_at(board, GETTID)), 0, 0, 0))
+    patience = i64_at(board, PATIENCE)
+    looking = patience
+    while True:
+        idle = ticks()
+        while not (load_acquire(line) == POSTED and exchange_if(line, POSTED, TAKEN)):
+            pause()
+            if ticks() - idle > looking:
+                sleep(board, line)
+                looking = patience
+        # Who had to wait for long will have to again: others have more use for the CPU then.
+        looking = patience if ticks() - idle < patience else patience // 8
+        if i64_at(board, ROUSED):
+            rouse(board, number)
+        finish(board)
+        store_release(line, DONE)
+
+
+@inline
+def describe(board, job, src, dst, team):
+    """Write a job on the board, of which nothing is drawn yet."""
+    i64_put(board, CODE, i64_at(job, 0))
+    i64_put(board, PARAMS, i64_at(job, 1))
+    i64_put(board, SRC, src)
+    i64_put(board, DST, dst)
+    i64_put(board, TOTAL, i64_at(job, 2))
+    i64_put(board, GRAIN, i64_at(job, 3))
+    i64_put(board, TEAM, team)
+    i64_put(board, ROUSED, 0)
+    i64_put(board, TICKET, 0)
+    store_release(board, 0)
+
+
+def run(job, src, dst, board_address, workers):
+    """Do a job, of which `job` has CODE, PARAMS, TOTAL, GRAIN and whether to wake all at once."""
+    board = uintp(board_address)
+    code, params, total = uintp(i64_at(job, 0)), uintp(i64_at(job, 1)), i64_at(job, 2)
+    urgent = i64_at(job, 4)
+    skip = i64_at(board, SKIP)
+    if skip > 0:
+        i64_put(board, SKIP, skip - 1)
+        call_kernel(code, params, src, dst, 0, total)
+        return
+    describe(board, job, src, dst, workers + 1)
+    awake = 0
+    for worker in range(1, workers + 1):
+        line = line_of(board, worker)
+        if load_acquire(line + uintp(8 * ASLEEP)) == 0:
+            store_release(line, POSTED)
+            awake += 1
+    began = ticks()
+    if awake == 0 and not urgent:
+        first = total // PROBE + 1
+        call_kernel(code, params, src, dst, 0, first)
+        if (ticks() - began) * (total - first) < i64_at(board, WAKING) * first:
+            call_kernel(code, params, src, dst, first, total)
+            return
+        store_release(board, first)
+        urgent = 1
+    if urgent and awake < workers:
+        caller = call(uintp(i64_at(board, GETCPU)), 0, 0, 0) if i64_at(board, GETCPU) else -1
+        i64_put(board, CALLER, caller if i64_at(board, SETCPUS) and i64_at(board, GETTID) else -1)
+        i64_put(board, ROUSED, 1)
+        rouse(board, 0)
+    finish(board)
+    worked = ticks()
+    for worker in range(1, workers + 1):
+        line = line_of(board, worker)
+        if load_acquire(line) != IDLE and not exchange_if(line, POSTED, IDLE):
+            while load_acquire(line) != DONE:
+                pause()
+            store_release(line, IDLE)
+    # A worker that the system has taken the CPU from, with a chunk in its hands, has to be waited
+    # for. Where that happens, the next jobs are done alone: 1 of them, then 3, 7, ...
+    waited = ticks() - worked
+    if waited > max((worked - began) // 4, i64_at(board, WAKING) // 4):
+        penalty = min(2 * i64_at(board, PENALTY) + 1, MOST_SKIPPED)
+        i64_put(board, PENALTY, penalty)
+        i64_put(board, SKIP, penalty)
+    else:
+        i64_put(board, PENALTY, 0)
+
+
+def offer(job, src, dst, board_address, team):
+    """Write a job on the board, for `team` of another runtime's threads."""
+    describe(uintp(board_address), job, src, dst, team)
+
+
+def join(board, unused_src, unused_dst, unused_lo, unused_hi):
+    """Work on the job as one of another runtime's threads, of which as many as TEAM says do so."""
+    if fetch_add(board + uintp(8 * TICKET), 1) < i64_at(board, TEAM):
+        finish(board)
+
+
+def clock(params, word, unused_dst, unused_lo, unused_hi):
+    """Write down what time it is."""
+    i64_put(word, 0, ticks())
+
+
+SIDES = {side.__name__: side for side in (serve, run, offer, join, clock)}
 
 
 def build(role):
-    """The two sides of the hand-over, "serve" and "run", with a kernel's signature."""
-    if role == "serve":
-
-        def serve(params, board, line, spins, unused):
-            """Take jobs from `line` until `spins` looks in a row have found none."""
-            looks = 0
-            while looks < spins:
-                if load_acquire(line) == POSTED and exchange_if(line, POSTED, TAKEN):
-                    draw_chunks(board)
-                    store_release(line, DONE)
-                    looks = 0
-                pause()
-                looks += 1
-            # Said here and not by the caller of this code, which first waits for the interpreter's
-            # lock: whoever posts in the meantime must know that nobody looks any more.
-            store_release(line + uintp(8 * ASLEEP), 1)
-
-        return serve
-
-    def run(params, board, unused, workers, more):
-        """Post the job on the board to `workers` workers, work too, and wait for who took it."""
-        store_release(board, 0)
-        for w in range(1, workers + 1):
-            store_release(board + uintp(w * LINE), POSTED)
-        draw_chunks(board)
-        for w in range(1, workers + 1):
-            line = board + uintp(w * LINE)
-            if not exchange_if(line, POSTED, IDLE):
-                while load_acquire(line) != DONE:
-                    pause()
-                store_release(line, IDLE)
-
-    return run
+    """A side of the hand-over, with a kernel's signature of which it uses what it names."""
+    return SIDES[role]

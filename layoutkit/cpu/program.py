@@ -11,7 +11,7 @@ from ..buffers import empty_with_address
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
 from ..planning.plan import Plan
-from ..threads import Job
+from ..workers import Job
 from .casts import cast_into
 
 __all__ = ["Program", "has_half"]

@@ -19,7 +19,7 @@ START = """
 import atexit, os, signal, sys, threading, time
 import numpy as np
 import layoutkit
-from layoutkit import threads
+from layoutkit import workers
 layoutkit.set_num_threads(2)
 x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
 
@@ -81,8 +81,8 @@ def test_a_child_starts_workers_of_its_own():
     own = """
 assert right()
 def work():
-    return not threads.pool._wake and right() and len(threads.pool._wake) == 1
-print(wait(in_child(work)), len(threads.pool._wake))
+    return not workers.pool.workers and right() and workers.pool.workers == 1
+print(wait(in_child(work)), workers.pool.workers)
 """
     assert python(START + own) == "0 1\n"
 
@@ -111,8 +111,8 @@ print(set(codes))
 def test_a_child_does_not_wait_for_a_lock_that_nobody_holds_there():
     held = """
 assert right()
-with threads.pool._lock:
-    child = in_child(lambda: right() and len(threads.pool._wake) == 1)
+with workers.pool._lock:
+    child = in_child(lambda: right() and workers.pool.workers == 1)
     print(wait(child))
 """
     assert python(START + held) == "0\n"

@@ -21,7 +21,7 @@ from guarded import guarded
 from instruction_sets import named
 
 import layoutkit
-from layoutkit import accumulation, threads
+from layoutkit import accumulation, workers
 from layoutkit.kernels.cpu import compiler, launch, sums
 from reference import reference_convert
 
@@ -277,7 +277,7 @@ def once(seed, number):
     """Whether a move was made, and not only drawn: it may want a kernel too many."""
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = sums.STREAM_BYTES = policy["stream"]
-    threads.ALONE_BYTES = policy["alone"]
+    workers.ALONE_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:
         move.run()

@@ -31,7 +31,8 @@ def check(array, pattern, **keywords):
 
 
 def movers():
-    return {str(kernel.spec).split("-")[1] for kernel in compiler.loaded()} - {"serve", "run"}
+    loaded = [kernel.spec for kernel in compiler.loaded() if kernel.spec.family != "workers"]
+    return {spec.literals[0] for spec in loaded}
 
 
 # ---- the three steps ------------------------------------------------------------------------

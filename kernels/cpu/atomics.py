@@ -1,0 +1,117 @@
+"""What threads need to speak to each other in machine code: atomic words, clocks, calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .simd import I64, address
+
+
+@intrinsic
+def load_acquire(typingctx: Any, at: Any) -> Any:
+    """The 64-bit word at `at`, before anything read later."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.load_atomic(address(b, args[0], 0, I64), "acquire", 8)
+
+    return types.intp(types.uintp), codegen
+
+
+@intrinsic
+def store_release(typingctx: Any, at: Any, value: Any) -> Any:
+    """Write the 64-bit word at `at`, after everything written before."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        b.store_atomic(args[1], address(b, args[0], 0, I64), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.intp), codegen
+
+
+@intrinsic
+def exchange_if(typingctx: Any, at: Any, expected: Any, value: Any) -> Any:
+    """Write `value` at `at` if `expected` stands there; whether it did.
+
+    All threads see all of these in one order, with everything that each did before.
+    """
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        where = address(b, args[0], 0, I64)
+        pair = b.cmpxchg(where, args[1], args[2], "seq_cst", "seq_cst")
+        return b.extract_value(pair, 1)
+
+    return types.boolean(types.uintp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def fetch_add(typingctx: Any, at: Any, value: Any) -> Any:
+    """Add to the 64-bit word at `at`; what it was before."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.atomic_rmw("add", address(b, args[0], 0, I64), args[1], "acq_rel")
+
+    return types.intp(types.uintp, types.intp), codegen
+
+
+@intrinsic
+def pause(typingctx: Any) -> Any:
+    """Tell the CPU that this is a waiting loop."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        triple = b.module.triple
+        if "x86" in triple:
+            hint = ir.FunctionType(ir.VoidType(), [])
+            b.call(b.module.declare_intrinsic("llvm.x86.sse2.pause", (), hint), [])
+        elif "aarch64" in triple or "arm64" in triple:
+            hint = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+            function = b.module.declare_intrinsic("llvm.aarch64.hint", (), hint)
+            b.call(function, [ir.Constant(ir.IntType(32), 1)])
+        else:
+            b.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def call_kernel(
+    typingctx: Any, code: Any, params: Any, src: Any, dst: Any, lo: Any, hi: Any
+) -> Any:
+    """Call the kernel at address `code`."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        type_ = ir.FunctionType(ir.VoidType(), [I64] * 5)
+        b.call(b.inttoptr(args[0], type_.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    signature = types.void(*[types.uintp] * 4, types.intp, types.intp)
+    return signature, codegen
+
+
+@intrinsic
+def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any) -> Any:
+    """The int that the C function at address `code` gives; it may have fewer parameters."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        type_ = ir.FunctionType(ir.IntType(32), [I64] * 3)
+        return b.sext(b.call(b.inttoptr(args[0], type_.as_pointer()), args[1:]), I64)
+
+    return types.intp(*[types.uintp] * 4), codegen
+
+
+@intrinsic
+def ticks(typingctx: Any) -> Any:
+    """A clock that runs at the same pace on all CPUs, in units of its own; 20 cycles to read."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        clock = ir.FunctionType(I64, [])
+        if "aarch64" in b.module.triple or "arm64" in b.module.triple:
+            # What LLVM calls the cycle counter is closed to programs there.
+            return b.call(ir.InlineAsm(clock, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
+        return b.call(b.module.declare_intrinsic("llvm.readcyclecounter", (), clock), [])
+
+    return types.intp(), codegen

@@ -1,0 +1,186 @@
+"""Conversions on the threads of an OpenMP library that is in the process anyway."""
+
+import ctypes.util
+import platform
+
+import pytest
+from children import python
+
+from layoutkit import ArgumentError, openmp, set_threads, threads
+
+LIBRARY = ctypes.util.find_library("gomp")
+needs_library = pytest.mark.skipif(
+    LIBRARY is None or platform.system() != "Linux", reason="needs libgomp, and Linux"
+)
+
+# `company()` says which team a job is given to now; `work` keeps the team of the library busy.
+START = f"""
+import ctypes, os, threading, time
+import numpy as np
+import layoutkit
+from layoutkit import openmp, threads, workers
+
+layoutkit.set_num_threads(2)
+x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
+taken = []
+run = openmp.Team.run
+openmp.Team.run = lambda self, *words: taken.append(self) or run(self, *words)
+
+def right():
+    return bool((layoutkit.convert(x, "bhwc->bchw") == x.transpose(0, 3, 1, 2)).all())
+
+def load():
+    library = ctypes.CDLL({LIBRARY!r})
+    library.omp_set_num_threads(2)
+    return library
+
+def work(library):
+    nothing = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+    library.GOMP_parallel(nothing, None, 0, 0)
+"""
+
+
+def run(code, **variables):
+    return python(START + code, OMP_WAIT_POLICY="active", **variables)
+
+
+@pytest.fixture(autouse=True)
+def usual_threads():
+    before = threads.kind_of_threads
+    yield
+    threads.kind_of_threads = before
+
+
+@needs_library
+def test_an_awake_team_is_given_the_job():
+    code = """
+library = load()
+work(library)
+time.sleep(0.2)  # it goes on looking, as it was told to
+print(right(), right(), len(taken) > 0, workers.pool.workers)
+"""
+    assert run(code) == "True True True 1\n"
+
+
+@needs_library
+def test_a_team_that_sleeps_is_left_alone():
+    code = """
+library = load()
+work(library)
+right()
+time.sleep(0.2)
+taken.clear()
+print(right(), right(), len(taken))
+"""
+    assert python(START + code, OMP_WAIT_POLICY="passive") == "True True 0\n"
+
+
+@needs_library
+def test_a_library_without_a_team_gets_none():
+    code = """
+library = load()
+before = len(os.listdir("/proc/self/task"))
+print(right(), len(taken), len(os.listdir("/proc/self/task")) - before)
+"""
+    assert run(code) == "True 0 1\n"  # the one is ours
+
+
+@needs_library
+def test_asked_for_openmp_starts_a_team_and_takes_it_asleep():
+    code = """
+load()
+layoutkit.set_threads("openmp")
+print([right() for _ in range(3)], len(taken))
+"""
+    assert python(START + code, OMP_WAIT_POLICY="passive") == "[True, True, True] 3\n"
+
+
+@needs_library
+def test_own_threads_are_used_when_asked_for():
+    code = """
+work(load())
+layoutkit.set_threads("own")
+print(right(), right(), len(taken))
+"""
+    assert run(code) == "True True 0\n"
+
+
+@needs_library
+def test_other_threads_and_children_use_their_own():
+    code = """
+work(load())
+layoutkit.set_threads("openmp")
+right()
+taken.clear()
+answers = []
+thread = threading.Thread(target=lambda: answers.append(right()))
+thread.start()
+thread.join()
+child = os.fork()
+if not child:
+    os._exit(0 if right() and right() and not taken else 1)
+print(answers, len(taken), os.waitpid(child, 0)[1])
+"""
+    assert run(code) == "[True] 0 0\n"
+
+
+@needs_library
+def test_a_team_of_other_size_is_found_again():
+    code = """
+library = load()
+layoutkit.set_threads("openmp")
+answers = [right()]
+for size in (4, 1, 3, 2):
+    library.omp_set_num_threads(size)
+    work(library)
+    answers += [right(), right()]
+print(set(answers))
+"""
+    assert run(code) == "{True}\n"
+
+
+@needs_library
+def test_no_more_threads_than_asked_for_take_part():
+    code = """
+library = load()
+library.omp_set_num_threads(8)
+layoutkit.set_threads("openmp")
+layoutkit.set_num_threads(2)
+print(right(), len(taken), int(workers.pool.board.words[15]), int(workers.pool.board.words[7]))
+"""
+    assert run(code) == "True 1 8 2\n"
+
+
+def test_openmp_needs_a_library(monkeypatch):
+    monkeypatch.setattr(threads, "libraries", set)
+    with pytest.raises(ArgumentError, match="import torch"):
+        set_threads("openmp")
+    assert threads.kind_of_threads == "auto"
+
+
+@pytest.mark.parametrize("kind", ["tbb", "", None, 2, "OpenMP"])
+def test_other_kinds_are_refused(kind):
+    with pytest.raises(ArgumentError, match="'auto', 'own', 'openmp'"):
+        set_threads(kind)
+
+
+def test_libraries_are_found_in_the_map_of_the_process(tmp_path, monkeypatch):
+    lines = [
+        "7f00-7f01 r-xp 00000000 00:2a 11   /opt/a b/lib/libgomp-24e2ab19.so.1.0.0",
+        "7f01-7f02 r--p 00000000 00:2a 11   /opt/a b/lib/libgomp-24e2ab19.so.1.0.0",
+        "7f02-7f03 r-xp 00000000 00:2a 12   /usr/lib/libiomp5.so",
+        "7f03-7f04 r-xp 00000000 00:2a 13   /usr/lib/libomp.so.5",
+        "7f04-7f05 r-xp 00000000 00:2a 14   /usr/lib/libompl.so",
+        "7f05-7f06 r-xp 00000000 00:2a 15   /usr/lib/libcomp.so",
+        "7f06-7f07 rw-p 00000000 00:00 0    [heap]",
+    ]
+    maps = tmp_path / "maps"
+    maps.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(openmp, "_MAPS", maps)
+    assert openmp.libraries() == {
+        "/opt/a b/lib/libgomp-24e2ab19.so.1.0.0",
+        "/usr/lib/libiomp5.so",
+        "/usr/lib/libomp.so.5",
+    }
+    monkeypatch.setattr(openmp, "_MAPS", tmp_path / "none")
+    assert openmp.libraries() == set()

@@ -1,0 +1,303 @@
+"""The worker pool: from many threads, with too few or too many workers, and interrupted."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from children import python
+
+import layoutkit
+from layoutkit import Converter, set_num_threads, threads, workers
+from layoutkit.kernels.cpu.board import ASLEEP, NAPS, SKIP, Board
+
+SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
+
+
+@pytest.fixture(autouse=True)
+def usual_threads():
+    before = threads._threads
+    yield
+    threads._threads = before
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """A pool of its own for two threads, without workers yet, which wakes them for every job."""
+    monkeypatch.setattr(workers, "URGENT_BYTES", 0)
+    fresh = workers.Pool()
+    fresh.load()
+    monkeypatch.setattr(workers, "pool", fresh)
+    set_num_threads(2)
+    return fresh
+
+
+def batch(seed=0):
+    return np.random.default_rng(seed).random(SHAPE, np.float32)
+
+
+def check(x, y):
+    np.testing.assert_array_equal(y, x.transpose(0, 3, 1, 2))
+
+
+def convert_often(x, times=3):
+    for _ in range(times):
+        check(x, layoutkit.convert(x, "bhwc->bchw"))
+
+
+def in_threads(work, count):
+    """Run work(number) in `count` threads; what they raise is raised."""
+    failures = []
+
+    def run(number):
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    started = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), "a thread hangs"
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 256])
+def test_any_number_of_threads_gives_the_same(count):
+    set_num_threads(count)
+    convert_often(batch())
+
+
+def test_the_number_may_change_between_calls(pool):
+    x = batch()
+    for count in (2, 1, 5, 3, 8, 2):
+        set_num_threads(count)
+        convert_often(x, 2)
+    assert pool.workers == 7
+
+
+# ---- many callers ------------------------------------------------------------------------
+
+
+def test_eight_threads_convert_at_once():
+    set_num_threads(2)
+
+    def work(number):
+        x = batch(number)
+        pattern, order = [("bhwc->bchw", (0, 3, 1, 2)), ("bhwc->chwb", (3, 1, 2, 0))][number % 2]
+        converter = Converter(pattern)
+        for _ in range(20):
+            np.testing.assert_array_equal(converter(x), x.transpose(order))
+
+    in_threads(work, 8)
+
+
+def test_while_the_pool_is_taken_a_call_works_alone(pool):
+    """As a signal handler's call does that interrupts another one in the same thread."""
+    x = batch()
+    with pool._lock:
+        convert_often(x)
+    assert pool.workers == 0
+    convert_often(x)
+    assert pool.workers == 1
+
+
+def test_an_error_in_the_middle_gives_the_pool_back(pool, monkeypatch):
+    x = batch()
+
+    def fail(workers):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool, "_start", fail)
+    with pytest.raises(KeyboardInterrupt):
+        layoutkit.convert(x, "bhwc->bchw")
+    monkeypatch.undo()
+    convert_often(x)
+    assert not pool._lock.locked()
+
+
+# ---- workers -----------------------------------------------------------------------------
+
+
+def asleep(pool):
+    """How many workers sleep."""
+    return sum(int(pool.board.line(worker)[ASLEEP]) for worker in range(1, pool.workers + 1))
+
+
+def naps(pool):
+    """How often each of them went to sleep."""
+    return [int(pool.board.line(worker)[NAPS]) for worker in range(1, pool.workers + 1)]
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit, "it does not happen"
+        time.sleep(0.0002)
+
+
+def check_workers_wake(pool, x):
+    """All workers fall asleep after a while, and a job wakes the first two and who they get to."""
+    convert_often(x, 1)
+    wait_for(lambda: asleep(pool) == pool.workers)
+    pool.board.words[SKIP] = 0  # whatever held a worker up before
+    before = naps(pool)
+    convert_often(x, 1)
+    wait_for(
+        lambda: (
+            [a > b for a, b in zip(naps(pool), before, strict=True)][:2]
+            == [True] * min(2, pool.workers)
+        )
+    )
+
+
+def test_workers_sleep_and_wake(pool):
+    set_num_threads(4)
+    for _ in range(5):
+        check_workers_wake(pool, batch())
+    assert pool.workers == 3
+
+
+def interrupt_at(step, *functions):
+    """A tracer that raises KeyboardInterrupt at the step-th line that these functions come to.
+
+    A line counts once: back on a `with` to leave it, no signal is looked at.
+    """
+    codes, seen = {function.__code__ for function in functions}, set()
+
+    def local(frame, event, argument):
+        if event == "line" and frame.f_lineno not in seen:
+            seen.add(frame.f_lineno)
+            if len(seen) > step:
+                raise KeyboardInterrupt
+        return local
+
+    return lambda frame, event, argument: local if frame.f_code in codes else None
+
+
+def test_an_interrupt_at_any_step_leaves_the_pool_whole(pool):
+    x = batch()
+    convert_often(x)
+    for step in range(100):
+        wait_for(lambda: asleep(pool) == pool.workers)
+        sys.settrace(interrupt_at(step, workers.Pool.run))
+        try:
+            layoutkit.convert(x, "bhwc->bchw")
+        except KeyboardInterrupt:
+            pass
+        else:
+            break
+        finally:
+            sys.settrace(None)
+        assert not pool._lock.locked()
+        check_workers_wake(pool, x)
+    assert 5 < step < 99
+
+
+def test_without_new_threads_the_caller_works_alone(pool, monkeypatch):
+    tried = []
+    set_num_threads(4)
+    monkeypatch.setattr(Board, "start", lambda *asked: tried.append(asked))
+    convert_often(batch())
+    assert len(tried) == 1
+    assert pool.workers == 0
+
+
+def test_with_fewer_threads_than_asked_those_are_used(pool, monkeypatch):
+    real = Board.start
+    monkeypatch.setattr(
+        Board, "start", lambda self, number, code: number <= 2 and real(self, number, code)
+    )
+    set_num_threads(6)
+    convert_often(batch())
+    assert pool.workers == 2
+
+
+def test_more_threads_than_cpus_still_finish_soon():
+    x, converter = batch(), Converter("bhwc->bchw")
+    out = converter(x)
+
+    def seconds(count):
+        set_num_threads(count)
+        times = []
+        for _ in range(50):
+            began = time.perf_counter()
+            converter(x, out=out)
+            times.append(time.perf_counter() - began)
+        return sorted(times)[25]
+
+    alone = seconds(1)
+    # Twenty times: a wait for the end of a descheduled thread's time slice would be far more.
+    assert min(seconds(4 * os.cpu_count()) for _ in range(3)) < 20 * alone + 0.002
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
+def test_conversions_in_a_signal_handler(pool):
+    """The handler interrupts conversions between any two steps, the lock held or not."""
+    x, y = batch(1), batch(2)
+    convert_often(x)
+    answers = []
+    converter, out = Converter("bhwc->bchw"), np.empty((16, 32, 24, 24), np.float32)
+
+    def handler(*_):
+        answers.append(converter(y).sum() > 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    try:
+        limit = time.monotonic() + 30
+        while len(answers) < 50 and time.monotonic() < limit:
+            check(x, converter(x, out=out))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(answers) >= 50
+    assert all(answers)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np
+import layoutkit
+# One that comes while memory is given back is said and lost, as Python has it: others follow.
+sys.unraisablehook = lambda _: None
+x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
+layoutkit.set_num_threads(2)
+expected = x.transpose(0, 3, 1, 2)
+converter = layoutkit.Converter("bhwc->bchw")
+converter(x)
+me = os.getpid()
+
+def interrupt(wait):
+    while not seen.wait(wait):
+        os.kill(me, signal.SIGINT)
+
+for i in range(20):
+    seen = threading.Event()
+    thread = threading.Thread(target=interrupt, args=(0.01 + i * 1e-4,))
+    try:
+        thread.start()
+        while True:
+            converter(x)
+    except KeyboardInterrupt:
+        pass
+    while thread.is_alive():
+        try:
+            seen.set()
+            thread.join()
+        except KeyboardInterrupt:
+            pass
+    assert (converter(x) == expected).all()
+print("usable")
+"""
+
+
+def test_interrupts_leave_a_usable_library():
+    assert python(INTERRUPTED) == "usable\n"
