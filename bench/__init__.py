@@ -7,6 +7,9 @@ entries       who takes part in a row, layoutkit's own calls
 host          what a row needs of the place where it runs, and the CPU's answers
 limit         the streaming pass that no conversion can beat by much
 peers         the same conversions with NumPy, torch and OpenCV
+hptt          the same with HPTT, where the environment names its library
+waiting       how OpenMP's threads wait between two operations
+files         what will be written, looked at first
 device        the same as host for a GPU: CUDA graphs, events
 device_rows   what is measured on a GPU
 device_peers  the same conversions with CuPy, and torch on the GPU
@@ -25,7 +28,8 @@ def main(
     `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of
     under ten). `plot` names a picture file to draw, `json` a file for all numbers. `device` is
     "cpu" or "cuda". The exit code is 0, or 1 if a conversion of layoutkit gave a wrong result or
-    none. Raises DeviceError for "cuda" without CuPy, a driver or a GPU.
+    none. Raises DeviceError for "cuda" without CuPy, a driver or a GPU, and ArgumentError, before
+    anything is measured, for files that could not be written and an HPTT that is none.
     """
     from .run import run
 
