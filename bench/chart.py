@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .cases import LIMIT
-from .protocol import paired_ratio
 from .results import Result
 
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ PEERS = {
     "NumPy": ("o", "#b5651d"),
     "torch": ("D", "#6a3d9a"),
     "OpenCV": ("s", "#1b7837"),
+    "HPTT": ("^", "#8c6d00"),
     "CuPy": ("o", "#1b7837"),
 }
 
@@ -67,9 +66,9 @@ def _bars(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> Non
 def _marks(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
     for name, (marker, colour) in PEERS.items():
         points = [
-            (100 * paired_ratio(result.times[LIMIT], result.times[name]), place)
+            (100 * share, place)
             for result, place in zip(results, places, strict=True)
-            if name in result.times
+            if (share := result.share(name)) is not None
         ]
         if points:
             x, y = zip(*points, strict=True)

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from ..data import Index, Record, open_index, sampled_batcher
 from .protocol import Budget, Times, Variant, measure, paired_ratio
+from .waiting import made_passive
 
 __all__ = ["main"]
 
@@ -209,6 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     given = parser.parse_args(argv)
     rows = make_records(given.records)
+    print(made_passive())
     print(
         f"{given.records:,} records of {WIDTH} floats, batches of {given.batch_size}: records/s, "
         f"medians of {given.rounds} rounds; x: layoutkit is so many times faster"

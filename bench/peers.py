@@ -2,8 +2,8 @@
 
 Every library writes into an output that exists (`into`), as layoutkit does; `fresh` is the same
 work the way people usually write it, with a new output each time. A library that has nothing for
-a row returns None. Imported only if installed; `available` also lets them use as many threads as
-layoutkit does.
+a row returns None. Imported only if installed, and HPTT if the environment says where it is;
+`available` also lets them use as many threads as layoutkit does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..spec import as_dtype
+from .hptt import hptt
 from .rows import Row
 
 __all__ = ["Peer", "available", "factor_and_term", "transposed"]
@@ -38,14 +39,15 @@ class Peer(Protocol):
 
 
 def available(threads: int) -> list[Peer]:
-    """The libraries that are installed, NumPy first."""
+    """The libraries that are installed, NumPy first; ArgumentError for an HPTT that is none."""
     peers: list[Peer] = [NumPy()]
+    found = hptt(threads)
     for make in (TorchPeer, OpenCV):
         try:
             peers.append(make(threads))
         except ImportError:
             continue
-    return peers
+    return peers if found is None else [*peers, found]
 
 
 def factor_and_term(row: Row) -> tuple[Array, Array]:
@@ -108,7 +110,7 @@ class TorchPeer:
     """`copy_` of a permuted tensor; formulas and sums in place (eager)."""
 
     name = "torch"
-    lingers = 0.01  # OpenMP's threads spin for 3 to 5 ms after a call
+    lingers = 0.01  # OpenMP's threads spin for 3 to 5 ms after a call, if they are not passive
 
     def __init__(self, threads: int) -> None:
         import torch

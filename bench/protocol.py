@@ -27,7 +27,15 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-__all__ = ["Budget", "Times", "Variant", "measure", "paired_ratio", "percentile"]
+__all__ = [
+    "Budget",
+    "Times",
+    "Variant",
+    "measure",
+    "no_collector",
+    "paired_ratio",
+    "percentile",
+]
 
 Call = Callable[[], object]
 Clock = Callable[[], float]
@@ -98,7 +106,7 @@ def measure(
     """
     timer = timer or _timer_of(clock)
     players = [_Player(variant, budget, clock, timer) for variant in variants]
-    with _no_collector():
+    with no_collector():
         for player in players:
             player.warm_up()
         _play(players, budget, clock)
@@ -191,7 +199,7 @@ def _rotated(players: Sequence[_Player], number: int) -> Sequence[_Player]:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Keep the garbage collector from running inside of somebody's sample."""
     enabled = gc.isenabled()
     gc.collect()

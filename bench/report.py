@@ -32,6 +32,8 @@ class Table:
         self._line(f"{about['system']}, Python {about['python']}, {versions}")
         if "gpu" in about:
             self._line(_gpu(about["gpu"]))
+        if "openmp" in about:
+            self._line(about["openmp"])
         self._line()
         self._line(
             "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads"

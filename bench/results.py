@@ -49,6 +49,15 @@ class Result:
         """How many times faster than another variant layoutkit is."""
         return self._ratio(name, ours)
 
+    def share(self, name: str) -> float | None:
+        """The share of the limit's speed that another variant reaches, as the picture shows it.
+
+        By the two numbers of the table, so that in the picture, too, layoutkit is `speedup` times
+        as far: medians over rounds of three quotients would not agree with each other.
+        """
+        ours, ratio = self.of_limit, self.speedup(name)
+        return None if ours is None or ratio is None else ours / ratio
+
     def gigabytes_per_second(self, name: str) -> float | None:
         """The row's traffic per second by the median, or None without that variant."""
         if name not in self.times:

@@ -16,12 +16,14 @@ from .device import open_cuda
 from .device_peers import device_peers
 from .device_rows import device_rows
 from .entries import FRESH, OURS
+from .files import check_files
 from .host import Device, Host
 from .peers import Peer, available
 from .protocol import Budget, measure
 from .report import Table
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
+from .waiting import made_passive
 
 __all__ = ["run"]
 
@@ -48,9 +50,11 @@ def run(quick: bool, plot: str | None, json: str | None, device: str) -> int:
 
     Files are also written, with what there is, if it ends before all rows are measured.
     """
+    check_files(plot, json)
+    openmp = made_passive()  # before any library is imported that has such threads
     setting = _on_cpu(quick) if device == "cpu" else _on_cuda(quick)
     names = [peer.name for peer in setting.peers]
-    about = environment(setting.peers, quick) | setting.device.about()
+    about = environment(setting.peers, quick) | setting.device.about() | {"openmp": openmp}
     table = Table(sys.stdout, names)
     table.begin(about)
     results: list[Result] = []

@@ -155,6 +155,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         plot=arguments.plot,
         json=arguments.json,
         device=arguments.device,
+        loop=arguments.loop,
+        saved=arguments.saved,
     )
     return code
 

@@ -141,9 +141,12 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu", help="what to measure on")
+    add("--loop", action="store_true", help="in a loop, beside other work, on one and all threads")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
+    from_help = "measure nothing: print the table of a --loop --json file, in Markdown"
+    add("--from", dest="saved", metavar="FILE", help=from_help)
 
 
 def _add_nothing(_: argparse.ArgumentParser) -> None:

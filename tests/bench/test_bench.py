@@ -375,6 +375,17 @@ def test_shares_speeds_and_speedups():
     assert result(row, layoutkit=2e-3).reached is None
 
 
+def test_the_picture_has_the_ratios_of_the_table():
+    """Where rounds disagree, medians of three quotients do: only two of them can be shown."""
+    row = Row("g", "move", ("bc",), "cb", "bc", (1000, 1000), "uint8", "uint8")
+    rounds = {"limit": (1.0, 2.0, 9.0), "layoutkit": (2.0, 2.0, 4.0), "NumPy": (3.0, 10.0, 8.0)}
+    found = Result(row, {name: Times(dict(enumerate(times))) for name, times in rounds.items()})
+    assert found.share("NumPy") == found.of_limit / found.speedup("NumPy")
+    assert found.share("NumPy") != paired_ratio(found.times["limit"], found.times["NumPy"])
+    assert found.share("layoutkit") == found.of_limit
+    assert found.share("torch") is None
+
+
 def test_geometric_mean():
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert geometric_mean([]) is None
@@ -449,6 +460,8 @@ def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys):
     data = json.loads(numbers.read_text())
     assert [row["group"] for row in data["rows"]] == list(dict.fromkeys(r.group for r in ROWS))
     assert all(row["name"] in text for row in data["rows"])
+    assert "OMP_WAIT_POLICY=passive" in data["openmp"]
+    assert data["openmp"] in text
     assert all(row["wrong"] == [] for row in data["rows"])
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -75,7 +75,8 @@ def test_speeds_and_ratios_of_a_line():
 def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypatch, capsys):
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
     assert feeding.main(["--records", "40", "--rounds", "1", "--batch-size", "16"]) == 0
-    first, head, *lines = capsys.readouterr().out.splitlines()
+    openmp, first, head, *lines = capsys.readouterr().out.splitlines()
+    assert openmp.startswith("OMP_WAIT_POLICY=passive")
     assert first.startswith("40 records of 64 floats, batches of 16")
     assert head.split()[:3] == ["source", "workers", "layoutkit"]
     found = [re.fullmatch(r"(\w+) +(\d) +[\d,]+", line).groups() for line in lines]

@@ -219,9 +219,15 @@ def test_bench_hands_its_options_on(monkeypatch):
     seen = {}
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
-    assert seen == {"quick": True, "plot": None, "json": "r.json", "device": "cpu"}
+    defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
+    defaults |= {"loop": False, "saved": None}
+    assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
-    assert seen == {"quick": False, "plot": "p.png", "json": None, "device": "cuda"}
+    assert seen == defaults | {"plot": "p.png", "device": "cuda"}
+    assert main(["bench", "--loop"]) == 0
+    assert seen == defaults | {"loop": True}
+    assert main(["bench", "--from", "loop.json"]) == 0
+    assert seen == defaults | {"saved": "loop.json"}
 
 
 def test_info_prints_the_configuration(capsys):
