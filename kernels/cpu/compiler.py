@@ -29,6 +29,7 @@ import ctypes
 import hashlib
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -252,7 +253,18 @@ def compile_ir(spec: KernelSpec) -> str:
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
-    return text.replace(compiled.native_name, symbol_name(spec))
+    return _renumbered(text.replace(compiled.native_name, symbol_name(spec)))
+
+
+def _renumbered(ir: str) -> str:
+    """IR without the numbers that Numba counts functions of a process by: a build can be repeated."""
+    numbers: dict[str, int] = {}
+
+    def renumber(found: re.Match[str]) -> str:
+        tag = f"v{numbers.setdefault(found[1], len(numbers))}"
+        return f"B{len(tag)}{tag}B"
+
+    return re.sub(r"B\d+v(\d+)B", renumber, ir)
 
 
 @contextmanager
