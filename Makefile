@@ -11,6 +11,9 @@
 #   make test-lowest    the test suite with the lowest versions that pyproject.toml allows of what
 #                       layoutkit needs to run, in a venv of its own; PYTHON=python3.11
 #
+#   make wheel          an sdist and a wheel in dist/, the wheel with compiled kernels for this kind of
+#                       machine, which takes minutes; OBJECTS=none for one without
+#
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
@@ -34,8 +37,9 @@ BENCH  ?=
 SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
+OBJECTS ?=
 
-.PHONY: demo test test-lowest fuzz lint clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
@@ -69,6 +73,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# `build` makes the wheel from the sdist, in an environment of its own.
+wheel: $(VENV)/.wheel
+	LAYOUTKIT_OBJECTS="$(OBJECTS)" $(BIN)/python -m build --outdir dist .
+	@ls -l dist
 
 bench-gpu: $(BENCH_NEEDS)
 	$(GPU_PYTHON) -m layoutkit bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png

@@ -1,12 +1,13 @@
 """The build: setuptools', and for wheels the compiled kernels that they bring along.
 
-An sdist, an editable installation and a checkout have none. A wheel has those of `layoutkit/usual.py`
-for every level of `kernels/cpu/shipped.py` that the building machine's kind may be of, so it is for
-that kind of machine and any Python. `LAYOUTKIT_OBJECTS` in the environment chooses: `none` for a wheel
-for every machine, which brings no kernel, or parts of the names of kernels, with commas between.
+An sdist, an editable installation and a checkout have none. A wheel has those that
+`layoutkit/usual.py` names, for every level of `kernels/cpu/shipped.py` that the building machine's
+kind may be of, so it is for that kind of machine and any Python. `LAYOUTKIT_OBJECTS` in the
+environment chooses: `none` for a wheel for every machine, which brings no kernel, or parts of the
+names of kernels, with commas between.
 
-Compiling takes what layoutkit needs to run, so `get_requires_for_build_wheel` asks for it. It is done
-by processes of their own (`objects.py`), since Numba compiles for one CPU in a process.
+Compiling takes what layoutkit needs to run, so `get_requires_for_build_wheel` asks for it. It is
+done by processes of their own (`objects.py`), since Numba compiles for one CPU in a process.
 """
 
 from __future__ import annotations

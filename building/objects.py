@@ -1,11 +1,11 @@
-"""What the build runs in processes of their own: says which kernels a wheel brings, and compiles them.
+"""Run by the build in processes of their own: which kernels a wheel brings, and their objects.
 
     objects.py levels                     the levels of shipped.py
     objects.py list LEVEL                 the kernels that a CPU of a level wants
     objects.py compile LEVEL FOLDER       those on stdin, into files of a folder
 
-All answers and stdin are JSON. Nothing compiled is run or loaded here, so that a machine can compile
-for better CPUs than its own.
+All answers and stdin are JSON. Nothing compiled is run or loaded here, so that a machine can
+compile for better CPUs than its own.
 """
 
 import json

@@ -70,12 +70,14 @@ ROWS = (
     ),
     # Casts between what models compute in and what data is kept in.
     *(
-        Row(("bf->bf",), "bf", ((8, 64), (4096, 4096)), (dtype,), {"to_dtype": to})
-        for dtype, to in (
-            ("f4", "f2"), ("f4", "bfloat16"), ("f2", "f4"), ("bfloat16", "f4"), ("u1", "f4"),
-            ("f8", "f4"), ("f4", "f8"),
+        Row(("bf->bf",), "bf", ((8, 64), (4096, 4096)), dtypes, {"to_dtype": to})
+        for dtypes, to in (
+            (("u1", "f2", "bfloat16", "f8"), "f4"),
+            (("f4",), "f2"),
+            (("f4",), "bfloat16"),
+            (("f4",), "f8"),
         )
-    ),  # fmt: skip
+    ),
     # Heads of attention: runs are copied.
     Row(("bshd->bhsd",), "bshd", ((2, 16, 4, 64), (8, 512, 16, 64)), ("f4", "f2")),
 )

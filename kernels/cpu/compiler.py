@@ -128,7 +128,7 @@ def _load(spec: KernelSpec) -> LoadedKernel:
 
 
 def _compiled(spec: KernelSpec, path: Path | None, key: str) -> tuple[bytes, str]:
-    """The code of a kernel and where it came from, kept for later processes where there is a path."""
+    """The code of a kernel and where it came from, kept at a path for later processes."""
     if path is None:
         return _timed(spec, None), "compiled"
     with disk.turn(path):
@@ -257,7 +257,7 @@ def compile_ir(spec: KernelSpec) -> str:
 
 
 def _renumbered(ir: str) -> str:
-    """IR without the numbers that Numba counts functions of a process by: a build can be repeated."""
+    """IR in which what Numba compiled before does not count, so that a build can be repeated."""
     numbers: dict[str, int] = {}
 
     def renumber(found: re.Match[str]) -> str:

@@ -1,14 +1,14 @@
 """Kernels that came with the package: objects that the build made for whole classes of CPUs.
 
 A wheel carries the kernels that most programs want (`usual.py`), compiled for each of LEVELS that
-its machine may be of, so that a first conversion waits for no compiler. Each is a file in `objects/`
-beside this module; an editable installation and a checkout have none, and compile.
+its machine may be of, so that a first conversion waits for no compiler. Each is a file in
+`objects/` beside this module; an editable installation and a checkout have none, and compile.
 
 - An object is for a level, and serves any CPU that has all the level's features. What is compiled
   for this very CPU is preferred to it where it is on disk.
-- Its key holds the spec, the sources, the level, the system and FORMAT: objects of other sources are
-  a miss. It holds no version of Numba or llvmlite, as an object asks nothing of either but to be
-  linked: what the builder had need not be what the user has.
+- Its key holds the spec, the sources, the level, the system and FORMAT: objects of other sources
+  are a miss. It holds no version of Numba or llvmlite, as an object asks nothing of either but to
+  be linked: what the builder had need not be what the user has.
 - Its checksum is looked at as that of the cache's files is (disk.py), as disks and downloads fail.
   Who owns the file is not: who can write it can write the modules beside it, which Python executes
   unasked. Installers make hard links and links, and let another user own a package.
@@ -26,8 +26,8 @@ from . import disk
 __all__ = ["FOLDER", "LEVELS", "Level", "find", "key_of"]
 
 FOLDER = Path(__file__).with_name("objects")
-# What a kernel is called with and how its file is laid out. Sources tell of most changes, but not of
-# those in compiler.py's callers: workers.py, and whoever else takes the address of a kernel.
+# Changes where objects have to be others though no source in this folder is: such as what the
+# build does to code that it has compiled.
 FORMAT = "1"
 
 V3 = (
