@@ -11,14 +11,19 @@ compile for better CPUs than its own.
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
 def main(command: str, *arguments: str) -> None:
     """Do what is asked, and print the answer as JSON."""
-    answer = {"levels": _levels, "list": _list, "compile": _compile}[command](*arguments)
-    json.dump(answer, sys.stdout)
+    commands: dict[str, Callable[..., Any]] = {
+        "levels": _levels,
+        "list": _list,
+        "compile": _compile,
+    }
+    json.dump(commands[command](*arguments), sys.stdout)
 
 
 def _levels() -> list[dict[str, str]]:
@@ -40,7 +45,7 @@ def _list(name: str) -> list[tuple[str, tuple[int | str, ...]]]:
     _become(name)
     from layoutkit.usual import kernels
 
-    return [tuple(spec) for spec in kernels()]
+    return [(spec.family, spec.literals) for spec in kernels()]
 
 
 def _compile(name: str, folder: str) -> int:

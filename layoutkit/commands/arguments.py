@@ -160,7 +160,7 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
 def warmup_request(arguments: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `warmup()`: those that were given."""
     names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
-    given = {name: getattr(arguments, name) for name in names}
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None} | arguments.size
     if given and not given.keys() >= {"pattern", "shape"}:
         raise ArgumentError(
