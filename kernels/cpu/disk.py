@@ -25,7 +25,7 @@ from pathlib import Path
 
 from .trust import is_owned, say
 
-__all__ = ["file_name", "packed", "read", "turn", "unpacked", "write"]
+__all__ = ["file_name", "has_any", "packed", "read", "turn", "unpacked", "write"]
 
 DIGEST = 32  # bytes
 WRITABLE_BY_OTHERS = 0o022
@@ -56,6 +56,11 @@ def read(path: Path, key: str) -> bytes | None:
     except OSError:
         return None
     return unpacked(data, key)
+
+
+def has_any(folder: Path, family: str) -> bool:
+    """Whether a folder has kernels of a family, of whatever sources and CPU."""
+    return next(folder.glob(f"{family}-*.o"), None) is not None
 
 
 def unpacked(data: bytes, key: str) -> bytes | None:
