@@ -11,7 +11,10 @@
 #   make test-lowest    the test suite with the lowest versions that pyproject.toml allows of what
 #                       layoutkit needs to run, in a venv of its own; PYTHON=python3.11
 #
-# TESTS="tests/core docs" runs some of them only.
+#   make wheel          an sdist and a wheel in dist/, the wheel with compiled kernels for this kind of
+#                       machine, which takes minutes; OBJECTS=none for one without
+#
+# TESTS="tests/core docs" runs some of the tests only.
 #
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
@@ -37,8 +40,9 @@ SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
 TESTS  ?=
+OBJECTS ?=
 
-.PHONY: demo test test-lowest fuzz lint clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	$(BIN)/python demo/demo.py
@@ -72,6 +76,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# `build` makes the wheel from the sdist, in an environment of its own.
+wheel: $(VENV)/.wheel
+	LAYOUTKIT_OBJECTS="$(OBJECTS)" $(BIN)/python -m build --outdir dist .
+	@ls -l dist
 
 bench-gpu: $(BENCH_NEEDS)
 	$(GPU_PYTHON) -m layoutkit bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-from .commands.arguments import parse
+from .commands.arguments import parse, warmup_request
 from .commands.printing import accept_all_text, printable
 from .errors import LayoutkitError, PatternError
 
@@ -168,12 +168,13 @@ def _info(_: argparse.Namespace) -> int:
     return 0
 
 
-def _warmup(_: argparse.Namespace) -> int:
+def _warmup(arguments: argparse.Namespace) -> int:
     from . import warmup
 
     began = time.perf_counter()
-    kernels = warmup()
-    print(f"{len(kernels)} kernels are ready after {time.perf_counter() - began:.1f} s:")
+    kernels = warmup(**warmup_request(arguments))
+    count = f"{len(kernels)} kernel is" if len(kernels) == 1 else f"{len(kernels)} kernels are"
+    print(f"{count} ready after {time.perf_counter() - began:.1f} s:")
     print(*(f"  {kernel}" for kernel in kernels), sep="\n")
     return 0
 

@@ -6,10 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from itertools import product
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from . import buffers, forks, threads, workers
 from .conversion import plan
@@ -22,11 +19,6 @@ if TYPE_CHECKING:
     from .planning.plan import Plan
 
 __all__ = ["show_config", "warmup"]
-
-# What most programs convert: every kernel for pixels and for features, small and streaming.
-_PATTERNS = ("bhwc->bchw", "bchw->bhwc", "bchw->chwb", "chwb->bchw", "bhwc->chwb", "chwb->bhwc")
-_SHAPES = ((8, 16, 16, 3), (64, 224, 224, 3), (8, 16, 16, 64), (64, 56, 56, 64))
-_DTYPES = ("uint8", "float32")
 
 
 def show_config() -> None:
@@ -113,22 +105,10 @@ def warmup(
         return _load([plan(pattern, shape, dtype, device=place, **keywords)])
     if pattern is not None or shape is not None or keywords:
         raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
-    plans = [
-        plan(p, _ordered(p, s), d, device=place) for p, s, d in product(_PATTERNS, _SHAPES, _DTYPES)
-    ]
-    for size in (8, 64):
-        shape = (size, 224, 224, 3)
-        formula: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-        plans.append(
-            plan("bhwc->bchw", shape, "uint8", to_dtype=np.float32, device=place, **formula)
-        )
-    return _load(plans)
+    with forks.making:
+        from .usual import image_plans
 
-
-def _ordered(pattern: str, bhwc: tuple[int, ...]) -> tuple[int, ...]:
-    """A bhwc shape in the order of the pattern's left side."""
-    sizes = dict(zip("bhwc", bhwc, strict=True))
-    return tuple(sizes[letter] for letter in pattern.split("->")[0])
+    return _load(image_plans(place))
 
 
 def _load(plans: Iterable[Plan]) -> list[str]:

@@ -41,6 +41,7 @@ LARGE_BYTES = 12 << 20
 PATIENCE_SECONDS = 5e-4
 # What is left of a job has to take a caller longer than this alone, for it to wake who sleeps.
 WAKING_SECONDS = 2e-4
+HAND_OVER = ("serve", "clock", "offer", "join", "run")  # the kernels that threads are led by
 
 
 class Job:
@@ -113,13 +114,12 @@ class Pool:
             from .kernels.cpu.board import Board
             from .kernels.cpu.compiler import KernelSpec, load
 
-            self._serve = load(KernelSpec("workers", ("serve",)))
-            clock = load(KernelSpec("workers", ("clock",)))
+            loaded = {part: load(KernelSpec("workers", (part,))) for part in HAND_OVER}
+            clock, self._serve = loaded["clock"], loaded["serve"]
             self.board = Board(MAX_THREADS - 1, clock, PATIENCE_SECONDS, WAKING_SECONDS)
             self._at = self.board.address
-            self._offer = load(KernelSpec("workers", ("offer",))).run
-            self._join = load(KernelSpec("workers", ("join",))).address
-            self._run = load(KernelSpec("workers", ("run",))).run
+            self._offer, self._join = loaded["offer"].run, loaded["join"].address
+            self._run = loaded["run"].run
 
     def _start(self, workers: int) -> int:
         """Have `workers` workers, or as many as there can be; return their number."""

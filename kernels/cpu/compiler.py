@@ -14,7 +14,7 @@ be written, and executes corrupt files (they carry no checksum). Here:
   this folder, spec, compiler versions, CPU and its features), so nothing stale is ever read;
 - a file that is not whole, not this kernel's or not this user's is a miss (disk.py);
 - a folder that others could change is not used (trust.py); like one that cannot be read or
-  written, that costs a compilation in each process, nothing else.
+  written, that costs a compilation in each process of what the package lacks (shipped.py).
 
 All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
 a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
@@ -28,7 +28,9 @@ import ctypes
 import hashlib
 import importlib
 import os
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -37,7 +39,7 @@ from typing import Any, NamedTuple
 
 from ... import forks
 from ...planning import epilogue
-from . import disk, trust
+from . import disk, notice, shipped, trust
 
 __all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
 
@@ -76,11 +78,11 @@ class LoadedKernel(NamedTuple):
     spec: KernelSpec
     address: int
     run: Any  # a ctypes function of type PROTOTYPE
-    origin: str  # "compiled" or "cached"
+    origin: str  # "cached", "shipped" or "compiled"
 
 
 def load(spec: KernelSpec) -> LoadedKernel:
-    """Return the kernel of `spec`: loaded, from the disk cache, or compiled now."""
+    """Return the kernel of `spec`: loaded, from the disk cache or the package, or compiled now."""
     kernel = _loaded.get(spec)
     if kernel is None:
         with forks.making:
@@ -110,41 +112,63 @@ def cache_dir() -> Path | None:
 
 
 def _load(spec: KernelSpec) -> LoadedKernel:
-    key = "\n".join([fingerprint(), repr(spec)])
     folder = cache_dir()
-    if folder is None or not trust.trusted(folder):
-        code, origin = compile_object(spec), "compiled"
-    else:
-        code, origin = _kept(spec, folder / disk.file_name(spec.family, key), key)
+    folder = folder if folder is not None and trust.trusted(folder) else None
+    code, origin = None, "cached"
+    # The versions in a key take 20 ms, a fifth of a first conversion on a new machine.
+    if folder is not None and disk.has_any(folder, spec.family):
+        code = disk.read(*_place(spec, folder))
+    if code is None:
+        code, origin = shipped.find(spec.family, repr(spec), sources(), cpu_features()), "shipped"
+    if code is None:
+        code, origin = _compiled(spec, folder)
     address = _link(code, symbol_name(spec))
     return LoadedKernel(spec, address, PROTOTYPE(address), origin)
 
 
-def _kept(spec: KernelSpec, path: Path, key: str) -> tuple[bytes, str]:
-    """The code of a kernel and where it came from, kept for later processes."""
-    code = disk.read(path, key)
-    if code is not None:
-        return code, "cached"
+def _place(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
+    """The file of a kernel in the cache, and its key."""
+    key = "\n".join([fingerprint(), repr(spec)])
+    return folder / disk.file_name(spec.family, key), key
+
+
+def _compiled(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
+    """The code of a kernel and where it came from, kept in a folder for later processes."""
+    if folder is None:
+        return _timed(spec, None), "compiled"
+    path, key = _place(spec, folder)
     with disk.turn(path):
-        code = disk.read(path, key)  # another process may have had its turn
-        if code is not None:
+        if (code := disk.read(path, key)) is not None:  # another process may have had its turn
             return code, "cached"
-        code = compile_object(spec)
+        code = _timed(spec, folder)
         disk.write(path, key, code)
     return code, "compiled"
+
+
+def _timed(spec: KernelSpec, folder: Path | None) -> bytes:
+    """Compile a kernel, and say so if it took long."""
+    began = time.perf_counter()
+    code = compile_object(spec)
+    notice.compiled(time.perf_counter() - began, folder)
+    return code
 
 
 @cache
 def fingerprint() -> str:
     """Everything besides the spec that shapes machine code, as text."""
-    # The table of dtypes, and what is computed in which, are the planner's too.
-    sources = hashlib.sha256(Path(epilogue.__file__).read_bytes())
-    for folder in _folders():
-        for path in sorted(folder.glob("*.py")):
-            sources.update(path.read_bytes())
     name, features = target_cpu()
     versions = [package_version("numba"), package_version("llvmlite")]
-    return "\n".join([sources.hexdigest(), *versions, sys.platform, name, features])
+    return "\n".join([sources(), *versions, sys.platform, name, features])
+
+
+@cache
+def sources() -> str:
+    """A digest of all that is compiled: this folder, and the planner's table of dtypes."""
+    digest = hashlib.sha256(Path(epilogue.__file__).read_bytes())
+    for folder in _folders():
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _folders() -> list[Path]:
@@ -234,7 +258,14 @@ def compile_ir(spec: KernelSpec) -> str:
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
-    return text.replace(compiled.native_name, symbol_name(spec))
+    return _renumbered(text.replace(compiled.native_name, symbol_name(spec)))
+
+
+def _renumbered(ir: str) -> str:
+    """IR in which what Numba compiled before does not count, so that a build can be repeated."""
+    tags = dict.fromkeys(re.findall(r"B\d+(v\d+)B", ir))
+    new = {old: f"v{number}" for number, old in enumerate(tags)}
+    return re.sub(r"B\d+(v\d+)B", lambda found: f"B{len(new[found[1]])}{new[found[1]]}B", ir)
 
 
 @contextmanager

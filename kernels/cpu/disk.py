@@ -25,7 +25,7 @@ from pathlib import Path
 
 from .trust import is_owned, say
 
-__all__ = ["file_name", "read", "turn", "write"]
+__all__ = ["file_name", "has_any", "packed", "read", "turn", "unpacked", "write"]
 
 DIGEST = 32  # bytes
 WRITABLE_BY_OTHERS = 0o022
@@ -55,8 +55,23 @@ def read(path: Path, key: str) -> bytes | None:
             data = file.read()
     except OSError:
         return None
+    return unpacked(data, key)
+
+
+def has_any(folder: Path, family: str) -> bool:
+    """Whether a folder has kernels of a family, of whatever sources and CPU."""
+    return next(folder.glob(f"{family}-*.o"), None) is not None
+
+
+def unpacked(data: bytes, key: str) -> bytes | None:
+    """The code in what `packed` made for this key, None where it is anything else."""
     code = data[DIGEST:]
     return code if code and data[:DIGEST] == _digest(key, code) else None
+
+
+def packed(key: str, code: bytes) -> bytes:
+    """What a file of `code` holds."""
+    return _digest(key, code) + code
 
 
 def write(path: Path, key: str, code: bytes) -> None:
@@ -68,7 +83,7 @@ def write(path: Path, key: str, code: bytes) -> None:
         return
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_digest(key, code) + code)
+            file.write(packed(key, code))
         Path(temporary).replace(path)
     except OSError as error:  # such as a full disk: the next process compiles again
         say(path.parent, f"it cannot be written ({error.strerror})")

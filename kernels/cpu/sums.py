@@ -7,7 +7,7 @@ docs/performance.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ from ...memory import address
 from ...planning.epilogue import Epilogue, Operand
 from ...planning.kernels import choose
 from ...planning.loops import Loop, SumLoop, canonical
-from .compiler import KernelSpec, load
+from .compiler import KernelSpec, LoadedKernel, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .words import LINE, MAX_LOOPS
 
@@ -38,6 +38,9 @@ NEAR_SHARE, FAR_SHARE = 2, 8
 PAGE = 4096  # rows a multiple of it apart push each other out of the first-level cache
 EVEN = 16  # places that tiles are rounded to, as kernels take whole registers
 FEWEST = 32  # tiles of a large sum, so that threads end together
+
+
+Load = Callable[[KernelSpec], LoadedKernel]
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,12 @@ def prepare_sum(
     computed: Operand,
     target: Operand,
     alignment: int,
+    load: Load = load,
 ) -> Summation:
     """Cut a sum into tiles. The caller has proved that there are at most MAX_NEST loops.
 
-    `alignment`: a power of two, at most a cache line, that divides the output's address.
+    `alignment`: a power of two, at most a cache line, that divides the output's address. `load`:
+    what gives the code of a kernel.
     """
     tile = tile_places(loops, [part.item for part in parts], computed.item)
     area_steps = _steps(tile, computed.item)
@@ -83,14 +88,14 @@ def prepare_sum(
             Loop(count, loop.srcs[number], step)
             for count, loop, step in zip(tile, loops, area_steps, strict=True)
         ]
-        steps.append(_step(box, part, computed, add=number > 0))
+        steps.append(_step(box, part, computed, load, add=number > 0))
     box = [
         Loop(count, step, loop.dst)
         for count, loop, step in zip(tile, loops, area_steps, strict=True)
     ]
     total = prod(loop.count for loop in loops) * target.item
     grid = gcd(alignment, *_tile_offsets(loops, tile))
-    steps.append(_step(box, computed, target, alignment=grid, stream=total >= STREAM_BYTES))
+    steps.append(_step(box, computed, target, load, alignment=grid, stream=total >= STREAM_BYTES))
     words = list(_words(loops, tile, steps))
     units = prod(-(-loop.count // count) for loop, count in zip(loops, tile, strict=True))
     moved = total + sum(part.item for part in parts) * prod(loop.count for loop in loops)
@@ -186,6 +191,7 @@ def _step(
     box: list[Loop],
     source: Operand,
     target: Operand,
+    load: Load,
     *,
     add: bool = False,
     alignment: int = LINE,

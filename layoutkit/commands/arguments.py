@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
 
-__all__ = ["parse"]
+__all__ = ["parse", "warmup_request"]
 
 _LONGEST_INT = 18  # digits, all of which fit into 64 bits
 _NEGATIVE = re.compile(r"-[\d.]")
@@ -149,8 +149,32 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="saved", metavar="FILE", help=from_help)
 
 
+def _add_warmup(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("pattern", metavar="PATTERN", type=_pattern, nargs="?", help="such as 'bhwc->bchw'")
+    add("--shape", type=_shape, metavar="N,N,..", help="shape of the source")
+    add("--dtype", help="dtype of the source (default: float32)")
+    add("--to-dtype", help="dtype of the result")
+    _add_formula(parser)
+    _add_sizes(parser)
+    add("--casting", choices=CASTINGS, help="which casts are allowed (default: same_kind)")
+
+
+def warmup_request(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `warmup()`: those that were given."""
+    names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None} | arguments.size
+    if given and not given.keys() >= {"pattern", "shape"}:
+        raise ArgumentError(
+            "warmup takes PATTERN and --shape, and then what else there is, or nothing for the "
+            "usual kernels; see layoutkit warmup --help"
+        )
+    return given
+
+
 def _add_nothing(_: argparse.ArgumentParser) -> None:
-    """Exists because `info` and `warmup` take no arguments."""
+    """Exists because `info` takes no arguments."""
 
 
 _COMMANDS = {
@@ -159,7 +183,7 @@ _COMMANDS = {
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),
-    "warmup": ("compile the kernels now, for this and later processes", _add_nothing),
+    "warmup": ("compile kernels now, the usual or your own, for later processes", _add_warmup),
 }
 
 

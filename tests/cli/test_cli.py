@@ -1,6 +1,7 @@
 """The command as a whole: what it prints, what it refuses and how it says so."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -236,11 +237,50 @@ def test_info_prints_the_configuration(capsys):
 
 
 def test_warmup_says_what_it_compiled(capsys, monkeypatch):
-    monkeypatch.setattr(layoutkit, "warmup", lambda: ["split 3", "transpose 4"])
+    monkeypatch.setattr(layoutkit, "warmup", lambda **_: ["split 3", "transpose 4"])
     assert main(["warmup"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("2 kernels are ready after ")
     assert rest == ["  split 3", "  transpose 4"]
+
+
+def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(layoutkit, "warmup", lambda **given: seen.update(given) or ["split 3"])
+    words = ["bhwc->bchw", "--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
+    words += ["--scale", "1/255", "--mean", "-1,0,1", "--std", "2", "--casting", "unsafe"]
+    assert main(["warmup", *words]) == 0
+    assert seen == {
+        "pattern": "bhwc->bchw", "shape": (64, 224, 224, 3), "dtype": "uint8",
+        "to_dtype": "float32", "scale": 1 / 255, "mean": [-1, 0, 1], "std": 2, "casting": "unsafe",
+    }  # fmt: skip
+    assert capsys.readouterr().out.startswith("1 kernel is ready after ")
+    seen.clear()
+    assert main(["warmup", "bf->bhwc", "--shape", "8,60", "--size", "h=4", "--size", "w=5"]) == 0
+    assert seen == {"pattern": "bf->bhwc", "shape": (8, 60), "h": 4, "w": 5}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bhwc->bchw"], "PATTERN and --shape"),
+        (["--shape", "1,2"], "PATTERN and --shape"),
+        (["--dtype", "uint8"], "PATTERN and --shape"),
+        (["--size", "h=4"], "PATTERN and --shape"),
+        (["bhwc->bchw", "--shape", "1,2,x,3"], "is not a shape such as"),
+        (["bhwc->bchw", "--shape", "1,2,3"], "3 axes|axes"),
+        (["bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "nothing"], "nothing"),
+        (["bhwc->bchw", "--shape", "1,2,3,4", "--to-dtype", "uint8"], "uint8"),
+        (["bhwc->bchw", "more", "--shape", "1,2,3,4"], "unrecognized arguments: more"),
+    ],
+)
+def test_mistakes_of_warmup_are_one_line(capsys, words, said):
+    assert main(["warmup", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("layoutkit: error: ")
+    assert err.count("\n") == 1
+    assert re.search(said, err)
 
 
 def test_version_and_help(capsys):

@@ -1,0 +1,209 @@
+"""A wheel as the build makes it, installed elsewhere: its kernels run without a compiler."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from children import python
+from instruction_sets import lacking
+
+from layoutkit.kernels.cpu import shipped
+
+HOME = Path(__file__).parents[2]
+NEEDED = "layoutkit", "kernels", "bench", "building"
+NEEDED += "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"
+# One kernel, for every level: all of them take minutes.
+ONE = "split-3-1-64-u1-f4-run-0-0,split-3-1-16-u1-f4-run-0-0"
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+CONVERT = """
+import sys
+import numpy as np
+import layoutkit
+from layoutkit.kernels.cpu import compiler
+x = np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3)
+y = layoutkit.convert(x, "bhwc->bchw", dtype="float32", scale=2.0)
+assert (y == 2 * x.transpose(0, 3, 1, 2).astype("f4")).all()
+print("numba" in sys.modules, *{kernel.origin for kernel in compiler.loaded()})
+"""
+SHIPPED, COMPILED = "False shipped\n", "True compiled\n"
+
+if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
+    pytest.skip("builds need setuptools 77", allow_module_level=True)
+
+
+def build(folder, what, objects):
+    """What pip makes of the repository without a network; `what`: options of pip."""
+    source = folder / "source"
+    if not source.exists():
+        source.mkdir()
+        for name in NEEDED:
+            if (HOME / name).is_dir():
+                skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+                shutil.copytree(HOME / name, source / name, ignore=skipped)
+            else:
+                shutil.copy(HOME / name, source)
+    offline = "--no-build-isolation", "--no-deps", "--no-index"
+    command = [sys.executable, "-m", "pip", what[0], *offline]
+    done = subprocess.run(
+        [*command, *what[1:], str(source)], cwd=folder, capture_output=True, text=True,
+        env=os.environ | {"LAYOUTKIT_OBJECTS": objects, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    build(folder, ["wheel", "--wheel-dir", str(folder / "dist")], ONE)
+    (found,) = (folder / "dist").iterdir()
+    return found
+
+
+@pytest.fixture
+def site(wheel, tmp_path):
+    """The wheel, installed into a folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def first(site, more="", **variables):
+    """What a first conversion says; nothing is kept from one call to the next."""
+    return python(
+        f"import os, sys; sys.path.remove(''); os.chdir({str(site.parent)!r})\n" + CONVERT + more,
+        PYTHONPATH=site, LAYOUTKIT_CACHE_DIR=variables.pop("cache", os.devnull), **variables,
+    )  # fmt: skip
+
+
+def objects(site):
+    return list((site / "layoutkit" / "kernels" / "cpu" / "objects").iterdir())
+
+
+def of_level(name):
+    """The variables under which a process takes its CPU for one of a level."""
+    (level,) = (level for level in shipped.LEVELS if level.name == name)
+    return {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.flags}
+
+
+needs_avx2 = pytest.mark.skipif(not X86 or bool(lacking("avx2")), reason="no AVX2 here")
+needs_avx512 = pytest.mark.skipif(not X86 or bool(lacking("avx512")), reason="no AVX-512 here")
+
+
+def test_the_wheel_is_for_this_machine_and_any_python(wheel):
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    assert not wheel.name.endswith("any.whl")
+    assert wheel.stat().st_size < 5e6
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert "Root-Is-Purelib: false" in archive.read(name).decode()
+        assert not any("building" in name for name in archive.namelist())
+
+
+@needs_avx2
+def test_a_first_conversion_takes_the_kernel_of_the_wheel(site, tmp_path):
+    cache = tmp_path / "cache"
+    assert first(site, cache=cache) == SHIPPED
+    assert list(cache.iterdir()) == []
+
+
+@needs_avx2
+def test_pip_installs_it(wheel, tmp_path):
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet"]
+    subprocess.run([*command, "--target", str(site), str(wheel)], check=True, capture_output=True)
+    assert first(site) == SHIPPED
+
+
+@needs_avx2
+def test_every_level_of_this_machine_has_its_own(site):
+    assert len(objects(site)) == len([x for x in shipped.LEVELS if x.machine == "x86_64"])
+    assert first(site, **of_level("x86-64-v3")) == SHIPPED
+
+
+@needs_avx512
+def test_avx512_takes_v4_and_avx2_takes_v3(site):
+    """Each with the other's objects away."""
+    for name in ("x86-64-v4", "x86-64-v3"):
+        assert first(site, **of_level(name)) == SHIPPED
+    (level,) = (level for level in shipped.LEVELS if level.name == "x86-64-v4")
+    away = set()
+    for path in objects(site):
+        kept = path.read_bytes()
+        path.unlink()
+        if first(site, **of_level(level.name)) == COMPILED:
+            away.add(path)
+        path.write_bytes(kept)
+    assert len(away) == 1
+    away.pop().unlink()
+    assert first(site, **of_level("x86-64-v3")) == SHIPPED
+
+
+@needs_avx2
+def test_a_damaged_object_is_compiled_anew(site):
+    for path in objects(site):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    assert first(site) == COMPILED
+
+
+@needs_avx2
+def test_other_sources_are_compiled(site):
+    with (site / "layoutkit" / "kernels" / "cpu" / "walk.py").open("a") as file:
+        file.write("\n")
+    assert first(site) == COMPILED
+
+
+@pytest.mark.skipif(not X86, reason="for x86-64")
+def test_a_cpu_without_avx2_compiles(site):
+    assert first(site, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse,+sse2") == COMPILED
+
+
+@needs_avx2
+def test_show_config_says_where_a_kernel_is_from(site):
+    assert "-u1-f4-run-0-0 (shipped)" in first(site, "layoutkit.show_config()")
+
+
+def test_without_objects_the_wheel_is_for_every_machine(tmp_path):
+    build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], "none")
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not any("/objects/" in name for name in archive.namelist())
+
+
+def test_an_editable_installation_has_none(tmp_path):
+    site = tmp_path / "site"
+    source = build(tmp_path, ["install", "--target", str(site), "--editable"], ONE)
+    assert not list(source.rglob("objects"))
+    assert not list(site.rglob("objects"))
+
+
+REQUIRED = """
+import sys
+sys.path.insert(0, "building")
+import backend
+for kind in ("wheel", "sdist", "editable"):
+    print(kind, "needs", getattr(backend, f"get_requires_for_build_{kind}")())
+"""
+
+
+def test_only_a_wheel_with_objects_needs_the_compiler(tmp_path):
+    source = build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], "none")
+    for objects, compiler in (("", True), ("none", False)):
+        done = subprocess.run(
+            [sys.executable, "-c", REQUIRED], cwd=source, check=True, capture_output=True,
+            env=os.environ | {"LAYOUTKIT_OBJECTS": objects}, text=True,
+        )  # fmt: skip
+        lines = [line for line in done.stdout.splitlines() if " needs " in line]
+        needs = dict(line.split(" needs ") for line in lines)
+        assert (needs["sdist"], needs["editable"]) == ("[]", "[]")
+        assert ("'numba>=" in needs["wheel"], "'llvmlite>=" in needs["wheel"]) == (compiler,) * 2
