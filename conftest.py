@@ -17,13 +17,17 @@ if find_spec("sybil"):
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C interrupt again where a shell has switched it off, for children as well.
-
-    A script's shell starts what it puts in the background with SIGINT ignored; Python then raises
-    no KeyboardInterrupt, and every process inherits that from the one that starts it.
-    """
+    """Make the tests see the same on an idle machine, a busy one, and in the background."""
+    # A script's shell starts what it puts in the background with SIGINT ignored; Python then raises
+    # no KeyboardInterrupt, and every process inherits that from the one that starts it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if find_spec("hypothesis"):
+        from hypothesis import settings
+
+        # An example may take as long as it takes: time says how busy a machine is.
+        settings.register_profile("layoutkit", deadline=None)
+        settings.load_profile("layoutkit")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from children import python
 
 import layoutkit
-from layoutkit import Converter, conversion, set_num_threads, threads, workers
+from layoutkit import Converter, set_num_threads, threads, workers
 from layoutkit.kernels.cpu.board import ASLEEP, NAPS, SKIP, Board
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
@@ -28,7 +28,6 @@ def usual_threads():
 def pool(monkeypatch):
     """A pool of its own for two threads, without workers yet, which wakes them for every job."""
     monkeypatch.setattr(workers, "URGENT_BYTES", 0)
-    conversion._kept.cache_clear()  # jobs that an earlier test made do not wake workers
     fresh = workers.Pool()
     fresh.load()
     monkeypatch.setattr(workers, "pool", fresh)
