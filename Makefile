@@ -13,6 +13,8 @@
 #   make test-lowest    the test suite with the lowest versions that pyproject.toml allows of what
 #                       layoutkit needs to run, in a venv of its own; PYTHON=python3.11
 #
+# TESTS="tests/core docs" runs some of them only.
+#
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
@@ -36,6 +38,7 @@ BENCH  ?=
 SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
+TESTS  ?=
 
 .PHONY: demo test test-lowest fuzz lint clean test-gpu bench-gpu sanitize-gpu
 
@@ -43,7 +46,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python demo/demo.py
 
 # In several processes, a file in one of them; its tests share what they set up.
-PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.test
 	@echo "running the tests: about 8 minutes on 2 cores ..."

@@ -18,6 +18,7 @@ __all__ = ["CUTTERS"]
 
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
+PIECE_BYTES = 256  # shorter rows and runs are read and written several together
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
 ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
@@ -132,6 +133,8 @@ class TransposeCutter(Cutter):
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
+        if self.direct:
+            self.choice = _lengthened(choice)
         side = LANE // self.item
         self.tile = max(side * lanes() * self._depth(), LINE // self.item)
         self._wide = side * self._squares()  # rows that are taken at once
@@ -187,7 +190,8 @@ class TransposeCutter(Cutter):
             unit = inner if inner > 1 else min(self._wide, room)
             block = max(room // unit, 1) * unit
         elif len(loops) > 1:
-            block = _best_multiple(inner, self._wide, max(inner, FUSED_ROWS))
+            limit = PIECE_BYTES // self.item if self.direct else FUSED_ROWS
+            block = _best_multiple(inner, self._wide, max(inner, limit))
         else:
             block = room // self._wide * self._wide or room
         return _axis_of_rows(loops, block)
@@ -195,6 +199,18 @@ class TransposeCutter(Cutter):
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """All of a run whose rows are finished as one."""
         return total if self.joined else super().run_block(total, quantum, rows)
+
+
+def _lengthened(choice: Choice) -> Choice:
+    """The same choice with short rows and runs made longer, by a loop that lengthens both."""
+    rows, run = (length(loops) * choice.source_item for loops in (choice.rows, choice.run))
+    if max(rows, run) >= PIECE_BYTES or len(choice.rows) > 1 or len(choice.run) > 1:
+        return choice
+    for loop in choice.outer:
+        if (loop.src, loop.dst) == (rows, run):
+            outer = tuple(other for other in choice.outer if other is not loop)
+            return replace(choice, rows=(loop, *choice.rows), outer=outer)
+    return choice
 
 
 def _best_multiple(inner: int, unit: int, limit: int) -> int:

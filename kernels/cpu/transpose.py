@@ -32,6 +32,8 @@ from .simd import i64_at, move_item, move_vector, stack, transpose_tile
 from .walk import BlockMover, inline
 from .words import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 
+NEAR = 256  # bytes of each source row in the packed copy of bytes
+
 
 def mover(itemsize, channels, literal, nt):
     """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
@@ -52,7 +54,7 @@ def tiles(itemsize, lanes, depth, squares, nt):
     """transpose(src, rows, period, step, n, dst, cols, m)."""
     side = LANE // itemsize
     deep, wide = side * lanes * depth, side * squares
-    packed = deep * LINE
+    packed = deep * NEAR
 
     @inline
     def lines(src, rows, dst, cols, m, whole):
@@ -60,16 +62,20 @@ def tiles(itemsize, lanes, depth, squares, nt):
         near = stack(packed)
         q = 0
         while q + LINE <= m:
+            count = min(m - q, NEAR) // LINE
             for i in range(deep):
-                x = src + uintp(i64_at(rows, i) + q)
-                move_vector(x, near + uintp(i * LINE), LINE, 0)
+                x, y = src + uintp(i64_at(rows, i) + q), near + uintp(i * NEAR)
+                for line in range(count):
+                    move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
-                x, table = near + uintp(s), cols + uintp(8 * (q + s))
-                if nt and not whole:
-                    transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, LINE)
-                else:
-                    transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, nt, LINE)
-            q += LINE
+                for line in range(count):
+                    place = line * LINE + s
+                    x, table = near + uintp(place), cols + uintp(8 * (q + place))
+                    if nt and not whole:
+                        transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, NEAR)
+                    else:
+                        transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, nt, NEAR)
+            q += count * LINE
         return q
 
     @inline

@@ -19,7 +19,9 @@ import ctypes, os, threading, time
 import numpy as np
 import layoutkit
 from layoutkit import openmp, threads, workers
+from layoutkit.kernels.cpu.board import TEAM, TICKET
 
+workers.LARGE_BYTES = 0
 layoutkit.set_num_threads(2)
 x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
 taken = []
@@ -146,7 +148,7 @@ library = load()
 library.omp_set_num_threads(8)
 layoutkit.set_threads("openmp")
 layoutkit.set_num_threads(2)
-print(right(), len(taken), int(workers.pool.board.words[15]), int(workers.pool.board.words[7]))
+print(right(), len(taken), int(workers.pool.board.words[TICKET]), int(workers.pool.board.words[TEAM]))
 """
     assert run(code) == "True 1 8 2\n"
 

@@ -12,7 +12,7 @@ from children import python
 
 import layoutkit
 from layoutkit import Converter, set_num_threads, threads, workers
-from layoutkit.kernels.cpu.board import ASLEEP, NAPS, SKIP, Board
+from layoutkit.kernels.cpu.board import ASLEEP, NAPS, SKIP, WAKING, Board
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 
@@ -27,9 +27,9 @@ def usual_threads():
 @pytest.fixture
 def pool(monkeypatch):
     """A pool of its own for two threads, without workers yet, which wakes them for every job."""
-    monkeypatch.setattr(workers, "URGENT_BYTES", 0)
     fresh = workers.Pool()
     fresh.load()
+    fresh.board.words[WAKING] = 0
     monkeypatch.setattr(workers, "pool", fresh)
     set_num_threads(2)
     return fresh

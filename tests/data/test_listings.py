@@ -1,6 +1,7 @@
 """Folders that web servers list, and what may come at URLs: one client, bounded time and bytes."""
 
 import io
+import struct
 import subprocess
 import sys
 import time
@@ -278,6 +279,26 @@ def test_a_file_at_a_url_may_have_as_many_bytes_as_it_may(site, home, monkeypatc
     monkeypatch.setenv("LAYOUTKIT_URL_LIMIT", "much")
     with pytest.raises(ArgumentError, match="LAYOUTKIT_URL_LIMIT: 'much' is no number of bytes"):
         Dataset(f"{home}/x.npy")
+
+
+@pytest.mark.usefixtures("_little")
+def test_what_is_packed_at_a_url_counts_as_it_is_unpacked(site, home):
+    np.savez_compressed(file := io.BytesIO(), a=np.zeros(1 << 16), b=np.zeros(1 << 17))
+    assert len(file.getvalue()) < 1 << 13
+    site.files["/x.npz"] = file.getvalue()
+    with pytest.raises(DataError, match="it has 1572864 bytes, more than the 1048576"):
+        open_index(f"{home}/x.npz")
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [("(1 << 40,)", "cannot be read"), ("(1099511627776,)", "8796093022208 bytes are missing")],
+)
+def test_a_shape_at_a_url_is_believed_up_to_the_bytes_there(site, home, shape, words):
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    site.files["/x.npy"] = b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + text.encode()
+    with pytest.raises(DataError, match=words):
+        open_index(f"{home}/x.npy")
 
 
 @pytest.mark.usefixtures("_little")

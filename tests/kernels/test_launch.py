@@ -6,10 +6,10 @@ Streaming is forced on by lowering its limit, so that small arrays run the kerne
 import numpy as np
 import pytest
 
-from layoutkit import Converter, convert
+from layoutkit import Converter, convert, plan
 from layoutkit.kernels.cpu import cutters, cutting, launch
 from layoutkit.kernels.cpu.cutters import CUTTERS
-from layoutkit.kernels.cpu.words import HEAD, MAX_LOOPS, SCRATCH
+from layoutkit.kernels.cpu.words import HEAD, LINE, MAX_LOOPS, SCRATCH
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.kernels import MAX_OUTER, Choice
 from layoutkit.planning.loops import Loop
@@ -36,6 +36,9 @@ CASES = [
     *[("bchw->bhwc", (2, c, 9, 7)) for c in (5, 12, 17, 31, 33)],
     *[("bhwc->chwb", (b, 5, 7, c)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
     *[("chwb->bhwc", (c, 5, 7, b)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
+    # short rows and runs that are lengthened by the axis that both have between them
+    *[("bhwc->chwb", (b, h, 5, c)) for b in (64, 128, 192) for c in (64, 80) for h in (1, 4, 5)],
+    ("bwc->cwb", (64, 100, 64)),
     # steps that are multiples of a page
     ("xy->yx", (64, 1024)),
     ("bwc->cwb", (64, 4, 1024)),
@@ -102,6 +105,24 @@ def test_per_channel_constants_in_every_role(pattern, shape):
     keywords = {"scale": 0.5, "mean": mean, "std": std}
     expected = reference_convert(x, pattern, **keywords)
     np.testing.assert_allclose(convert(x, pattern, **keywords), expected, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "dtype", "rows"),
+    [
+        ("bhwc->chwb", (64, 56, 56, 64), "u1", 256),  # four pixels of 64 channels
+        ("bhwc->chwb", (128, 56, 56, 64), "u1", 256),
+        ("bhwc->chwb", (64, 56, 56, 64), "f4", 64),  # 256 bytes as they are
+        ("bhwc->chwb", (256, 56, 56, 64), "u1", 64),
+        ("bhwc->hcwb", (64, 56, 56, 64), "u1", 256),
+        ("bhwc->cwhb", (64, 56, 56, 64), "u1", 64),  # no axis that both have next to them
+        ("bhwc->bchw", (64, 56, 56, 64), "u1", 64),
+    ],
+)
+def test_short_rows_and_runs_are_lengthened_together(pattern, shape, dtype, rows):
+    found = plan(pattern, shape, dtype)
+    cutter = CUTTERS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
+    assert cutter.axes()[1].block == rows
 
 
 def test_parameter_block_holds_all_loops():

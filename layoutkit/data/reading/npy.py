@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from .npyheader import Header, read_header
-from .urls import local_path, read_whole
+from .urls import check_size_at_url, local_path, read_whole
 
 __all__ = ["StoredArray", "read_npy"]
 
@@ -112,11 +112,22 @@ class StoredArray:
 
 
 def _loaded(url: str) -> Any:
-    """The array or arrays of a URL."""
+    """The array or arrays of a URL, whose headers say no more than is there and may be."""
     file = read_whole(url)
     with _reading(url):
-        found = np.load(file)
-        return found if isinstance(found, np.ndarray) else dict(found)
+        if file.read(2) != b"PK":
+            file.seek(0)
+            nbytes = read_header(file).nbytes
+            missing = file.tell() + nbytes - file.getbuffer().nbytes
+            if missing > 0:
+                raise ValueError(f"it is cut: {missing} bytes are missing")
+            file.seek(0)
+            return np.load(file)
+        with zipfile.ZipFile(file) as archive:
+            nbytes = sum(_found(archive, name)[0].nbytes for name in archive.namelist())
+        check_size_at_url(url, nbytes)
+        file.seek(0)
+        return dict(np.load(file))
 
 
 def _found(archive: zipfile.ZipFile, member: str) -> tuple[Header, int | None]:

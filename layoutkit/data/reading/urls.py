@@ -21,6 +21,7 @@ from .answers import Unanswered, too_large
 from .remote import Remote
 
 __all__ = [
+    "check_size_at_url",
     "exists",
     "folder_of",
     "is_url",
@@ -189,5 +190,15 @@ class RemoteFile(io.RawIOBase):
         return chunk
 
     def _too_large(self, found: int | None = None) -> DataError:
-        fix = f"{URL_BYTES}= in the environment allows more, and local files may have any number"
-        return too_large(self._url, self._most, found, "a table or array at a URL", fix)
+        return _too_large(self._url, self._most, found)
+
+
+def check_size_at_url(url: str, nbytes: int) -> None:
+    """DataError where what is packed at a URL has more bytes than a file there may have."""
+    if nbytes > (most := most_at_url()):
+        raise _too_large(url, most, nbytes)
+
+
+def _too_large(url: str, most: int, found: int | None) -> DataError:
+    fix = f"{URL_BYTES}= in the environment allows more, and local files may have any number"
+    return too_large(url, most, found, "a table or array at a URL", fix)
