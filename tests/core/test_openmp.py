@@ -148,7 +148,8 @@ library = load()
 library.omp_set_num_threads(8)
 layoutkit.set_threads("openmp")
 layoutkit.set_num_threads(2)
-print(right(), len(taken), int(workers.pool.board.words[TICKET]), int(workers.pool.board.words[TEAM]))
+words = workers.pool.board.words
+print(right(), len(taken), int(words[TICKET]), int(words[TEAM]))
 """
     assert run(code) == "True 1 8 2\n"
 
