@@ -15,7 +15,7 @@ ROWS = {
     "`bhwc->bchw` uint8->float32 (64, 224, 224, 3)": "photographs to normalised float32 planes",
     "`bhwc->bchw` float32 (64, 56, 56, 64)": "a layer's float32 features, channels last to first",
     "`bhwc->chwb` float32 (64, 56, 56, 64)": "the same features, batch innermost",
-    "`bchw+chwb+bhwc+bchw->bhwc` float32 (64, 56, 56, 64)": "four gradients in three layouts, summed",
+    "`bchw+chwb+bhwc+bchw->bhwc` float32 (64, 56, 56, 64)": "gradients in three layouts, summed",
 }
 LIBRARIES = ("NumPy", "torch", "OpenCV")  # the last columns, in this order
 
@@ -38,7 +38,8 @@ def chart(page: str) -> str:
     """The SVG of the rows that are shown, with the numbers that stand on the page."""
     rows = {name: _ratios(page, name) for name in ROWS}
     longest = max(max(ratios.values()) for ratios in rows.values())
-    y, drawn = TOP, []
+    y = TOP
+    drawn: list[str] = []
     for name, ratios in rows.items():
         drawn += _group(y, name, ratios, (WIDTH - LEFT - RIGHT) / longest)
         y += HEADING + (1 + len(ratios)) * (BAR + GAP) + BETWEEN
