@@ -3,6 +3,8 @@
 #   make demo    photographs -> tensors -> back, checked and timed, with a picture
 #   make test    the test suite, every code block of README.md and docs/ included
 #
+# (gcc is for tests of the CUDA kernels on the CPU, which are skipped without it.)
+#
 # For more of what the tests do in part:
 #
 #   make fuzz           random conversions and sums between guard pages: MOVES=100000 of SEED=1;
@@ -45,12 +47,13 @@ OBJECTS ?=
 .PHONY: demo test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
-	$(BIN)/python demo/demo.py
+	@$(BIN)/python demo/demo.py
 
 # In several processes, a file in one of them; its tests share what they set up.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.test
+	@echo "running the tests: about 8 minutes on 2 cores ..."
 	$(BIN)/python $(PYTEST)
 
 test-lowest: $(LOWEST)/.test
@@ -100,17 +103,29 @@ clean:
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "layoutkit needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "making a virtual environment in $(VENV): some seconds ..."
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
+
+# What pip is at for so long without a word.
+ABOUT_demo   := NumPy, Numba, matplotlib, Pillow and scikit-learn (100 MB): about 1 minute
+ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not there, which for Linux \
+  is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
+ABOUT_lint   := ruff and mypy: seconds
+ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minutes
+ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute
+ABOUT_cuda13 := $(ABOUT_cuda12)
 
 # Editable, so that a change to the code needs no new installation.
 $(VENV)/.%: pyproject.toml | $(VENV)/.base
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$*]"
+	@echo "installing into $(VENV): $(ABOUT_$*) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$*]"
 	@touch $@
 
 # "numpy>=2.2.5" among `dependencies` becomes "numpy==2.2.5"; what the tests need is the newest that
 # goes with those.
 $(LOWEST)/.test: pyproject.toml
+	@echo "installing into $(LOWEST), the lowest versions: $(ABOUT_test) ..."
 	$(PYTHON) -m venv $(LOWEST)
 	sed -n '/^dependencies = /,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2/p' $< > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --disable-pip-version-check --quiet \

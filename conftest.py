@@ -1,5 +1,6 @@
 """What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
+import signal
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,20 @@ if find_spec("sybil"):
     from documentation import pytest_collect_file
 
     __all__ = ["pytest_collect_file"]
+
+
+def pytest_configure() -> None:
+    """Make the tests see the same on an idle machine, a busy one, and in the background."""
+    # A script's shell starts what it puts in the background with SIGINT ignored; Python then raises
+    # no KeyboardInterrupt, and every process inherits that from the one that starts it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if find_spec("hypothesis"):
+        from hypothesis import settings
+
+        # An example may take as long as it takes: time says how busy a machine is.
+        settings.register_profile("layoutkit", deadline=None)
+        settings.load_profile("layoutkit")
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,16 @@
 """Photographs to tensors and back: what `make demo` runs.
 
-Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders
-give them, to normalised float32 `bchw`, on to `chwb`, and back to the very bytes they were.
-Each step is checked against NumPy and timed beside it; the picture is written to
-demo/output/demo.png.
+Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders give
+them, to normalised float32 `bchw`, on to `chwb`, and back to the very bytes they were. Each step
+is checked against NumPy and timed beside it, and beside PyTorch and OpenCV where they are
+installed; the picture is written to demo/output/demo.png.
+
+The libraries' work is that of `layoutkit bench`, each the best way that it offers, and so is the
+protocol: they take turns, into outputs that exist before.
 """
 
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,74 +19,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 import layoutkit
+from layoutkit.bench.peers import Peer, available
+from layoutkit.bench.protocol import Budget, Variant, measure
+from layoutkit.bench.rows import MEAN, SCALE, STD, Row
+from picture import draw
 
 Array = NDArray[Any]
+Call = Callable[[], object]
 
 OUTPUT = Path(__file__).parent / "output" / "demo.png"
-CROPS, SIZE, ROUNDS = 64, 224, 15
+SIZES = CROPS, SIZE, _, _ = 64, 224, 224, 3
+BUDGET = Budget(seconds=1.2, warm_up=0.05)
+OTHERS = {"torch": "torch", "OpenCV": "opencv-python-headless"}  # and how pip calls them
 
-# What ImageNet models expect: y = (x / 255 - MEAN) / STD for each channel.
-MEAN = np.array([0.485, 0.456, 0.406])
-STD = np.array([0.229, 0.224, 0.225])
-NORMALISE: dict[str, Any] = {"dtype": "float32", "scale": 1 / 255, "mean": MEAN, "std": STD}
-# The same formula solved for x, rounded and clipped to bytes.
-RESTORE: dict[str, Any] = {
-    "dtype": "uint8",
-    "mean": -MEAN / STD,
-    "std": 1 / (255 * STD),
-    "casting": "saturate",
-}
+# What models for ImageNet expect: y = (x / 255 - mean) / std for each channel.
+FORWARD: dict[str, Any] = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
+# The same formula solved for x, rounded and clipped to bytes: x = y * FACTOR + TERM.
+FACTOR, TERM = (np.array(constants, np.float32) * 255 for constants in (STD, MEAN))
+BACKWARD: dict[str, Any] = {"dtype": "uint8", "mean": -TERM / FACTOR, "std": 1 / FACTOR}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One conversion, by layoutkit and by NumPy; both take the same array."""
+    """One conversion: what it is called, layoutkit's arguments, and a row of the benchmark.
+
+    The row says how other libraries do it; the way back has none, and they do it by `restoring`.
+    """
 
     name: str
-    layoutkit: Callable[[Array], Array]
-    numpy: Callable[[Array], Array]
+    pattern: str
+    options: dict[str, Any]
+    row: Row | None = None
+
+
+def _row(kind: str, pattern: str, dtype: str) -> Row:
+    source, target = pattern.split("->")
+    return Row("demo", kind, (source,), target, "bhwc", SIZES, dtype, "float32")
 
 
 STEPS = (
     Step(
         "uint8 bhwc -> normalised float32 bchw",
-        lambda x: layoutkit.convert(x, "bhwc->bchw", **NORMALISE),
-        lambda x: np.ascontiguousarray(
-            ((x * np.float32(1 / 255) - MEAN.astype("f4")) / STD.astype("f4")).transpose(0, 3, 1, 2)
-        ),
+        "bhwc->bchw",
+        FORWARD,
+        _row("fused", "bhwc->bchw", "uint8"),
     ),
-    Step(
-        "float32 bchw -> chwb",
-        lambda x: layoutkit.convert(x, "bchw->chwb"),
-        lambda x: np.ascontiguousarray(x.transpose(1, 2, 3, 0)),
-    ),
-    Step(
-        "float32 chwb -> uint8 bhwc, as it was",
-        lambda x: layoutkit.convert(x, "chwb->bhwc", **RESTORE),
-        lambda x: np.ascontiguousarray(
-            np.rint((x.transpose(3, 1, 2, 0) * STD.astype("f4") + MEAN.astype("f4")) * 255)
-            .clip(0, 255)
-            .astype("u1")
-        ),
-    ),
+    Step("float32 bchw -> chwb", "bchw->chwb", {}, _row("move", "bchw->chwb", "float32")),
+    Step("float32 chwb -> the bytes in bhwc", "chwb->bhwc", BACKWARD | {"casting": "saturate"}),
 )
 
 
 def main() -> int:
     """Run all steps, check them, time them, draw them."""
-    batch = photographs()
-    print(f"{len(batch)} crops of real photographs: {batch.shape} {batch.dtype}\n")
-    results = [batch]
+    say("cutting crops out of two photographs ...")
+    arrays = [photographs()]
+    say("converting; the first time here the kernels are compiled, which takes seconds ...")
     for step in STEPS:
-        results.append(step.layoutkit(results[-1]))
-        check(step, results[-2], results[-1])
-    if not np.array_equal(results[-1], batch):
+        arrays.append(layoutkit.convert(arrays[-1], step.pattern, **step.options))
+    if not np.array_equal(arrays[-1], arrays[0]):
         sys.exit("the round trip did not give the photographs back")
-    print_table([measure(step, array) for step, array in zip(STEPS, results, strict=False)])
-    print("\nevery step agrees with NumPy, and the round trip gave back the very same bytes")
-    draw(*results)
-    print(f"picture: {OUTPUT}")
+    peers = available(layoutkit.get_num_threads())
+    names = " and ".join(["layoutkit", *(peer.name for peer in peers)])
+    say(f"timing {names} in turns, {len(STEPS)} steps of about {BUDGET.seconds:.0f} s ...\n")
+    times = [timed(STEPS[n], arrays[n], arrays[n + 1], peers) for n in range(len(STEPS))]
+    print_table(times, arrays, [peer.name for peer in peers])
+    say("\ndrawing ...")
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    draw(OUTPUT, arrays, {step.name: row for step, row in zip(STEPS, times, strict=True)})
+    say(f"picture: {OUTPUT}")
     return 0
+
+
+def say(what: str) -> None:
+    """Print at once, even where the output is no terminal."""
+    print(what, flush=True)
 
 
 def photographs() -> Array:
@@ -102,74 +109,78 @@ def photographs() -> Array:
     return np.stack(crops)
 
 
-def check(step: Step, source: Array, result: Array) -> None:
-    """Stop unless NumPy comes to the same values (and, where it computes, to the last digits)."""
-    expected = step.numpy(source)
-    same = np.array_equal(result, expected)
-    close = source.dtype != result.dtype and np.allclose(result, expected, rtol=1e-6, atol=1e-6)
-    if not (same or close) or result.dtype != expected.dtype:
-        sys.exit(f"{step.name}: layoutkit and NumPy disagree")
+# ---- checked and timed -------------------------------------------------------------------
 
 
-def measure(step: Step, source: Array) -> tuple[str, float, float, float]:
-    """The step's name, median seconds of layoutkit and NumPy, and bytes read and written.
-
-    The two take turns, so that whatever slows the machine slows both.
-    """
-    times: dict[Callable[[Array], Array], list[float]] = {step.layoutkit: [], step.numpy: []}
-    nbytes = source.nbytes + step.layoutkit(source).nbytes
-    for _ in range(ROUNDS):
-        for function, seconds in times.items():
-            began = time.perf_counter()
-            function(source)
-            seconds.append(time.perf_counter() - began)
-    ours, theirs = (statistics.median(seconds) for seconds in times.values())
-    return step.name, ours, theirs, nbytes
-
-
-def print_table(rows: Sequence[tuple[str, float, float, float]]) -> None:
-    """Print one line for each step."""
-    print(f"{'':38} {'layoutkit':>20} {'NumPy':>20} {'faster':>8}")
-    for name, ours, theirs, nbytes in rows:
-        columns = [f"{t * 1e3:6.2f} ms {nbytes / t / 1e9:5.1f} GB/s" for t in (ours, theirs)]
-        print(f"{name:38} {columns[0]:>20} {columns[1]:>20} {theirs / ours:7.1f}x")
-    print(f"medians of {ROUNDS} rounds in which the two take turns")
+def timed(step: Step, source: Array, result: Array, peers: list[Peer]) -> dict[str, float]:
+    """Median seconds of layoutkit and of each library that can do this step and agrees."""
+    converter = layoutkit.Converter(step.pattern, **step.options)
+    ours = np.empty_like(result)
+    variants = [Variant("layoutkit", [lambda: converter(source, out=ours)])]
+    for peer in peers:
+        out = np.empty_like(result)
+        call = peer.into(step.row, [source], out) if step.row else restoring(peer, source, out)
+        if call is None:
+            continue
+        call()
+        if not np.allclose(out, result, rtol=1e-5, atol=1e-5):
+            sys.exit(f"{step.name}: layoutkit and {peer.name} disagree")
+        variants.append(Variant(peer.name, [call], lingers=peer.lingers))
+    times = measure(variants, BUDGET)
+    return {name: times[name].median for name in times}
 
 
-# ---- the picture -----------------------------------------------------------------------
+def restoring(peer: Peer, source: Array, out: Array) -> Call | None:
+    """How NumPy and PyTorch do the way back: in place, after one reused array of floats."""
+    if peer.name == "OpenCV":
+        return None
+    scratch = np.empty(out.shape, np.float32)
+    view = source.transpose(3, 1, 2, 0)
+
+    def numpy() -> None:
+        np.multiply(view, FACTOR, out=scratch)
+        np.add(scratch, TERM, out=scratch)
+        np.rint(scratch, out=scratch)
+        np.clip(scratch, 0, 255, out=scratch)
+        np.copyto(out, scratch, casting="unsafe")
+
+    if peer.name == "NumPy":
+        return numpy
+    import torch
+
+    floats, target, x = (torch.from_numpy(array) for array in (scratch, out, view))
+    factor, term = torch.from_numpy(FACTOR), torch.from_numpy(TERM)
+
+    def pytorch() -> None:
+        torch.mul(x, factor, out=floats)
+        floats.add_(term).round_().clamp_(0, 255)
+        target.copy_(floats)
+
+    return pytorch
 
 
-def draw(batch: Array, bchw: Array, chwb: Array, back: Array) -> None:
-    """Input, channels and round trip, a row each, in one PNG."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure = plt.figure(figsize=(12, 7.6), facecolor="white", layout="constrained")
-    rows: Any = figure.subfigures(3, 1, hspace=0.03)
-    shown = 6
-    _row(rows[0], f"input: uint8 bhwc {batch.shape}", [(crop, None, "") for crop in batch[:shown]])
-    _row(rows[1], "one crop as normalised float32, a plane for each channel", _planes(bchw, chwb))
-    difference = int(np.abs(batch.astype(int) - back).max())
-    title = f"back again: uint8 bhwc, largest difference from the input {difference}"
-    _row(rows[2], title, [(crop, None, "") for crop in back[:shown]])
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(OUTPUT, dpi=110)
+# ---- the table ---------------------------------------------------------------------------
 
 
-def _planes(bchw: Array, chwb: Array) -> Sequence[tuple[Array, str, str]]:
-    maps = ("Reds_r", "Greens_r", "Blues_r")
-    first = [(bchw[0, c], maps[c], f"bchw[0, {c}]") for c in range(3)]
-    return first + [(chwb[c, :, :, 0], maps[c], f"chwb[{c}, :, :, 0]") for c in range(3)]
+def print_table(times: list[dict[str, float]], arrays: list[Array], peers: list[str]) -> None:
+    """Print one line for each step, and what it says."""
+    print(f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}")
+    print(f"{'':38}{'layoutkit':>22}" + "".join(f"{name:>20}" for name in peers))
+    for number, (step, row) in enumerate(zip(STEPS, times, strict=True)):
+        ours = row["layoutkit"]
+        speed = (arrays[number].nbytes + arrays[number + 1].nbytes) / ours / 1e9
+        cells = [f"{ours * 1e3:.2f} ms {speed:5.1f} GB/s"]
+        print(f"{step.name:38}{cells[0]:>22}", end="")
+        print("".join(f"{_beside(row.get(name), ours):>20}" for name in peers))
+    print("medians, outputs reused; in brackets how many times as long as layoutkit")
+    print("\neach step agrees with all of them, and the round trip gave back the very same bytes")
+    absent = [package for name, package in OTHERS.items() if name not in peers]
+    if absent:
+        print(f"to compare with more: {sys.executable} -m pip install {' '.join(absent)}")
 
 
-def _row(area: Any, title: str, panels: Sequence[tuple[Array, str | None, str]]) -> None:
-    area.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color="#1f2328")
-    for axes, (image, colours, label) in zip(area.subplots(1, len(panels)), panels, strict=True):
-        axes.imshow(image, cmap=colours)
-        axes.set_title(label, fontsize=10, family="monospace", color="#59636e")
-        axes.set_axis_off()
+def _beside(seconds: float | None, ours: float) -> str:
+    return f"{seconds * 1e3:.2f} ms ({seconds / ours:.1f}x)" if seconds else "-"
 
 
 if __name__ == "__main__":

@@ -15,11 +15,25 @@ from layoutkit.cli import main
 RUN = [sys.executable, "-c", "import sys; from layoutkit.cli import main; sys.exit(main())"]
 
 
-def run(*words, cwd, encoding="utf-8:strict"):
+# Commands in one process: most of the time of each is that of its start.
+SEVERAL = [
+    sys.executable,
+    "-c",
+    """
+import itertools, sys
+from layoutkit.cli import main
+groups = itertools.groupby(sys.argv[1:], key=lambda word: word == "then")
+codes = [main(list(words)) for ends, words in groups if not ends]
+print("codes", *codes)
+""",
+]
+
+
+def run(*words, cwd, encoding="utf-8:strict", start=RUN):
     """The command as a process of its own, and what it said."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(
-        [*RUN, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
+        [*start, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
     )
     assert b"Traceback" not in done.stderr
     return done
@@ -114,20 +128,21 @@ def test_names_do_not_write_to_the_terminal(folder, name, encoding):
     cats.mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(cats / "a.png")
     (cats / os.fsdecode(name + b".png")).write_bytes(b"no picture")
-    said = b""
-    for words, code in [
-        (["batches", name, "--size", "4x4", "--save", name + b".npz"], 0),
-        (["convert", name, name + b".npy", "bhwc->bchw"], 2),
-        (["convert", name + b"/*/a.png", name + b".npy", "bhwc->bchw"], 0),
-        (["convert", name + b".npy", "y.npy", "bhwc->bchw"], 0),
-        (["convert", name + b".none", "y.npy", "bhwc->bchw"], 2),
-        (["convert", "x.npy", name, "bhwc->bchw"], 2),
-        (["convert", "x.npy", "y.npy", name], 2),
-        (["convert", "x.npy", "y.npy", "bhwc->bchw", "--dtype", name], 2),
-    ]:
-        done = run(*words, cwd=folder, encoding=encoding)
-        assert done.returncode == code, done.stderr
-        said += done.stdout + done.stderr.replace(b"\r", b"")
+    commands = {
+        (b"batches", name, b"--size", b"4x4", b"--save", name + b".npz"): 0,
+        (b"convert", name, name + b".npy", b"bhwc->bchw"): 2,
+        (b"convert", name + b"/*/a.png", name + b".npy", b"bhwc->bchw"): 0,
+        (b"convert", name + b".npy", b"y.npy", b"bhwc->bchw"): 0,
+        (b"convert", name + b".none", b"y.npy", b"bhwc->bchw"): 2,
+        (b"convert", b"x.npy", name, b"bhwc->bchw"): 2,
+        (b"convert", b"x.npy", b"y.npy", name): 2,
+        (b"convert", b"x.npy", b"y.npy", b"bhwc->bchw", b"--dtype", name): 2,
+    }
+    words = [word for command in commands for word in (*command, b"then")]
+    done = run(*words, cwd=folder, encoding=encoding, start=SEVERAL)
+    codes = " ".join(map(str, commands.values()))
+    assert done.stdout.splitlines()[-1].decode() == f"codes {codes}", done.stderr
+    said = done.stdout + done.stderr.replace(b"\r", b"")
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", said))
     assert not re.search(rb"^layoutkit: error: all is lost", said, re.MULTILINE)
     assert "\u202e".encode() not in said

@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,13 @@ def test_no_lock_file_and_no_registry():
             assert not registry.search(path.read_text()), name
 
 
-def test_the_picture_in_the_readme_is_what_explain_draws():
+def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
+    chart = runpy.run_path(HOME / "demo" / "speed.py")["chart"]
+    page = (HOME / "docs" / "performance.md").read_text(encoding="utf-8")
+    drawn = (HOME / "docs" / "speed.svg").read_text(encoding="utf-8")
+    assert drawn == chart(page), "python demo/speed.py draws it anew"
+
+
+def test_the_picture_in_the_docs_is_what_explain_draws():
     drawn = (HOME / "docs" / "bhwc-bchw.svg").read_text()
     assert drawn == svg_picture("bhwc->bchw")
