@@ -30,17 +30,33 @@ COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 
 class RowsCutter(Cutter):
-    """Nothing is moved: rows are finished from the source to the output, several if short."""
+    """Nothing is moved: rows are finished from the source to the output, several if short.
+
+    Short ones that lie end to end in a streamed output, and begin within its lines, are brought
+    together before that.
+    """
+
+    area = SCRATCH
 
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(_rows_together(choice), epilogue, alignment, stream)
-        self.staged = False
+        self.joined = self.stream and self._follows_on(alignment)
+        self.staged = self.joined
+        if self.joined:
+            self.choice = _more_rows(self.choice, SCRATCH // (2 * self._run_bytes()))
+
+    def _follows_on(self, alignment: int) -> bool:
+        """Whether rows are short, no whole lines, and lie end to end in the output."""
+        run, rows = length(self.choice.run) * self.out, self.choice.rows
+        if not rows or self._grid(alignment) == LINE or run > JOINED_BYTES:
+            return False
+        return rows[0].dst == run and not rows[0].coef and self.coefs() != "add"
 
     def mover(self) -> str:
-        """None: the engine's own loop over rows."""
-        return "rows"
+        """The engine's own loop over rows, or what brings them together."""
+        return "pieces" if self.joined else "rows"
 
     def stores_as_it_comes(self, grid: int) -> bool:
         """Never: it is the epilogue that stores."""
@@ -51,12 +67,17 @@ class RowsCutter(Cutter):
         loops = self.choice.rows
         if not loops:
             return super().rows()
-        run = length(self.choice.run) * max(self.item, self.out)
-        block = max(1, min(FUSED_ROWS, COPY_BYTES // run))
-        return _axis_of_rows(loops, block)
+        inner, run = length(loops[1:]), self._run_bytes()
+        most = SCRATCH // (2 * run) if self.joined else min(FUSED_ROWS, COPY_BYTES // run)
+        return _axis_of_rows(loops, max(1, most // inner) * inner)
+
+    def _run_bytes(self) -> int:
+        return length(self.choice.run) * max(self.item, self.out)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """Long runs, as nothing has to stay in a cache but coefficients that repeat."""
+        if self.joined:
+            return total
         room = COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES
         return max(quantum, room // max(self.item, self.out) // quantum * quantum)
 
@@ -75,6 +96,19 @@ def _rows_together(choice: Choice) -> Choice:
     if not choice.outer or run > COPY_BYTES // 2:
         return choice
     return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
+
+
+def _more_rows(choice: Choice, most: int) -> Choice:
+    """The same choice with the next loop among the rows, if they follow each other there too.
+
+    `most`: rows of a block, which has whole turns of the inner loop then.
+    """
+    rows = choice.rows[0]
+    if not choice.outer or rows.count > most:
+        return choice
+    if rows.count * rows.dst != choice.outer[-1].dst or choice.outer[-1].coef:
+        return choice
+    return replace(choice, rows=choice.outer[-1:] + choice.rows, outer=choice.outer[:-1])
 
 
 def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:

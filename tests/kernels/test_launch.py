@@ -39,6 +39,10 @@ CASES = [
     # short rows and runs that are lengthened by the axis that both have between them
     *[("bhwc->chwb", (b, h, 5, c)) for b in (64, 128, 192) for c in (64, 80) for h in (1, 4, 5)],
     ("bwc->cwb", (64, 100, 64)),
+    # short runs that are brought together, and are too many or too long for that
+    *[("abcd->bacd", (a, b, 3, 7)) for a in (1, 5, 400) for b in (2, 3, 300)],
+    *[("abcd->cbad", (3, 5, c, d)) for c in (2, 28) for d in (3, 17, 24, 31, 64, 129, 700)],
+    *[("abcde->badce", (2, 3, c, d, 24)) for c in (3, 28) for d in (4, 700)],
     # steps that are multiples of a page
     ("xy->yx", (64, 1024)),
     ("bwc->cwb", (64, 4, 1024)),
