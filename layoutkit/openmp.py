@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import CFUNCTYPE, c_uint, c_void_p
+from ctypes import CFUNCTYPE, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +84,15 @@ class Company:
 
 
 class Team:
-    """The threads that a library has for the main thread, one of which the system calls `name`."""
+    """The threads that a library has for the main thread, one of which the system calls `name`.
+
+    parallel : int    the address of what runs a function of one pointer on all of them
+    """
 
     def __init__(self, library: Any, name: int) -> None:
-        self._run = _parallel(library)
+        self.parallel = ctypes.cast(library.GOMP_parallel, c_void_p).value or 0
         self._file = os.open(_TASKS / str(name) / "stat", os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._file)
-
-    def run(self, code: int, argument: int) -> None:
-        """Let all of the team call the function at address `code`."""
-        self._run(code, argument, 0, 0)
 
     def state(self) -> str:
         """ "R" if that one is running, though it was given nothing to do; "" if it has ended."""
@@ -116,18 +115,11 @@ def _running() -> int:
     return count
 
 
-def _parallel(library: Any) -> Any:
-    """What runs a function of one pointer on a whole team, and returns when all have ended."""
-    run = library.GOMP_parallel
-    run.argtypes, run.restype = (c_void_p, c_void_p, c_uint, c_uint), None
-    return run
-
-
 def _names(library: Any) -> list[int]:
     """What the system calls the threads of a team, but for the calling one."""
     names: set[int] = set()
     body = CFUNCTYPE(None, c_void_p)(lambda _: names.add(threading.get_native_id()))
-    _parallel(library)(body, None, 0, 0)
+    library.GOMP_parallel(body, None, 0, 0)
     return sorted(names - {threading.get_native_id()})
 
 

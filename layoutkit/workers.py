@@ -6,7 +6,7 @@ begins at once, and never waits for a thread that has not started. `kernels/cpu/
 hand-over, in machine code; here are the memory that it uses, and the threads.
 
 - Jobs of few bytes are done alone, and keep the GIL.
-- Many Python threads may call at once: one of them gets the workers, the others work alone.
+- Many Python threads may call at once: one of them has the workers, the others work alone.
 - Workers never enter the interpreter, so that nothing in it can stop or hold up one of them.
 - In a forked child the pool starts anew, since threads do not survive a fork.
 """
@@ -23,14 +23,16 @@ import numpy as np
 from . import forks, threads
 from .limits import MAX_THREADS
 from .memory import address
-from .openmp import Company, Team
+from .openmp import Company
 from .threads import get_num_threads
 
 __all__ = ["Job", "pool"]
 
-# Below this many bytes read and written a hand-over costs more than the second core saves, and the
-# GIL is kept: beside a thread that runs Python it takes 5 ms to get it back.
-ALONE_BYTES = 128 << 10
+# Below this many bytes read and written the GIL is kept: beside a thread that runs Python it takes
+# 5 ms to get it back.
+SHORT_BYTES = 128 << 10
+# Below this many, a second thread saves no more than the hand-over to it costs.
+ALONE_BYTES = 1 << 20
 # From this many on, sleeping workers are woken before the caller has tried how long it takes.
 URGENT_BYTES = 32 << 20
 # From this many on threads of others that are awake are in the way of ours, and worth a look, which
@@ -40,26 +42,30 @@ LARGE_BYTES = 12 << 20
 # the interpreter runs from cold caches (0.15 ms after a conversion of 100 MB).
 PATIENCE_SECONDS = 5e-4
 # What is left of a job has to take a caller longer than this alone, for it to wake who sleeps.
-WAKING_SECONDS = 2e-4
-HAND_OVER = ("serve", "clock", "offer", "join", "run")  # the kernels that threads are led by
+WAKING_SECONDS = 2.5e-4
+HAND_OVER = ("serve", "clock", "lend", "join", "run")  # the kernels that threads are led by
 
 
 class Job:
     """A kernel with its parameter block, cut into `units` that are drawn `grain` at a time."""
 
-    __slots__ = ("_keep", "kernel", "nbytes", "params", "short", "units", "words")
+    __slots__ = ("_keep", "alone", "kernel", "nbytes", "params", "units", "words")
 
     def __init__(self, kernel: Any, params: bytes, units: int, grain: int, nbytes: int) -> None:
         self.kernel, self.params, self.units, self.nbytes = kernel, params, units, nbytes
         self._keep = np.frombuffer(params, np.uint8)
         urgent = nbytes >= URGENT_BYTES
         self.words = struct.pack("5q", kernel.address, address(self._keep), units, grain, urgent)
-        self.short = _holding(kernel.address) if nbytes < ALONE_BYTES else None
+        self.alone = None
+        if nbytes < SHORT_BYTES:
+            self.alone = _holding(kernel.address)
+        elif nbytes < ALONE_BYTES:
+            self.alone = kernel.run
 
     def run(self, src: int, dst: int) -> None:
         """Run the job on the arrays that begin at two addresses."""
-        if self.short is not None:
-            self.short(self.params, src, dst, 0, self.units)
+        if self.alone is not None:
+            self.alone(self.params, src, dst, 0, self.units)
         else:
             pool.run(self, src, dst)
 
@@ -72,71 +78,72 @@ def _holding(code: int) -> Any:
 
 
 class Pool:
-    """Workers, the board they share with callers, and the lock for the right to post on it."""
+    """Workers, and the board they share with callers, one of whom at a time has it."""
 
     def __init__(self, company: Company | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of who starts workers
         self.workers = 0
-        self._most = MAX_THREADS - 1  # workers that the system allows, as far as is known
+        self._ready = 0  # the most threads that were asked for, or all where the system has no more
         self._company = company
-        self._run: Any = None
 
     def run(self, job: Job, src: int, dst: int) -> None:
         """Do all units of a job with as many threads as are free."""
-        workers = min(get_num_threads() - 1, job.units - 1)
-        # `with` and a look before instead of an attempt: no interrupt can come between getting
-        # the lock and the promise to release it. Who looked in vain waits for one job.
-        if workers < 1 or self._lock.locked():
+        count = get_num_threads()
+        if count > self._ready and not self._start(count):
             job.kernel.run(job.params, src, dst, 0, job.units)
-            return
-        with self._lock:
-            if self.workers < workers:
-                workers = self._start(workers)
-            team = self._team() if job.nbytes >= LARGE_BYTES else None
-            if team is None:
-                self._run(job.words, src, dst, self._at, workers)
-            else:
-                self._offer(job.words, src, dst, self._at, workers + 1)
-                team.run(self._join, self._at)
+        elif job.nbytes >= LARGE_BYTES and self._has_team():
+            self._lend(job.words, src, dst, self._at, count)
+        else:
+            self._run(job.words, src, dst, self._at, count)
 
-    def _team(self) -> Team | None:
-        """The threads of OpenMP that should do a job, None where our own should."""
+    def _has_team(self) -> bool:
+        """Whether threads of OpenMP should do a job, which are then on the board."""
         company, kind = self._company, threads.kind_of_threads
         if company is None or kind == "own" or not company.is_there():
-            return None
-        return company.team(lambda: self.board.awake(self.workers), asleep=kind == "openmp")
+            return False
+        team = company.team(lambda: self.board.awake(self.workers), asleep=kind == "openmp")
+        if team is not None:
+            self.board.words[self._parallel] = team.parallel
+        return team is not None
+
+    def _start(self, count: int) -> bool:
+        """Start what is missing of `count` threads; False while another call is doing so."""
+        # `with` and a look before instead of an attempt: no interrupt can come between getting
+        # the lock and the promise to release it.
+        if self._lock.locked():
+            return False
+        with self._lock:
+            self.load()
+            while self.workers < count - 1:
+                if not self.board.start(self.workers + 1, self._serve):
+                    count = MAX_THREADS  # those that are there have to do
+                    break
+                self.workers += 1
+                self.board.words[self._started] = self.workers
+            self._ready = max(self._ready, count)
+        return True
 
     def load(self) -> None:
         """Load the code of the hand-over and lay out the board, once."""
-        if self._run is not None:
+        if hasattr(self, "_run"):
             return
         with forks.making:
-            from .kernels.cpu.board import Board
+            from .kernels.cpu.board import JOIN, PARALLEL, READY, Board
             from .kernels.cpu.compiler import KernelSpec, load
 
             loaded = {part: load(KernelSpec("workers", (part,))) for part in HAND_OVER}
             clock, self._serve = loaded["clock"], loaded["serve"]
             self.board = Board(MAX_THREADS - 1, clock, PATIENCE_SECONDS, WAKING_SECONDS)
-            self._at = self.board.address
-            self._offer, self._join = loaded["offer"].run, loaded["join"].address
-            self._run = loaded["run"].run
-
-    def _start(self, workers: int) -> int:
-        """Have `workers` workers, or as many as there can be; return their number."""
-        self.load()
-        while self.workers < min(workers, self._most):
-            if self.board.start(self.workers + 1, self._serve):
-                self.workers += 1
-            else:
-                self._most = self.workers
-        return min(workers, self.workers)
+            self.board.words[JOIN] = loaded["join"].address
+            self._parallel, self._started, self._at = PARALLEL, READY, self.board.address
+            self._lend, self._run = loaded["lend"].run, loaded["run"].run
 
 
 pool = Pool(Company())
 
 
 def _after_fork() -> None:
-    """The child has no workers, its lock may be held for ever, and its OpenMP waits for threads."""
+    """The child has no workers, its board may be in use for ever, and its OpenMP has no threads."""
     global pool
     pool = Pool()
 

@@ -93,14 +93,14 @@ def call_kernel(
 
 
 @intrinsic
-def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any) -> Any:
+def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
     """The int that the C function at address `code` gives; it may have fewer parameters."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        type_ = ir.FunctionType(ir.IntType(32), [I64] * 3)
+        type_ = ir.FunctionType(ir.IntType(32), [I64] * 4)
         return b.sext(b.call(b.inttoptr(args[0], type_.as_pointer()), args[1:]), I64)
 
-    return types.intp(*[types.uintp] * 4), codegen
+    return types.intp(*[types.uintp] * 5), codegen
 
 
 @intrinsic

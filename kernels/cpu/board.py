@@ -23,13 +23,15 @@ __all__ = ["Board"]
 # The first line: the job.
 NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN, TEAM = range(8)
 # The second line: more of it, and what was learned from those before.
-ROUSED, TICKET, CALLER, SKIP, PENALTY = range(8, 13)
+ROUSED, TICKET, CALLER, SKIP, PENALTY, BUSY, READY = range(8, 15)
 # The third line: what is the same for all. Functions are 0 where the system has none.
 ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, PATIENCE, WAKING = range(16, 23)
+# The fourth line: a team of another runtime, what runs it and what it runs.
+PARALLEL, JOIN = range(24, 26)
 # The next lines: the CPUs that the process may use, as a mask.
-CPUS, CPU_WORDS, CPU_BYTES = 24, 16, 128
+CPUS, CPU_WORDS, CPU_BYTES = 32, 16, 128
 # From then on, a line for each worker.
-FIRST = 5
+FIRST = 6
 STATE, ASLEEP, LOCK, NUMBER, NAPS, THREAD, AVOIDED = range(7)
 IDLE, POSTED, TAKEN, DONE = range(4)
 

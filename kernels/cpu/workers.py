@@ -40,6 +40,7 @@ from .board import (
     ACQUIRE,
     ASLEEP,
     AVOIDED,
+    BUSY,
     CALLER,
     CODE,
     CPU_BYTES,
@@ -52,13 +53,16 @@ from .board import (
     GETTID,
     GRAIN,
     IDLE,
+    JOIN,
     LOCK,
     NAPS,
     NUMBER,
+    PARALLEL,
     PARAMS,
     PATIENCE,
     PENALTY,
     POSTED,
+    READY,
     RELEASE,
     ROUSED,
     SETCPUS,
@@ -124,7 +128,7 @@ def rouse(board, number):
         if load_acquire(line + uintp(8 * ASLEEP)) == 1 and exchange_if(line, IDLE, POSTED):
             if exchange_if(line + uintp(8 * ASLEEP), 1, 0):
                 steer(board, line)
-                call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0)
+                call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0, 0)
             woken += 1
             if woken == 2:
                 return
@@ -141,7 +145,7 @@ def steer(board, line):
     for word in range(CPU_WORDS):
         mask = i64_at(board, CPUS + word)
         i64_put(others, word, mask & ~(1 << (cpu & 63)) if word == cpu >> 6 else mask)
-    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, others)
+    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, others, 0)
 
 
 @inline
@@ -151,7 +155,7 @@ def sleep(board, line):
     i64_put(line, NAPS, i64_at(line, NAPS) + 1)
     exchange_if(asleep, 0, 1)
     if load_acquire(line) != POSTED or not exchange_if(asleep, 1, 0):
-        call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0)
+        call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0, 0)
 
 
 def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
@@ -159,7 +163,7 @@ def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
     number = i64_at(line, NUMBER)
     board = line - uintp((number + FIRST - 1) * LINE)
     if i64_at(board, GETTID):
-        i64_put(line, THREAD, call(uintp(i64_at(board, GETTID)), 0, 0, 0))
+        i64_put(line, THREAD, call(uintp(i64_at(board, GETTID)), 0, 0, 0, 0))
     patience = i64_at(board, PATIENCE)
     looking = patience
     while True:
@@ -192,16 +196,16 @@ def describe(board, job, src, dst, team):
     store_release(board, 0)
 
 
-def run(job, src, dst, board_address, workers):
-    """Do a job, of which `job` has CODE, PARAMS, TOTAL, GRAIN and whether to wake all at once."""
-    board = uintp(board_address)
-    code, params, total = uintp(i64_at(job, 0)), uintp(i64_at(job, 1)), i64_at(job, 2)
-    urgent = i64_at(job, 4)
-    skip = i64_at(board, SKIP)
-    if skip > 0:
-        i64_put(board, SKIP, skip - 1)
-        call_kernel(code, params, src, dst, 0, total)
-        return
+@inline
+def alone(job, src, dst, lo, hi):
+    """Do a part of a job without the board."""
+    call_kernel(uintp(i64_at(job, 0)), uintp(i64_at(job, 1)), src, dst, lo, hi)
+
+
+@inline
+def share(board, job, src, dst, workers):
+    """Do a job with up to so many workers."""
+    total, urgent = i64_at(job, 2), i64_at(job, 4)
     describe(board, job, src, dst, workers + 1)
     awake = 0
     for worker in range(1, workers + 1):
@@ -212,14 +216,14 @@ def run(job, src, dst, board_address, workers):
     began = ticks()
     if awake == 0 and not urgent:
         first = total // PROBE + 1
-        call_kernel(code, params, src, dst, 0, first)
+        alone(job, src, dst, 0, first)
         if (ticks() - began) * (total - first) < i64_at(board, WAKING) * first:
-            call_kernel(code, params, src, dst, first, total)
+            alone(job, src, dst, first, total)
             return
         store_release(board, first)
         urgent = 1
     if urgent and awake < workers:
-        caller = call(uintp(i64_at(board, GETCPU)), 0, 0, 0) if i64_at(board, GETCPU) else -1
+        caller = call(uintp(i64_at(board, GETCPU)), 0, 0, 0, 0) if i64_at(board, GETCPU) else -1
         i64_put(board, CALLER, caller if i64_at(board, SETCPUS) and i64_at(board, GETTID) else -1)
         i64_put(board, ROUSED, 1)
         rouse(board, 0)
@@ -242,9 +246,35 @@ def run(job, src, dst, board_address, workers):
         i64_put(board, PENALTY, 0)
 
 
-def offer(job, src, dst, board_address, team):
-    """Write a job on the board, for `team` of another runtime's threads."""
-    describe(uintp(board_address), job, src, dst, team)
+def run(job, src, dst, board_address, threads):
+    """Do a job with up to `threads` threads; alone, where another caller has the board.
+
+    `job` has CODE, PARAMS, TOTAL, GRAIN and whether to wake all at once.
+    """
+    board, total = uintp(board_address), i64_at(job, 2)
+    workers = min(min(threads - 1, i64_at(board, READY)), total - 1)
+    if workers < 1 or not exchange_if(board + uintp(8 * BUSY), 0, 1):
+        alone(job, src, dst, 0, total)
+        return
+    skip = i64_at(board, SKIP)
+    if skip > 0:
+        i64_put(board, SKIP, skip - 1)
+        store_release(board + uintp(8 * BUSY), 0)
+        alone(job, src, dst, 0, total)
+        return
+    share(board, job, src, dst, workers)
+    store_release(board + uintp(8 * BUSY), 0)
+
+
+def lend(job, src, dst, board_address, threads):
+    """Do a job with up to so many threads of another runtime, whose team calls `join`."""
+    board = uintp(board_address)
+    if not exchange_if(board + uintp(8 * BUSY), 0, 1):
+        alone(job, src, dst, 0, i64_at(job, 2))
+        return
+    describe(board, job, src, dst, threads)
+    call(uintp(i64_at(board, PARALLEL)), uintp(i64_at(board, JOIN)), board, 0, 0)
+    store_release(board + uintp(8 * BUSY), 0)
 
 
 def join(board, unused_src, unused_dst, unused_lo, unused_hi):
@@ -258,7 +288,7 @@ def clock(params, word, unused_dst, unused_lo, unused_hi):
     i64_put(word, 0, ticks())
 
 
-SIDES = {side.__name__: side for side in (serve, run, offer, join, clock)}
+SIDES = {side.__name__: side for side in (serve, run, lend, join, clock)}
 
 
 def build(role):

@@ -76,7 +76,7 @@ class Sum:
         dst = address(total) + nest.dst_offset
         alignment = min(dst & -dst, LINE)
         ready = self._jobs.get(alignment) or self._prepare(alignment)
-        count = 1 if ready.job.short else min(get_num_threads(), ready.job.units)
+        count = 1 if ready.job.alone else min(get_num_threads(), ready.job.units)
         areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
         sources = map(int.__add__, map(address, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)

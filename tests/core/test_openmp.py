@@ -25,8 +25,14 @@ workers.LARGE_BYTES = 0
 layoutkit.set_num_threads(2)
 x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
 taken = []
-run = openmp.Team.run
-openmp.Team.run = lambda self, *words: taken.append(self) or run(self, *words)
+has_team = workers.Pool._has_team
+
+def noted(self):
+    found = has_team(self)
+    taken.extend([self] * found)
+    return found
+
+workers.Pool._has_team = noted
 
 def right():
     return bool((layoutkit.convert(x, "bhwc->bchw") == x.transpose(0, 3, 1, 2)).all())
@@ -148,8 +154,8 @@ library = load()
 library.omp_set_num_threads(8)
 layoutkit.set_threads("openmp")
 layoutkit.set_num_threads(2)
-words = workers.pool.board.words
-print(right(), len(taken), int(words[TICKET]), int(words[TEAM]))
+answer, words = right(), workers.pool.board.words
+print(answer, len(taken), int(words[TICKET]), int(words[TEAM]))
 """
     assert run(code) == "True 1 8 2\n"
 

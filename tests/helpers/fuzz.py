@@ -277,7 +277,7 @@ def once(seed, number):
     """Whether a move was made, and not only drawn: it may want a kernel too many."""
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = sums.STREAM_BYTES = policy["stream"]
-    workers.ALONE_BYTES = policy["alone"]
+    workers.SHORT_BYTES = workers.ALONE_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:
         move.run()
