@@ -16,7 +16,8 @@
 #   make wheel          an sdist and a wheel in dist/, the wheel with compiled kernels for this kind of
 #                       machine, which takes minutes; OBJECTS=none for one without
 #
-# TESTS="tests/core docs" runs some of the tests only.
+# TESTS="tests/core docs" runs some of the tests only, and EXTRA=testing all but those that need
+# PyTorch and JAX.
 #
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
@@ -42,6 +43,7 @@ SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
 TESTS  ?=
+EXTRA  ?= test
 OBJECTS ?=
 
 .PHONY: demo test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
@@ -52,11 +54,11 @@ demo: $(VENV)/.demo
 # In several processes, a file in one of them; its tests share what they set up.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
-test: $(VENV)/.test
+test: $(VENV)/.$(EXTRA)
 	@echo "running the tests: about 8 minutes on 2 cores ..."
 	$(BIN)/python $(PYTEST)
 
-test-lowest: $(LOWEST)/.test
+test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
 
 fuzz: $(VENV)/.test
@@ -111,6 +113,7 @@ $(VENV)/.base:
 ABOUT_demo   := NumPy, Numba, matplotlib, Pillow and scikit-learn (100 MB): about 1 minute
 ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not there, which for Linux \
   is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
+ABOUT_testing := NumPy, Numba, pytest and the rest: about 1 minute
 ABOUT_lint   := ruff and mypy: seconds
 ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minutes
 ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute
@@ -124,10 +127,10 @@ $(VENV)/.%: pyproject.toml | $(VENV)/.base
 
 # "numpy>=2.2.5" among `dependencies` becomes "numpy==2.2.5"; what the tests need is the newest that
 # goes with those.
-$(LOWEST)/.test: pyproject.toml
-	@echo "installing into $(LOWEST), the lowest versions: $(ABOUT_test) ..."
+$(LOWEST)/.testing: pyproject.toml
+	@echo "installing into $(LOWEST), the lowest versions: $(ABOUT_testing) ..."
 	$(PYTHON) -m venv $(LOWEST)
 	sed -n '/^dependencies = /,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2/p' $< > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --disable-pip-version-check --quiet \
-	  --constraint $(LOWEST)/lowest.txt --editable ".[test]"
+	  --constraint $(LOWEST)/lowest.txt --editable ".[testing]"
 	@touch $@

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +41,7 @@ IDLE, POSTED, TAKEN, DONE = range(4)
 WORDS_PER_LINE = LINE // 8
 _SYSTEM = {GETCPU: "sched_getcpu", SETCPUS: "sched_setaffinity", GETTID: "gettid"}
 _CLOCK_SECONDS = 1e-4
+_STACK_BYTES = 256 << 10
 
 
 class Board:
@@ -87,7 +91,9 @@ class Board:
         line = self.line(worker)
         line[[LOCK, NUMBER, AVOIDED]] = lock, worker, -1
         code, about = ctypes.c_void_p(serve.address), ctypes.c_void_p(line.ctypes.data)
-        return bool(python.PyThread_start_new_thread(code, about) != ctypes.c_ulong(-1).value)
+        with _enough_stack():
+            thread = python.PyThread_start_new_thread(code, about)
+        return bool(thread != ctypes.c_ulong(-1).value)
 
     def _ticks_per_second(self, clock: LoadedKernel) -> float:
         def now() -> int:
@@ -98,6 +104,20 @@ class Board:
         while (passed := time.perf_counter() - began) < _CLOCK_SECONDS:
             pass
         return max(1.0, (now() - first) / passed)
+
+
+@contextmanager
+def _enough_stack() -> Iterator[None]:
+    """Let a thread that is started now have the stack of a kernel, whatever others shall have."""
+    size = threading.stack_size()
+    if not 0 < size < _STACK_BYTES:  # 0: what the system gives, which is more
+        yield
+        return
+    threading.stack_size(_STACK_BYTES)
+    try:
+        yield
+    finally:
+        threading.stack_size(size)
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -313,3 +313,23 @@ print("usable")
 
 def test_interrupts_leave_a_usable_library():
     assert python(INTERRUPTED) == "usable\n"
+
+
+LITTLE_STACK = """
+import threading
+import numpy as np
+import layoutkit
+threading.stack_size(32768)
+layoutkit.set_num_threads(4)
+x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
+parts = [(x, "bhwc"), (np.ascontiguousarray(x.transpose(0, 3, 1, 2)), "bchw")]
+for _ in range(300):
+    assert (layoutkit.convert(x, "bhwc->bchw", dtype="float64") == x.transpose(0, 3, 1, 2)).all()
+    layoutkit.accumulate(parts, "bhwc")
+print(threading.stack_size())
+"""
+
+
+def test_workers_have_the_stack_that_kernels_need():
+    """Also where a program gives its threads less: sums ended it."""
+    assert python(LITTLE_STACK) == "32768\n"
