@@ -44,6 +44,20 @@ def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
     return needed
 
 
+def prepare_metadata_for_build_editable(*arguments: Any, **named: Any) -> str:
+    """setuptools' own: an editable installation goes on compiling, and needs nothing for it now."""
+    os.environ["LAYOUTKIT_OBJECTS"] = "none"
+    name: str = build_meta.prepare_metadata_for_build_editable(*arguments, **named)
+    return name
+
+
+def build_editable(*arguments: Any, **named: Any) -> str:
+    """setuptools' own, likewise."""
+    os.environ["LAYOUTKIT_OBJECTS"] = "none"
+    name: str = build_meta.build_editable(*arguments, **named)
+    return name
+
+
 class BuildPy(build_py):
     """Copies the modules, and compiles the kernels beside them."""
 
