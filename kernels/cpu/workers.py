@@ -222,6 +222,11 @@ def share(board, job, src, dst, workers):
             return
         store_release(board, first)
         urgent = 1
+    elif awake < workers and not urgent:
+        lo, hi = draw(board)
+        do(board, lo, hi)
+        left = (total - hi) // (awake + 1)  # of the others each
+        urgent = (ticks() - began) * left > i64_at(board, WAKING) * (hi - lo)
     if urgent and awake < workers:
         caller = call(uintp(i64_at(board, GETCPU)), 0, 0, 0, 0) if i64_at(board, GETCPU) else -1
         i64_put(board, CALLER, caller if i64_at(board, SETCPUS) and i64_at(board, GETTID) else -1)

@@ -176,6 +176,23 @@ def test_workers_sleep_and_wake(pool):
     assert pool.workers == 3
 
 
+def test_who_sleeps_is_woken_beside_who_does_not(pool):
+    x = batch()
+    set_num_threads(4)
+    check_workers_wake(pool, x)
+    wait_for(lambda: asleep(pool) == pool.workers)
+    line = pool.board.line(1)
+    for waking, woken in ((1 << 40, False), (0, True)):
+        pool.board.words[WAKING], pool.board.words[SKIP] = waking, 0
+        before = naps(pool)
+        line[ASLEEP] = 0  # as if it were awake; it sleeps, and its chunks are the caller's
+        convert_often(x, 1)
+        line[ASLEEP] = 1
+        time.sleep(0.01)
+        wait_for(lambda: asleep(pool) == pool.workers)
+        assert (naps(pool)[1] > before[1]) is woken
+
+
 def interrupt_at(step, *functions):
     """A tracer that raises KeyboardInterrupt at the step-th line that these functions come to.
 
