@@ -18,7 +18,7 @@ __all__ = ["CUTTERS"]
 
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
-PIECE_BYTES = 256  # shorter rows and runs are read and written several together
+PIECE_BYTES = 128  # shorter rows and runs are read and written several together
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
 ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one

@@ -32,7 +32,7 @@ from .simd import i64_at, move_item, move_vector, stack, transpose_tile
 from .walk import BlockMover, inline
 from .words import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 
-NEAR = 256  # bytes of each source row in the packed copy of bytes
+NEAR = 128  # bytes of each source row in the packed copy of bytes
 
 
 def mover(itemsize, channels, literal, nt):

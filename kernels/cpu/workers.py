@@ -15,11 +15,8 @@ is its state:
     POSTED -> IDLE    by the caller, when all chunks were drawn before the worker looked
 
 A worker that wakes too late finds its line IDLE again, so nobody ever waits for a sleeper, and
-the job's words do not change while anybody can still read them. Before it sleeps it says so
-(ASLEEP), and looks once more; who takes that flag down has to release its lock, once.
-
-Linux woke workers on the caller's own CPU 194 times of 200, though the other one was idle, and took
-2 to 4 ms to move them: so before it is woken, a worker is restricted to the other CPUs.
+the job's words do not change while anybody can still read them. How they sleep and are woken is in
+waking.py.
 """
 
 from __future__ import annotations
@@ -37,25 +34,16 @@ from .atomics import (
     ticks,
 )
 from .board import (
-    ACQUIRE,
     ASLEEP,
-    AVOIDED,
     BUSY,
-    CALLER,
     CODE,
-    CPU_BYTES,
-    CPU_WORDS,
-    CPUS,
     DONE,
     DST,
     FIRST,
-    GETCPU,
     GETTID,
     GRAIN,
     IDLE,
     JOIN,
-    LOCK,
-    NAPS,
     NUMBER,
     PARALLEL,
     PARAMS,
@@ -63,9 +51,7 @@ from .board import (
     PENALTY,
     POSTED,
     READY,
-    RELEASE,
     ROUSED,
-    SETCPUS,
     SKIP,
     SRC,
     TAKEN,
@@ -75,18 +61,13 @@ from .board import (
     TOTAL,
     WAKING,
 )
-from .simd import i64_at, i64_put, stack
+from .simd import i64_at, i64_put
+from .waking import line_of, note_caller, rouse, sleep
 from .walk import inline
 from .words import LINE
 
 PROBE = 8  # which part of a job a caller does alone, to see how long the rest would take
 MOST_SKIPPED = 63  # jobs done alone after several that workers have held up
-
-
-@inline
-def line_of(board, worker):
-    """The line of a worker; they count from 1, the caller is 0."""
-    return board + uintp((worker + FIRST - 1) * LINE)
 
 
 @inline
@@ -117,45 +98,6 @@ def finish(board):
     while lo < hi:
         do(board, lo, hi)
         lo, hi = draw(board)
-
-
-@inline
-def rouse(board, number):
-    """Wake the next two of those who sleep; they do the same, so that many wake in a short time."""
-    woken = 0
-    for worker in range(number + 1, i64_at(board, TEAM)):
-        line = line_of(board, worker)
-        if load_acquire(line + uintp(8 * ASLEEP)) == 1 and exchange_if(line, IDLE, POSTED):
-            if exchange_if(line + uintp(8 * ASLEEP), 1, 0):
-                steer(board, line)
-                call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0, 0)
-            woken += 1
-            if woken == 2:
-                return
-
-
-@inline
-def steer(board, line):
-    """Let a worker run on all CPUs but the caller's, if that is not so already."""
-    cpu = i64_at(board, CALLER)
-    if cpu < 0 or cpu == i64_at(line, AVOIDED):
-        return
-    i64_put(line, AVOIDED, cpu)
-    others = stack(CPU_BYTES)
-    for word in range(CPU_WORDS):
-        mask = i64_at(board, CPUS + word)
-        i64_put(others, word, mask & ~(1 << (cpu & 63)) if word == cpu >> 6 else mask)
-    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, others, 0)
-
-
-@inline
-def sleep(board, line):
-    """Wait until somebody posts a job and wakes this worker."""
-    asleep = line + uintp(8 * ASLEEP)
-    i64_put(line, NAPS, i64_at(line, NAPS) + 1)
-    exchange_if(asleep, 0, 1)
-    if load_acquire(line) != POSTED or not exchange_if(asleep, 1, 0):
-        call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0, 0)
 
 
 def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
@@ -228,8 +170,7 @@ def share(board, job, src, dst, workers):
         left = (total - hi) // (awake + 1)  # of the others each
         urgent = (ticks() - began) * left > i64_at(board, WAKING) * (hi - lo)
     if urgent and awake < workers:
-        caller = call(uintp(i64_at(board, GETCPU)), 0, 0, 0, 0) if i64_at(board, GETCPU) else -1
-        i64_put(board, CALLER, caller if i64_at(board, SETCPUS) and i64_at(board, GETTID) else -1)
+        note_caller(board)
         i64_put(board, ROUSED, 1)
         rouse(board, 0)
     finish(board)

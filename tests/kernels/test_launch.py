@@ -114,11 +114,11 @@ def test_per_channel_constants_in_every_role(pattern, shape):
 @pytest.mark.parametrize(
     ("pattern", "shape", "dtype", "rows"),
     [
-        ("bhwc->chwb", (64, 56, 56, 64), "u1", 256),  # four pixels of 64 channels
-        ("bhwc->chwb", (128, 56, 56, 64), "u1", 256),
+        ("bhwc->chwb", (64, 56, 56, 64), "u1", 128),  # two pixels of 64 channels
+        ("bhwc->chwb", (64, 56, 56, 32), "u1", 128),
         ("bhwc->chwb", (64, 56, 56, 64), "f4", 64),  # 256 bytes as they are
-        ("bhwc->chwb", (256, 56, 56, 64), "u1", 64),
-        ("bhwc->hcwb", (64, 56, 56, 64), "u1", 256),
+        ("bhwc->chwb", (128, 56, 56, 64), "u1", 64),
+        ("bhwc->hcwb", (64, 56, 56, 64), "u1", 128),
         ("bhwc->cwhb", (64, 56, 56, 64), "u1", 64),  # no axis that both have next to them
         ("bhwc->bchw", (64, 56, 56, 64), "u1", 64),
     ],

@@ -167,7 +167,7 @@ def test_without_a_folder_for_the_cache_the_package_is_asked(loading, monkeypatc
 def test_the_usual_kernels_are_of_all_kinds():
     names = [str(spec) for spec in kernels()]
     assert len(names) == len(set(names))
-    for part in ("serve", "run", "offer", "join", "clock"):
+    for part in ("serve", "run", "lend", "join", "clock"):
         assert f"workers-{part}" in names
     wanted = [
         "split-3-1-", "split-4-1-", "merge-3-1-", "merge-4-1-", "gather-1-", "u1-f4-run-0-1",
