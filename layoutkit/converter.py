@@ -52,6 +52,7 @@ class Converter:
         scale: Any = None,
         mean: Any = None,
         std: Any = None,
+        clip: Any = None,
         casting: str = "same_kind",
         device: str | None = None,
         copy: bool | None = None,
@@ -59,7 +60,7 @@ class Converter:
     ) -> None:
         self._start(
             make_task(
-                pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
+                pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
                 device=None if device is None else check_device(device), copy=copy, **sizes,
             )
         )  # fmt: skip
@@ -180,7 +181,7 @@ class Converter:
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
-        return ArraySpec(str(self._task.pattern.left), *_facts(x, "x"))
+        return ArraySpec.of(self._task.pattern.left, *_facts(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
@@ -226,7 +227,7 @@ class Converter:
                 f'grad has shape {shape}, but "{self.pattern}" makes '
                 f"{move.target_shape} of {source[0]}; pass the gradient of that result"
             )
-        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        sizes = move.named_sizes
         place = None if device == source[2] else source[2]
         wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
         return self._reverse(sizes, wanted, place)
@@ -236,23 +237,22 @@ class Converter:
     ) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
         task = self._task
-        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
+        folded = {axis for group in task.pattern.target.named if len(group) > 1 for axis in group}
         known: dict[str, Any] = {
-            letter: size
-            for letter, size in self._sizes_of_source(sizes).items()
-            if letter in folded
+            name: size for name, size in self._sizes_of_source(sizes).items() if name in folded
         }
         key = (tuple(known.items()), dtype, device)
         back = self._backs.get(key)
         if back is None:
             formula = task.formula
+            scaled = {} if formula is None or not formula.scales else formula.along("std")
             back = Converter(
                 task.pattern.reversed().text,
                 dtype=dtype,
-                scale=formula and formula.scale,
-                std=formula and formula.std,
+                scale=formula.scale if scaled else None,
                 device=device,
                 copy=None if device else task.copy,
+                **scaled,
                 **known,
             )
             back = remember(self._backs, key, back)
@@ -260,8 +260,8 @@ class Converter:
 
     def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-        letters = self._task.pattern.source.letters
-        return {letter: size for letter, size in sizes.items() if letter in letters}
+        there = {name for group in self._task.pattern.source.named for name in group}
+        return {name: size for name, size in sizes.items() if name in there}
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Pattern, parse_pattern
+from ..axes import Pattern, axis_name, parse_pattern
 from ..devices import canonical
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..formulas import Formula, computed_dtype, make_formula
@@ -52,7 +52,9 @@ class Task(NamedTuple):
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted."""
-        if spec.axes not in (str(self.pattern.left), str(self.pattern.source)):
+        whole = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        if spec.axes not in map(str, sides):
             raise PatternError(
                 f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
                 f"{self.pattern.left}; give a spec of that layout"
@@ -78,7 +80,9 @@ class Task(NamedTuple):
         move = self.pattern.resolve(shape, self.sizes)
         check_movable(source)
         target = self._target(source, out)
-        computed = source if self.formula is None else computed_dtype(source, target)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
@@ -115,7 +119,8 @@ class Task(NamedTuple):
             return found
         if self.dtype is not None:
             return self.dtype
-        if self.formula is not None and kind_of(source) in "bui":
+        formula = self.formula
+        if formula is not None and kind_of(source) in "bui" and not formula.keeps(source):
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
@@ -127,6 +132,7 @@ def make_task(
     scale: Any = None,
     mean: Any = None,
     std: Any = None,
+    clip: Any = None,
     casting: str = "same_kind",
     device: Any = None,
     copy: Any = None,
@@ -138,9 +144,10 @@ def make_task(
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None:
         check_movable(wanted)
-    formula = make_formula(scale, mean, std)
+    formula = make_formula(scale, mean, std, clip)
     place = None if device is None else canonical(device)
-    return Task(parsed, wanted, formula, casting, place, _checked_copy(copy), _checked_sizes(sizes))
+    known = _checked_sizes(parsed, sizes)
+    return Task(parsed, wanted, formula, casting, place, _checked_copy(copy), known)
 
 
 def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
@@ -165,12 +172,13 @@ def _checked_copy(copy: Any) -> bool | None:
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
 
 
-def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes; ShapeError for a name that is no axis."""
+def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes by the names of axes; ShapeError for a name that is no axis."""
+    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1:
+        if len(name) != 1 and name not in there:
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                "axis, which has one letter; correct its name"
+                f"axis, which are {', '.join(there)}; correct its name"
             )
-    return sizes
+    return {axis_name(name): size for name, size in sizes.items()}
