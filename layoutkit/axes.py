@@ -149,8 +149,8 @@ class Pattern:
             return self
         if ndim < self.left.ndim:
             raise ShapeError(_rank_fact(self.left, ndim))
-        sides = self.left.completed(ndim), self.right.completed(ndim - self.left.ndim + self.right.ndim)
-        return Pattern(*sides, self.text)
+        staying = ndim - self.left.ndim
+        return Pattern(self.left.completed(staying), self.right.completed(staying), self.text)
 
     def resolve(
         self, shape: Iterable[SupportsIndex], sizes: Mapping[str, SupportsIndex] = _NO_SIZES

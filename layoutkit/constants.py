@@ -1,6 +1,6 @@
 """Constants of a formula as users give them, read into plain numbers.
 
-One number, or several along an axis: a flat list along `c`, a dict such as `{"f": [...]}` along any.
+One number, or several along an axis: a flat list along `c`, a dict as `{"f": [...]}` along any.
 Lists, tuples and arrays of every library hold several. Knows no formula.
 """
 

@@ -12,7 +12,7 @@ from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import DtypeError, PatternError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType, as_dtype, kind_of
@@ -132,36 +132,39 @@ class Converter:
         out : array, optional
             Where to write the gradient.
 
-        A conversion with a formula scales the gradient by scale / std in the same pass.
+        A conversion with a formula scales the gradient by scale / std in the same pass. One with
+        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
 
         Raises
         ------
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
+        ArgumentError
+            There is a `clip`, and `like` is no array.
         """
+        clip = self._clip(like)
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         key = (facts, source, out is None)
         back = self._found.get(key) or remember(self._found, key, self._back(*key), _KEY_BYTES)
-        return back(grad, out)
+        found = back(grad, out)
+        return found if clip is None else _adapters().stopped(found, like, clip, out)
 
-    def inverse(self) -> Converter:
-        """The Converter of the opposite pattern; sizes of folds are the keywords given here.
+    def inverse(self, dtype: Any = None) -> Converter:
+        """The Converter back to x: the opposite pattern, and x = (y * std + mean) / scale.
 
-        Raises
-        ------
-        PatternError
-            A conversion with scale, mean or std is not undone by moving elements back.
+        To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
+        exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
+        are the keywords given here; what `clip` cut off is lost. ArgumentError where scale is 0.
+
+        >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
+        'bchw->bhwc'
         """
-        task = self._task
-        if task.formula is not None:
-            raise PatternError(
-                f'"{task.pattern.text}" with scale, mean or std has no inverse layout; for '
-                "gradients use backward, else convert back with your own constants"
-            )
-        sizes = self._sizes_of_source(task.sizes)
-        back = task.pattern.reversed()
-        return Converter(back.text, casting=task.casting, copy=task.copy, **sizes)
+        with forks.making:
+            from .planning.back import inverse
+
+        pattern, keywords = inverse(self._task, dtype)
+        return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The spec of the result for an x of `spec`; no array is needed.
@@ -191,6 +194,18 @@ class Converter:
     def task(self) -> Task:
         """What is asked of it."""
         return self._task
+
+    def _clip(self, like: Any) -> Any:
+        """The window of clip, None for none; raises unless x is there to be looked at."""
+        formula = self._task.formula
+        if formula is None or formula.clip is None:
+            return None
+        if like is None or isinstance(like, ArraySpec):
+            raise ArgumentError(
+                "the gradient under clip depends on the values of x, which like= does not give; "
+                "pass backward(grad, like=x)"
+            )
+        return formula.clip
 
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Shape, dtype and device of an array or of a spec that fits."""
@@ -236,32 +251,16 @@ class Converter:
         self, sizes: Mapping[str, int], dtype: DType | None, device: str | None
     ) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        task = self._task
-        folded = {axis for group in task.pattern.target.named if len(group) > 1 for axis in group}
-        known: dict[str, Any] = {
-            name: size for name, size in self._sizes_of_source(sizes).items() if name in folded
-        }
+        with forks.making:
+            from .planning.back import folded, gradient
+
+        known = folded(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._backs.get(key)
         if back is None:
-            formula = task.formula
-            scaled = {} if formula is None or not formula.scales else formula.along("std")
-            back = Converter(
-                task.pattern.reversed().text,
-                dtype=dtype,
-                scale=formula.scale if scaled else None,
-                device=device,
-                copy=None if device else task.copy,
-                **scaled,
-                **known,
-            )
-            back = remember(self._backs, key, back)
+            pattern, keywords = gradient(self._task, known, dtype, device)
+            back = remember(self._backs, key, Converter(pattern, **keywords))
         return back
-
-    def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-        there = {name for group in self._task.pattern.source.named for name in group}
-        return {name: size for name, size in sizes.items() if name in there}
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:

@@ -111,8 +111,12 @@ class Formula:
         return computed_dtype(source, target) if fits else np.dtype(np.float64)
 
     def keeps(self, source: DType, target: DType | None = None) -> bool:
-        """Whether integers stay integers, as they are only clipped; DtypeError where they can't."""
-        if self.scales or source.kind not in "ui" or (target is not None and target.kind not in "ui"):
+        """Whether integers stay integers, only clipped; DtypeError for bounds that are none."""
+        if (
+            self.scales
+            or source.kind not in "ui"
+            or (target is not None and target.kind not in "ui")
+        ):
             return False
         for bound in self.clip or ():
             if not math.isinf(bound) and bound != int(bound):
@@ -207,8 +211,8 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
     for dtype in (source, target):
         if dtype is not None and kind_of(dtype) not in "buif":
             raise DtypeError(
-                f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, or "
-                "leave them out"
+                f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
+                "or leave them out"
             )
     wide = any(d is not None and kind_of(d) == "f" and d.itemsize >= 8 for d in (source, target))
     return np.dtype(np.float64 if wide else np.float32)
@@ -248,7 +252,8 @@ def _check_count(name: str, values: tuple[float, ...], axis: str, count: int | N
             "number"
         )
     if count is None:
-        raise ShapeError(f"{name} is along axis {axis}, which neither layout has; name one of them")
+        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
+        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
     if len(values) != count:
         raise ShapeError(
             f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "

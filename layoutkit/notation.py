@@ -21,7 +21,8 @@ __all__ = ["ARROW", "Layout", "identity", "parse_layout", "read_sides", "require
 
 ARROW = "->"
 DOTS = "\ue000"  # `...` where the rank is not known yet
-_STAYING, _ONES, _NAMED = 0xE100, (0xE200, 0xE300), 0xE400  # first of `...`, of `1` a side, of names
+# First characters: of axes that `...` are, of `1` on either side, of names.
+_STAYING, _ONES, _NAMED = 0xE100, (0xE200, 0xE300), 0xE400
 
 _LETTER_RULE = "an axis is one letter, a to z, and parentheses fold several into one"
 _NAME_RULE = "an axis is a name of letters, digits and _, and parentheses fold several into one"
@@ -32,7 +33,8 @@ _LONG_WORD = re.compile(r"[a-zA-Z_]\w+", re.ASCII)
 _NUMBERED = re.compile(r"[a-zA-Z_]\w*[\d_]\w*", re.ASCII)
 _FOLDS = re.compile(r"\(([^()]*)\)")
 _BLANKS = re.compile(r"\s*")
-_OTHER_ARROWS = re.compile(r"→|⇒|⟶|➔|[-=–—−]+\s*>|>")
+# Drawn ones, and those of dashes of any length.
+_OTHER_ARROWS = re.compile("[\u2192\u21d2\u27f6\u2794]|[-=\u2013\u2014\u2212]+\\s*>|>")
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,9 @@ class Layout:
             return "..."
         return dict(self.names)[letter] if ord(letter) >= _NAMED else "1"
 
-    def completed(self, ndim: int) -> "Layout":
-        """The layout for arrays of a rank, which is no less than its own."""
-        staying = tuple(chr(_STAYING + at) for at in range(ndim - self.ndim))
+    def completed(self, count: int) -> "Layout":
+        """The layout in which `...` are so many axes."""
+        staying = tuple(chr(_STAYING + at) for at in range(count))
         at = self.groups.index(DOTS)
         return Layout(self.groups[:at] + staying + self.groups[at + 1 :], self.names)
 

@@ -23,6 +23,7 @@ from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .clipping import stopped
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
 from .libraries import file_of
 
@@ -37,6 +38,7 @@ __all__ = [
     "device_adapter_of",
     "facts",
     "memory_layout",
+    "stopped",
     "sum_foreign",
 ]
 
@@ -104,7 +106,9 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
     adapter = adapter_of(x) or NUMPY
-    if adapter.is_recorded(x):
+    formula = converter.task.formula
+    traced = formula is not None and formula.is_traced and adapter.traces_constants
+    if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:

@@ -39,6 +39,7 @@ class Adapter:
     """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
 
     is_traced = False  # whether its arrays stand for data that is not there yet
+    traces_constants = False  # whether constants that jax traces are operands beside its arrays
 
     # -- in --------------------------------------------------------------------------------
 

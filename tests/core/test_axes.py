@@ -115,9 +115,9 @@ def test_bad_layout_is_pointed_at(text, at, message):
 BAD_PATTERNS = [
     pytest.param("bhwc", 4, 'no "->"', id="no-arrow"),
     pytest.param("", 0, 'no "->"', id="empty"),
-    pytest.param("bhwc - > bchw", 5, 'no "->" but \'- >\'', id="broken-arrow"),
+    pytest.param("bhwc - > bchw", 5, "no \"->\" but '- >'", id="broken-arrow"),
     pytest.param("bhwc → bchw", 5, 'write the arrow as "->"', id="drawn-arrow"),
-    pytest.param("NHWC –> NCHW", 5, 'write the arrow as "->"', id="long-dash"),
+    pytest.param("NHWC \u2013> NCHW", 5, 'write the arrow as "->"', id="long-dash"),
     pytest.param("b...->bf", 1, "on one side only", id="ellipsis-left"),
     pytest.param("bc->b...c", 5, "on one side only", id="ellipsis-right"),
     pytest.param("batch time c -> (time time) c", 22, "'time' is there twice", id="names-right"),
@@ -130,7 +130,7 @@ BAD_PATTERNS = [
     pytest.param("bc -> bcc", 8, "'c' is there twice", id="twice-right"),
     pytest.param("b(hw)->b(hw", 8, "never closed", id="unclosed-right"),
     pytest.param("b(hw->b)", 1, "never closed", id="fold-over-the-arrow"),
-    pytest.param("bc=>cb", 2, 'no "->" but \'=>\'', id="other-arrow"),
+    pytest.param("bc=>cb", 2, "no \"->\" but '=>'", id="other-arrow"),
 ]
 
 

@@ -32,7 +32,9 @@ def letters_of(side):
     """The groups of a side in letters alone, as they always were; None for what was refused."""
     if not re.fullmatch(r"\s*((?:[a-z]|\((?:\s*[a-z])+\s*\))\s*)+", side):
         return None
-    groups = [group.strip("()") for group in re.findall(r"[a-z]|\([a-z]+\)", re.sub(r"\s", "", side))]
+    groups = [
+        group.strip("()") for group in re.findall(r"[a-z]|\([a-z]+\)", re.sub(r"\s", "", side))
+    ]
     return tuple(groups) if len(set("".join(groups))) == len("".join(groups)) else None
 
 
@@ -99,7 +101,7 @@ def test_sizes_of_names_are_keywords():
         convert(x, pattern)
     with pytest.raises(ShapeError, match=r"\(height width c\) of size 60.*height=7"):
         convert(x, pattern, height=7, width=4)
-    with pytest.raises(ShapeError, match="heigth=3 is neither.*batch, height, width, c"):
+    with pytest.raises(ShapeError, match=r"heigth=3 is neither.*batch, height, width, c"):
         convert(x, pattern, heigth=3)
 
 
@@ -227,11 +229,11 @@ def test_ones_are_dropped_and_added():
 
 
 def test_patterns_that_reduce_or_repeat_say_which_call_does_it():
-    with pytest.raises(ShapeError, match=r'einops.reduce\(x, "b h w c -> b c", "mean"\)'):
+    with pytest.raises(ShapeError, match=r'einops\.reduce\(x, "b h w c -> b c", "mean"\)'):
         convert(numbered(2, 4, 5, 3), "bhwc->bc")
-    with pytest.raises(ShapeError, match=r'einops.repeat\(x, "h w -> h w c", c=3\)'):
+    with pytest.raises(ShapeError, match=r'einops\.repeat\(x, "h w -> h w c", c=3\)'):
         convert(numbered(4, 5), "hw->hwc", c=3)
-    with pytest.raises(PatternError, match="einops.repeat"):
+    with pytest.raises(PatternError, match=r"einops\.repeat"):
         convert(numbered(4, 5), "h w -> h w 3")
 
 
