@@ -6,7 +6,7 @@ Knows what it holds; how it came about is not known here.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,8 @@ class Batch:
     label : list               each row's label, None for a record without
     dropped : list             (record, place, error) of those left out; no error for a refusal
     stats : dict               seconds in "get" and "process", summed over threads, and in "wait"
+
+    A batch is a pair as well: `for x, y in batches` takes input and target apart.
 
     The memory of the views is the batch's own: it is not used again while anything of it is held.
     """
@@ -61,6 +63,9 @@ class Batch:
     def label(self) -> list[Label | None]:
         """Each row's label, None for a record without."""
         return [record.label for record in self.item]
+
+    def __iter__(self) -> Iterator[DataView | None]:
+        return iter((self.input, self.target))
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it, for a queue between processes; it waits for ever for what does not pickle."""

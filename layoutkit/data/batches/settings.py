@@ -21,6 +21,7 @@ from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from ..samplers import Sampler
 from ..samplers import sampler as make_sampler
+from .asked import full
 from .chunks import Work
 from .feeds import Feed
 from .viewers import Viewer, default_layout
@@ -40,6 +41,7 @@ class Arguments:
     batch_size: Any
     sampler: Any
     num_batches: Any
+    drop_last: Any
     seed: Any
     get: Any
     processor: Any
@@ -119,7 +121,8 @@ def settings_of(given: Arguments) -> Settings:
     indexes = _indexes(given.sources)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    samplers = _samplers(indexes, given.sampler, size, given.num_batches, given.seed)
+    kinds = full(given.sampler) if as_flag("drop_last", given.drop_last) else given.sampler
+    samplers = _samplers(indexes, kinds, size, given.num_batches, given.seed)
     workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)

@@ -165,13 +165,8 @@ def _array(value: Any, name: str) -> Any:
         return value
     if isinstance(value, StoredArray):
         value = _in_memory(value)
-    if hasattr(value, "iloc"):  # of pandas, whose [0] is the column or the label 0
-        if len(value.shape) > 1:
-            raise DataError(
-                f"{name} is a {kind_text(value)}, whose rows are no arrays; give "
-                '{"x": frame[columns].to_numpy(), "y": frame[column].to_numpy()}'
-            )
-        value = value.to_numpy()
+    if hasattr(value, "iloc") or hasattr(value, "get_column") or hasattr(value, "to_frame"):
+        value = _of_table(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)
@@ -187,6 +182,20 @@ def _array(value: Any, name: str) -> Any:
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
+
+
+def _of_table(frame: Any, name: str) -> Array:
+    """The rows of a DataFrame or Series of pandas, polars and those like them.
+
+    Their own [0] is a column, a row that is a table, or the label 0.
+    """
+    array = np.asarray(frame.to_numpy())
+    if array.ndim > 1 and array.dtype == object:
+        raise DataError(
+            f"{name} is a {kind_text(frame)} whose columns are not all numbers, so that a row is "
+            'no array; give {"x": frame[columns], "y": frame[column]}'
+        )
+    return array
 
 
 def _in_memory(stored: StoredArray) -> Array:
