@@ -1,7 +1,6 @@
 """What people bring from other libraries: shuffle, drop_last, len, pairs, DataFrames, names."""
 
-import functools
-import operator
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -28,7 +27,8 @@ def rows_of(source=X, **arguments):
 def test_shuffle_is_the_permutation():
     shuffled = rows_of(batch_size=4, sampler="shuffle", seed=3)
     assert shuffled == rows_of(batch_size=4, sampler="permutation", seed=3)
-    assert sorted(functools.reduce(operator.iadd, shuffled, [])) == X[:, 0].tolist() != functools.reduce(operator.iadd, shuffled, [])
+    order = [*chain.from_iterable(shuffled)]
+    assert sorted(order) == X[:, 0].tolist() != order
     assert sampler("shuffle", 10, seed=3).state_dict()["kind"] == "permutation"
 
 
@@ -46,7 +46,7 @@ def test_drop_last_is_the_same_order_without_the_batch_that_is_not_full(count, s
     found = rows_of(source, **how, drop_last=True)
     assert number == len(found) == count // size
     assert all(len(rows) == size for rows in found)
-    assert len(set(functools.reduce(operator.iadd, found, []))) == number * size
+    assert len({*chain.from_iterable(found)}) == number * size
     if not kind.startswith("batchwise"):  # in which the short one may come anywhere
         assert found == rows_of(source, **how)[:number]
 
