@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,11 @@ from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import DtypeError, PatternError, ShapeError
+from .errors import PatternError
+from .gradients import Backs, sizes_of_source
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
-from .spec import ArraySpec, DType, as_dtype, kind_of
+from .spec import ArraySpec, DType
 
 if TYPE_CHECKING:
     from .cpu.program import Program
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Converter", "plan_of_spec"]
 
 _BYTES_A_CHANNEL = 32  # of a program: a factor and a term for each job, of which most have two
-_KEY_BYTES = 512  # of what says how a gradient and x look
 
 
 class Converter:
@@ -41,7 +40,8 @@ class Converter:
     (2, 4, 5, 3)
 
     A Converter may be called from several threads at once and takes arrays of any shape;
-    plans are kept for the latest shapes.
+    plans are kept for the latest shapes. Two that were asked for the same are equal, as keys of
+    dicts and static arguments of `jax.jit` too.
     """
 
     def __init__(
@@ -69,17 +69,24 @@ class Converter:
         self.is_away = task.device not in (None, CPU)
         self._programs: Cache[Program] = Cache()
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
-        self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
+        self._backs = Backs(task, Converter)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
         shown += [f"{name}={value!r}" for name, value in self._task.keywords().items()]
         return f"Converter({', '.join(shown)})"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Converter):
+            return NotImplemented
+        return self is other or self._task.asked() == other._task.asked()
+
+    def __hash__(self) -> int:
+        return hash(self._task.asked())
+
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("on_gpus", "_programs", "_backs", "_found")
+        kept = ("on_gpus", "_programs", "_backs")
         return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -140,9 +147,7 @@ class Converter:
         """
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
-        key = (facts, source, out is None)
-        back = self._found.get(key) or remember(self._found, key, self._back(*key), _KEY_BYTES)
-        return back(grad, out)
+        return self._backs.find(facts, source, out is None)(grad, out)
 
     def inverse(self) -> Converter:
         """The Converter of the opposite pattern; sizes of folds are the keywords given here.
@@ -158,7 +163,7 @@ class Converter:
                 f'"{task.pattern.text}" with scale, mean or std has no inverse layout; for '
                 "gradients use backward, else convert back with your own constants"
             )
-        sizes = self._sizes_of_source(task.sizes)
+        sizes = sizes_of_source(task, task.sizes)
         back = task.pattern.reversed()
         return Converter(back.text, casting=task.casting, copy=task.copy, **sizes)
 
@@ -206,62 +211,6 @@ class Converter:
             plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
             constants = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
             return remember(self._programs, key, Program(plan), PROGRAM_BYTES + constants)
-
-    def _back(
-        self,
-        grad: tuple[tuple[int, ...], DType, str],
-        source: tuple[tuple[int, ...], DType, str] | None,
-        fresh: bool,
-    ) -> Converter:
-        """The Converter of such a gradient to x, whose shape, dtype and device `source` gives."""
-        shape, dtype, device = grad
-        if kind_of(dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
-        task = self._task
-        if source is None:
-            return self._reverse(task.sizes, as_dtype(dtype) if fresh else None, None)
-        move = task.pattern.resolve(source[0], task.sizes)
-        if shape != move.target_shape:
-            raise ShapeError(
-                f'grad has shape {shape}, but "{self.pattern}" makes '
-                f"{move.target_shape} of {source[0]}; pass the gradient of that result"
-            )
-        sizes = dict(zip(move.axes, move.sizes, strict=True))
-        place = None if device == source[2] else source[2]
-        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
-        return self._reverse(sizes, wanted, place)
-
-    def _reverse(
-        self, sizes: Mapping[str, int], dtype: DType | None, device: str | None
-    ) -> Converter:
-        """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        task = self._task
-        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
-        known: dict[str, Any] = {
-            letter: size
-            for letter, size in self._sizes_of_source(sizes).items()
-            if letter in folded
-        }
-        key = (tuple(known.items()), dtype, device)
-        back = self._backs.get(key)
-        if back is None:
-            formula = task.formula
-            back = Converter(
-                task.pattern.reversed().text,
-                dtype=dtype,
-                scale=formula and formula.scale,
-                std=formula and formula.std,
-                device=device,
-                copy=None if device else task.copy,
-                **known,
-            )
-            back = remember(self._backs, key, back)
-        return back
-
-    def _sizes_of_source(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-        letters = self._task.pattern.source.letters
-        return {letter: size for letter, size in sizes.items() if letter in letters}
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:

@@ -50,6 +50,14 @@ class Task(NamedTuple):
             found["copy"] = self.copy
         return found | self.sizes
 
+    def asked(self) -> tuple[Any, ...]:
+        """All of it in a form that hashes; equal where the same was asked."""
+        # In a tuple of its own, as to NumPy float64 == None is True.
+        dtype = None if self.dtype is None else (self.dtype,)
+        kinds = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
+        others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
+        return tuple(others.values())
+
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted."""
         if spec.axes not in (str(self.pattern.left), str(self.pattern.source)):
