@@ -27,7 +27,9 @@ def test_every_block_says_whether_it_is_run(page):
 @every_page
 def test_no_code_is_hidden_from_the_reader(page):
     comments = re.findall(r"<!--(.*?)-->", page.read_text(), re.DOTALL)
-    assert [comment for comment in comments if not re.match(r" skip: (start|next|end)", comment)] == []
+    assert [
+        comment for comment in comments if not re.match(r" skip: (start|next|end)", comment)
+    ] == []
 
 
 @every_page

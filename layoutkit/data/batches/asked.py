@@ -1,19 +1,16 @@
 """Words for the arguments of `sampled_batcher` that other libraries use, and what they are here.
 
-Knows names, and kinds of samplers; what an argument does is not known here.
+Knows names; what an argument does is not known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from typing import Any
 
-from ...errors import DataError
-from ..samplers import Sampler
-from ..samplers.kinds import full_batches
+from ..protocolerrors import NoSuchArgument
 
-__all__ = ["check_names", "full"]
+__all__ = ["check_names"]
 
 # What somebody who comes from PyTorch, Keras, tf.data, grain, DALI or MXNet tries first.
 _ELSEWHERE = {
@@ -46,29 +43,10 @@ _ELSEWHERE = {
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise DataError for names of arguments that there are not, with what they are here."""
+    """Raise NoSuchArgument for names of arguments that there are not, with what they are here."""
     for name in names:
         if name in _ELSEWHERE:
-            raise DataError(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
+            raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
         close = get_close_matches(name, known, 1)
         meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
-        raise DataError(f"sampled_batcher has no {name}=; {meant}")
-
-
-def full(sampler: Any) -> Any:
-    """The sampler, or a list of them, of which all batches are full.
-
-    Raises
-    ------
-    DataError
-        There is none: of part files, nobody knows the number of lines before they were opened; a
-        Sampler has its order already.
-    """
-    if isinstance(sampler, list | tuple):
-        return [full(each) for each in sampler]
-    if not isinstance(sampler, Sampler):
-        return full_batches(sampler)
-    if sampler.plan.even or sampler.plan.draws:
-        return sampler
-    kind = full_batches(sampler.plan.kind)
-    raise DataError(f"drop_last=True, but the sampler is made already; make it of kind {kind!r}")
+        raise NoSuchArgument(f"sampled_batcher has no {name}=; {meant}")
