@@ -122,7 +122,7 @@ ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not the
   is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
 ABOUT_testing := NumPy, Numba, pytest and the rest: about 1 minute
 ABOUT_lint   := ruff and mypy: seconds
-ABOUT_docs   := Zensical and mkdocstrings: seconds
+ABOUT_docs   := NumPy, Numba, Zensical and mkdocstrings: about 1 minute
 ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minutes
 ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute
 ABOUT_cuda13 := $(ABOUT_cuda12)

@@ -33,6 +33,13 @@ def test_no_code_is_hidden_from_the_reader(page):
 
 
 @every_page
+def test_a_page_with_code_says_what_it_needs(page):
+    text = page.read_text()
+    if re.search(r"^```+(python|bash)", text, re.MULTILINE):
+        assert re.search(r"needs? |pip install", text)
+
+
+@every_page
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
     targets = [link for link in links if "://" not in link]
