@@ -26,11 +26,11 @@ class Parts(data.IterableDataset):
 
 def _odd_fails(row, out):
     if row[0] == 6:
-        raise Unportable(lambda: row)
+        raise UnportableError(lambda: row)
     return row
 
 
-class Unportable(Exception):
+class UnportableError(Exception):
     """An error that does not pickle, as many of C libraries."""
 
     def __init__(self, call):
