@@ -179,6 +179,16 @@ def test_a_table_with_words_in_it_is_refused(frame):
             open_index(source)
 
 
+def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
+    turned = frame[::-1]  # of pandas, with the labels 9, 8, .. 0
+    dataset = Dataset({"input": turned[["a", "b"]], "target": turned["n"]})
+    assert dataset.target[2]() == 7
+    assert dataset.target[[0, 1]]().tolist() == [9, 8]
+    assert dataset.input[:2]().tolist() == X[:-3:-1].tolist()
+    with pytest.raises(DataError, match=r"cannot be written to|read-only"):
+        dataset.target[0] = 5
+
+
 # ---- names -------------------------------------------------------------------------------------
 
 

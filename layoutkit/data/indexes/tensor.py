@@ -13,10 +13,10 @@ import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
 from ...arrays.rows import take
-from ...checks import kind_text
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
 from ..formats import explained, open_arrays
+from ..frames import is_frame, rows_of
 from ..reading.npy import StoredArray
 from ..records import Record, records_of
 from .base import Index
@@ -165,8 +165,8 @@ def _array(value: Any, name: str) -> Any:
         return value
     if isinstance(value, StoredArray):
         value = _in_memory(value)
-    if hasattr(value, "iloc") or hasattr(value, "get_column") or hasattr(value, "to_frame"):
-        value = _of_table(value, name)
+    if is_frame(value):
+        value = rows_of(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)
@@ -182,20 +182,6 @@ def _array(value: Any, name: str) -> Any:
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
-
-
-def _of_table(frame: Any, name: str) -> Array:
-    """The rows of a DataFrame or Series of pandas, polars and those like them.
-
-    Their own [0] is a column, a row that is a table, or the label 0.
-    """
-    array = np.asarray(frame.to_numpy())
-    if array.ndim > 1 and array.dtype == object:
-        raise DataError(
-            f"{name} is a {kind_text(frame)} whose columns are not all numbers, so that a row is "
-            'no array; give {"x": frame[columns], "y": frame[column]}'
-        )
-    return array
 
 
 def _in_memory(stored: StoredArray) -> Array:
