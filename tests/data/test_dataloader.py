@@ -38,7 +38,7 @@ class UnportableError(Exception):
         self.call = call
 
 
-@pytest.mark.parametrize("start", [None, "fork", "spawn"])
+@pytest.mark.parametrize("start", [None, "forkserver", "spawn"])
 def test_batches_come_out_of_workers(start):
     workers = {"num_workers": 2, "multiprocessing_context": start, "timeout": 120}
     loader = data.DataLoader(Parts(), batch_size=None, **(workers if start else {}))

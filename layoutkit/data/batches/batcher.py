@@ -150,9 +150,9 @@ def sampled_batcher(
 class Batcher(Epochs[Batch]):
     """Batches, epoch by epoch; made by `sampled_batcher`.
 
-    `for batch in batcher` is an epoch of `len(batcher)` batches, and `state_dict()` names the place
-    behind the batch handed out last. Threads start with the first loop and end with `close()`, or
-    the `with` block.
+    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`, and
+    `state_dict()` names the place behind the batch handed out last. Threads start with the first
+    loop and end with `close()`, or the `with` block.
     """
 
     def __init__(self, settings: Settings, epoch: int) -> None:
