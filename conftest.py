@@ -1,5 +1,6 @@
 """What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
+import os
 import signal
 from importlib.util import find_spec
 from typing import Any
@@ -13,6 +14,10 @@ _DERIVED = {
     "layoutkit/sklearn.py": "sklearn",
 }
 collect_ignore = [path for path, library in _DERIVED.items() if not find_spec(library)]
+
+# Keras takes TensorFlow where it is told nothing, and fails where that is not installed.
+_BACKENDS = [name for name in ("jax", "torch", "numpy") if find_spec(name)]
+os.environ.setdefault("KERAS_BACKEND", _BACKENDS[0])
 
 # On a machine where nothing can be installed, the tests of its GPU run without the documentation's.
 if find_spec("sybil"):
