@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,11 @@ def convert(
     out: Any = None,
     device: str | None = None,
     copy: bool | None = None,
+    memory: str | None = None,
+    threads: int | None = None,
+    into: Mapping[str, int] | None = None,
+    corner: Mapping[str, int] | None = None,
+    fill: Any = None,
     **sizes: int,
 ) -> Any:
     """Move an array to another layout, dtype and scale in one pass over memory.
@@ -70,6 +75,17 @@ def convert(
     copy : bool, optional
         None: x itself or a view of it where nothing has to move, else new memory. True: always
         new memory. False: an error where bytes would have to move.
+    memory : str, optional
+        The axes of the result in the order in which new memory holds them. Default: that of the
+        result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
+    threads : int, optional
+        How many this conversion may use. Default: `get_num_threads()`.
+    into : dict of int by axis, optional
+        Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
+    corner : dict of int by axis, optional
+        Where x begins in it. Default: so that x is in the middle.
+    fill : number, or one number a channel, optional
+        What is around x, in the units of x: the formula is applied to it. Default: 0.
     **sizes : int
         Sizes of axes that x folds, such as `h=32`; one of a fold may be left out.
 
@@ -87,23 +103,30 @@ def convert(
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
-        converter = _kept(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
+        converter = _kept(
+            pattern, dtype, scale, mean, std, casting, device, copy, memory, threads, into, corner,
+            fill, **sizes,
+        )  # fmt: skip
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means
         converter = None
     if converter is None:
-        converter = _plainly(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
+        converter = _plainly(
+            pattern, dtype, scale, mean, std, casting, device, copy, memory, threads, into, corner,
+            fill, **sizes,
+        )  # fmt: skip
     return converter(x, out)
 
 
 def _make(
-    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, casting: str,
-    device: str | None, copy: bool | None, **sizes: int,
+    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, casting: str, device: str | None,
+    copy: bool | None, memory: str | None, threads: int | None, into: Any, corner: Any, fill: Any,
+    **sizes: int,
 ) -> Converter:  # fmt: skip
     return Converter(
-        pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
-        device=device, copy=copy, **sizes,
+        pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting, device=device,
+        copy=copy, memory=memory, threads=threads, into=into, corner=corner, fill=fill, **sizes,
     )  # fmt: skip
 
 
@@ -111,11 +134,9 @@ def _make(
 _kept = lru_cache(maxsize=MAX_KEPT, typed=True)(_make)
 
 
-def _plainly(
-    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, *others: Any, **sizes: Any
-) -> Converter:
+def _plainly(*arguments: Any, **sizes: Any) -> Converter:
     """The kept Converter of unhashable constants, or a new one of what has no plain form."""
-    arguments = (pattern, dtype, *map(_plain, (scale, mean, std)), *others)
+    arguments = tuple(map(_plain, arguments))
     make = _kept if _is_hashable((arguments, *sizes.values())) else _make
     return make(*arguments, **sizes)
 
@@ -133,7 +154,7 @@ def _plain(value: Any) -> Any:
         return value[()]
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1):
         return tuple(value)
-    return value
+    return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
 def plan(

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .caching import Cache, remember
-from .errors import DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError
+from .planning.composed import place_of
 from .planning.task import Task
 from .spec import DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
     from .converter import Converter
 
-__all__ = ["Backs", "Facts", "sizes_of_source"]
+__all__ = ["Backs", "Facts", "sizes_of_source", "window_of_gradient"]
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
@@ -54,11 +55,7 @@ class Backs:
         if source is None:
             return self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
         move = task.pattern.resolve(source[0], task.sizes)
-        if shape != move.target_shape:
-            raise ShapeError(
-                f'grad has shape {shape}, but "{task.pattern.text}" makes '
-                f"{move.target_shape} of {source[0]}; pass the gradient of that result"
-            )
+        _check_shape(task, shape, move.target_shape, source[0])
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         place = None if device == source[2] else source[2]
         wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
@@ -84,10 +81,41 @@ class Backs:
                 std=formula and formula.std,
                 device=device,
                 copy=None if device else task.copy,
+                threads=task.threads,
                 **known,
             )
             back = remember(self._made, key, back)
         return back
+
+
+def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None) -> Any:
+    """The gradient of x alone, of one for a result that is larger than x.
+
+    Raises
+    ------
+    ArgumentError
+        What x looks like is not known.
+    ShapeError
+        It is no gradient of the result for such an x.
+    """
+    if source is None:
+        raise ArgumentError(
+            f'"{task.pattern.text}" with into= has results of one size for an x of any; say which '
+            "it was: backward(grad, like=x)"
+        )
+    place = place_of(task, source[0])
+    _check_shape(task, facts[0], place.shape, source[0])
+    return grad.reshape(place.full)[place.window]
+
+
+def _check_shape(
+    task: Task, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
+) -> None:
+    if shape != target:
+        raise ShapeError(
+            f'grad has shape {shape}, but "{task.pattern.text}" makes {target} of {source}; pass '
+            "the gradient of that result"
+        )
 
 
 def sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -55,10 +55,16 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         std: float | Sequence[float] | None = None,
         casting: str = "same_kind",
         copy: bool | None = None,
+        memory: str | None = None,
+        threads: int | None = None,
+        into: Mapping[str, int] | None = None,
+        corner: Mapping[str, int] | None = None,
+        fill: Any = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.pattern, self.dtype, self.scale, self.mean, self.std = pattern, dtype, scale, mean, std
-        self.casting, self.copy, self.sizes = casting, copy, sizes
+        self.casting, self.copy, self.memory, self.threads = casting, copy, memory, threads
+        self.into, self.corner, self.fill, self.sizes = into, corner, fill, sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
         """Learn the shape of X, and refuse one that is not converted."""
@@ -91,22 +97,24 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         Those of X where its features only change in value, else `convert0`, `convert1`, ...
         """
         check_is_fitted(self, "shape_")
-        task = self._converter().task
-        move = task.pattern.resolve(self.shape_, task.sizes)
-        if len(move.target_shape) != 2:
+        converter = self._converter()
+        shape = converter.target_shape(self.shape_)
+        if len(shape) != 2:
             raise ShapeError(
-                f'"{self.pattern}" makes arrays of shape {move.target_shape}, whose features have '
-                "no names; ask for a layout with two axes, such as bf"
+                f'"{self.pattern}" makes arrays of shape {shape}, whose features have no names; '
+                "ask for a layout with two axes, such as bf"
             )
-        if move.is_identity:
+        pattern = converter.task.pattern
+        if shape == self.shape_ and pattern.source == pattern.target:
             return super().get_feature_names_out(input_features)  # type: ignore[no-any-return]
         prefix = type(self).__name__.lower()
-        return np.array([f"{prefix}{at}" for at in range(move.target_shape[1])], dtype=object)
+        return np.array([f"{prefix}{at}" for at in range(shape[1])], dtype=object)
 
     def _converter(self, **sizes: int) -> Converter:
         """The Converter of these parameters, which may have been set anew."""
-        asked = {name: value for name, value in vars(self).items() if name in _KEYWORDS}
-        return Converter(self.pattern, **asked, **{**sizes, **(self.sizes or {})})
+        asked = self.get_params(deep=False)
+        sizes |= asked.pop("sizes") or {}
+        return Converter(**asked, **sizes)
 
     def _folds(self) -> dict[str, int]:
         """The sizes that the way back needs: of each fold all but the first."""
@@ -132,5 +140,4 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return tags
 
 
-_KEYWORDS = ("dtype", "scale", "mean", "std", "casting", "copy")
 _AS_IT_IS = {"dtype": "numeric", "allow_nd": True, "ensure_all_finite": False}

@@ -22,6 +22,7 @@ from ..cuda.transfers import download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
+from ..planning.composed import larger, made, of_larger, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
 from .containers import Container, Stacked, protocol_of
@@ -124,7 +125,13 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
+    task = converter.task
+    if task.memory is not None:
+        return _laid(converter, x, out)
     adapter = whose(x)
+    if task.canvas is not None and (adapter.makes_larger or converter.is_away):
+        found = larger(task, *adapter.facts(x, "x"))
+        return converter.derived(of_larger)(adapter.enlarged(x, found), out)
     if adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
@@ -134,6 +141,13 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     if converter.is_away:
         return _upload(converter, adapter, x, out)
     return _on_cpu(converter, adapter, x, out)
+
+
+def _laid(converter: Converter, x: Any, out: Any) -> Any:
+    """A view of what is made in another order of memory."""
+    refuse_out(converter.task, out)
+    found = converter.derived(made)(x)
+    return whose(found).permuted(found, order(converter.task))
 
 
 def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..axes import Move
     from ..converter import Converter
     from ..formulas import Formula
+    from ..planning.composed import Larger
 
 __all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
 
@@ -104,6 +105,13 @@ class _JaxArrays:
         """`x` itself."""
         return x
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Raise: where elements lie is for XLA to say."""
+        raise ArgumentError(
+            "memory= says how a result lies in memory, which for arrays of jax XLA decides; leave "
+            "it away"
+        )
+
     def target(self, out: Any) -> Any:
         """Raise: nothing is written into an array of JAX."""
         raise _immutable()
@@ -142,7 +150,13 @@ class JaxAdapter(_JaxArrays, Adapter):
 class TracedAdapter(_JaxArrays, Adapter):
     """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
 
-    is_traced = True
+    is_traced = makes_larger = True
+
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        xp = self.words.xp
+        made = xp.broadcast_to(xp.asarray(found.fill), found.full)
+        return made.at[found.window].set(xp.reshape(x, found.sizes))
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""

@@ -76,9 +76,11 @@ def _moved(task: Task, axes: list[Any]) -> list[Any]:
     """The same for the axes of the result; ShapeError where shards do not suffice."""
     source, target = task.pattern.source.groups, task.pattern.target.groups
     sharded = {group: axis for group, axis in zip(source, axes, strict=True) if axis is not None}
-    per_channel = task.formula is not None and task.formula.per_channel
+    whole = set() if task.canvas is None else set(dict(task.canvas.sizes))
+    if task.formula is not None and task.formula.per_channel:
+        whole.add("c")
     for group in sharded:
-        if group not in target or len(group) > 1 or (per_channel and group == "c"):
+        if group not in target or len(group) > 1 or group in whole:
             raise ShapeError(
                 f'x is in shards along axis {group}, which "{task.pattern.text}" does not move as '
                 f"a whole, so that a shard alone is not enough; {_FIX}"

@@ -42,6 +42,10 @@ class Xarray(Container):
             )
         return as_numpy(out.data, "out")
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """The view of a result whose axes are in another order."""
+        return x.transpose(*(x.dims[at] for at in order))
+
     def is_recorded(self, x: Any) -> bool:
         """Yes: names are more than memory."""
         return container_for(x) is not None
@@ -78,7 +82,8 @@ def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
         while name in dims:  # a letter that is also the name of a dimension
             name += "_"
         dims.append(name)
-    moved = {name for group, name in names.items() if group in target.groups}
+    sizes = dict(zip(target.groups, result.shape, strict=True))  # with into= others than those of x
+    moved = {name for group, name in names.items() if sizes.get(group) == x.sizes[name]}
     dropped = {name: 0 for group, name in names.items() if not set(group) & set(target.letters)}
     coords = x.coords.to_dataset().isel(dropped).drop_dims(set(x.dims) - moved - set(dropped))
     kind = type(x)
