@@ -110,7 +110,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         prefix = type(self).__name__.lower()
         return np.array([f"{prefix}{at}" for at in range(shape[1])], dtype=object)
 
-    def _converter(self, **sizes: int) -> Converter:
+    def _converter(self, **sizes: Any) -> Converter:
         """The Converter of these parameters, which may have been set anew."""
         asked = self.get_params(deep=False)
         sizes |= asked.pop("sizes") or {}
