@@ -142,6 +142,8 @@ class Converter:
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
         """The gradient of x, in the layout and dtype of x, for the gradient of the result.
 
+        A conversion with a formula scales the gradient by scale / std in the same pass.
+
         Parameters
         ----------
         grad : array in the result's layout
@@ -151,8 +153,6 @@ class Converter:
             stays where `grad` is.
         out : array, optional
             Where to write the gradient.
-
-        A conversion with a formula scales the gradient by scale / std in the same pass.
 
         Raises
         ------
