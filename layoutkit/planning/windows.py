@@ -1,0 +1,348 @@
+"""What a Collator is asked to do, checked: windows of samples, and the batch that they become.
+
+Everything is said by one pattern, that of the stacked windows: it has the axis of samples on both
+sides. Pure: of samples it wants sizes, and gives integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..axes import Layout, Pattern, axis_name, check_rank
+from ..checks import as_int
+from ..constants import CHANNEL
+from ..errors import ArgumentError, PatternError, ShapeError
+from ..memory import Array
+from .canvas import fill_values
+from .task import Task, make_task
+
+__all__ = ["Axes", "Cut", "Run", "Windows", "cut", "make_windows", "of_channels", "positions"]
+
+_SAMPLES = ("b", "batch")  # what the axis of samples is called
+_FAR = 1 << 60  # places; sums of them are still 64 bits
+
+
+class Run(NamedTuple):
+    """Channels of a sample that are evenly apart, and where they go in the result."""
+
+    first: int
+    apart: int
+    count: int
+    place: int
+
+
+class Windows(NamedTuple):
+    """What is asked of a Collator.
+
+    task        the conversion of the stacked windows
+    text        the pattern as it was given
+    letter      of the axis of samples
+    whole       whether samples come as one array, which has this axis
+    fill        what is outside of samples; None: nothing may be
+    channels    of samples, in the order of the result; None: all as they are
+    runs        the same, those that are evenly apart together
+    """
+
+    task: Task
+    letter: str
+    whole: bool
+    fill: tuple[float, ...] | None
+    channels: tuple[int, ...] | None
+    runs: tuple[Run, ...]
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that ask for this, without those that say the default."""
+        found: dict[str, Any] = {}
+        if self.fill is not None:
+            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        if self.channels is not None:
+            found["channels"] = self.channels
+        return found | self.task.keywords()
+
+    def asked(self) -> tuple[Any, ...]:
+        """All of it in a form that hashes; equal where the same was asked."""
+        return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
+
+    def completed(self, ndim: int) -> Axes:
+        """The axes of samples of a rank."""
+        return _axes(self.task.pattern, self.letter, ndim, tuple(sorted(self.task.sizes)))
+
+
+class Axes(NamedTuple):
+    """The axes of samples of one rank, and what they are in the batch.
+
+    pattern     of the stacked windows, with an axis for each that `...` stands for
+    sample      the layout of a sample
+    windowed    for each axis of it, the name that a size was given for, None where none was
+    """
+
+    pattern: Pattern
+    sample: Layout
+    windowed: tuple[str | None, ...]
+
+    def window(self, asked: Windows, shapes: Array) -> tuple[int, ...]:
+        """The size of what is cut out of every sample; `shapes` has a row for each sample.
+
+        Raises ShapeError where samples differ along an axis that has no size.
+        """
+        shapes = of_channels(asked, self, shapes)
+        first = shapes[0].tolist()
+        if len(shapes) > 1:
+            free = np.array([name is None for name in self.windowed], bool)
+            odd = (shapes != shapes[0]) & free
+            if odd.any():
+                number, at = map(int, np.argwhere(odd)[0])
+                name = "".join(self.sample.named[at])
+                fix = f"; or give its window, as in {name}=224" if len(name) == 1 else ""
+                raise ShapeError(
+                    f"sample {number} has size {shapes[number, at]} along {name}, but sample 0 has "
+                    f"{first[at]}; give samples of one size{fix}"
+                )
+        return tuple(
+            size if name is None else asked.task.sizes[name]
+            for name, size in zip(self.windowed, first, strict=True)
+        )
+
+    def places(self) -> dict[str, int]:
+        """The axes that windows can be cut along, by name, and where they are in a sample."""
+        named = enumerate(self.sample.named)
+        return {n[0]: at for at, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+
+
+class Cut(NamedTuple):
+    """Where windows begin in their samples, and which axes are reversed after: per axis.
+
+    Either has a row for each sample, or one for all.
+    """
+
+    begins: Array
+    flips: Array
+
+
+def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
+    """What is asked by arguments as users write them.
+
+    Raises
+    ------
+    PatternError
+        There is no axis of samples on the right, or it is part of a fold on the left.
+    ArgumentError
+        Another argument is not of its form.
+    """
+    task = make_task(pattern, **keywords)
+    stacked, letter, whole = _stacked(task.pattern)
+    known = None if fill is None else fill_values(fill)
+    found = _checked_channels(channels, stacked, task)
+    return Windows(task._replace(pattern=stacked), letter, whole, known, found, _runs(found or ()))
+
+
+def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
+    """The pattern of the stacked windows, the letter of samples, and whether x has it."""
+    left, right = pattern.left, pattern.right
+    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
+    if not letters:
+        raise PatternError(
+            f'"{pattern.text}" has no axis of samples on the right; name it b, as in "hwc->bchw"'
+        )
+    letter = letters[0]
+    if letter in left.groups:
+        return pattern, letter, True
+    if letter in left.letters:
+        raise PatternError(
+            f'"{pattern.text}" folds {left.name(letter)}, the axis of samples, on the left; '
+            "reshape the array so that it is an axis of its own"
+        )
+    names = tuple(pair for pair in right.names if pair[0] == letter)
+    stacked = Layout((letter, *left.groups), names + left.names)
+    return Pattern(stacked, right, pattern.text), letter, False
+
+
+@lru_cache(maxsize=1024)
+def _axes(pattern: Pattern, letter: str, ndim: int, given: tuple[str, ...]) -> Axes:
+    sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
+    try:
+        check_rank(sample, (0,) * ndim)
+    except ShapeError as error:
+        raise ShapeError(f'"{pattern.text}" on samples of rank {ndim}: {error}') from None
+    whole = pattern.completed(ndim + 1)
+    groups = tuple(group for group in whole.source.groups if group != letter)
+    sample = Layout(groups, whole.source.names)
+    windowed = tuple(
+        names[0] if len(names) == 1 and names[0] in given else None for names in sample.named
+    )
+    return Axes(whole, sample, windowed)
+
+
+def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
+    """The channels as plain ints."""
+    if channels is None:
+        return None
+    try:
+        found = tuple(map(as_int, channels))
+    except TypeError:
+        found = ()
+    if not found or any(number is None or number < 0 for number in found):
+        raise ArgumentError(
+            f"channels={channels!r}; it is the channels of a sample in the order of the result, "
+            "counted from 0, such as (2, 1, 0)"
+        )
+    if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
+        raise PatternError(
+            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
+            "own; name it c"
+        )
+    if CHANNEL in task.sizes:
+        raise ArgumentError(
+            f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
+            "leave c away"
+        )
+    return found  # type: ignore[return-value]
+
+
+def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
+    """Channels in runs that are evenly apart, as long as can be from the left."""
+    found: list[Run] = []
+    place = 0
+    while place < len(channels):
+        rest = channels[place:]
+        apart = rest[1] - rest[0] if len(rest) > 1 else 1
+        count = 1
+        while count < len(rest) and rest[count] == rest[0] + count * apart:
+            count += 1
+        found.append(Run(rest[0], apart, count, place))
+        place += count
+    return tuple(found)
+
+
+# ---- of one call -------------------------------------------------------------------------
+
+
+def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
+    """The sizes of samples of which channels are taken; ShapeError where one has not these."""
+    if asked.channels is None:
+        return shapes
+    channel = axes.places()[CHANNEL]
+    few = np.flatnonzero(shapes[:, channel] <= max(asked.channels))
+    if few.size:
+        number = int(few[0])
+        raise ShapeError(
+            f"sample {number} has {shapes[number, channel]} channels, but channels has "
+            f"{max(asked.channels)}, counted from 0; take those that are there"
+        )
+    found = shapes.copy()
+    found[:, channel] = len(asked.channels)
+    return found
+
+
+def positions(rows: Any, count: int) -> Array:
+    """Positions from 0 along the axis of samples for `rows`, None for all.
+
+    Raises
+    ------
+    ArgumentError
+        They are not whole numbers in one row.
+    ShapeError
+        One of them is out of range.
+    """
+    if rows is None:
+        return np.arange(count)
+    found = _whole_numbers(rows)
+    if found is None or found.ndim != 1:
+        raise ArgumentError(f"rows={rows!r}; it is one list or array of whole numbers")
+    wrong = np.flatnonzero((found < -count) | (found >= count))
+    if wrong.size:
+        at = int(wrong[0])
+        raise ShapeError(
+            f"rows[{at}] is {found[at]}, but the array has {count} samples; give rows from "
+            f"{-count} to {count - 1}"
+        )
+    return np.where(found < 0, found + count, found)
+
+
+def cut(
+    axes: Axes, shapes: Array, window: tuple[int, ...], corner: Any, flip: Any, count: int
+) -> Cut:
+    """Where the windows of so many samples begin, and which are reversed.
+
+    Raises
+    ------
+    ArgumentError
+        `corner` or `flip` is not of its form, or names no axis of samples.
+    ShapeError
+        It has not one value for each sample.
+    """
+    begins = (shapes - np.array(window, np.int64)) >> 1
+    flips = np.zeros((1, len(window)), bool)
+    places = axes.places()
+    if corner is not None:
+        if not isinstance(corner, Mapping):
+            raise ArgumentError(f'corner={corner!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
+        begins = np.array(np.broadcast_to(begins, (count, len(window))))
+        for name, value in corner.items():
+            begins[:, _place(f"corner[{name!r}]", name, places)] = _corners(name, value, count)
+    if flip is not None:
+        asked_flips = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(asked_flips, Mapping):
+            raise ArgumentError(
+                f'flip={flip!r}; it is an axis, "w", or a dict {{"w": [True, ...]}}'
+            )
+        flips = np.zeros((count, len(window)), bool)
+        for name, value in asked_flips.items():
+            flips[:, _place(f"flip={flip!r}", name, places)] = _flags(name, value, count)
+    return Cut(begins, flips)
+
+
+def _place(what: str, name: Any, places: Mapping[str, int]) -> int:
+    at = places.get(axis_name(name)) if isinstance(name, str) else None
+    if at is None:
+        raise ArgumentError(
+            f"{what}: {name!r} is no axis of a sample by itself; these are {', '.join(places)}"
+        )
+    return at
+
+
+def _corners(name: str, value: Any, count: int) -> Any:
+    number = as_int(value)
+    found = _whole_numbers(value) if number is None else np.array(number, object)
+    if found is None or found.ndim > 1 or np.any(np.abs(found) > _FAR):
+        raise ArgumentError(
+            f"corner[{name!r}] is {value!r}; give a whole number, or one for each sample"
+        )
+    _check_count(f"corner[{name!r}]", found, count)
+    return found
+
+
+def _flags(name: str, value: Any, count: int) -> Array:
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.dtype.kind != "b" or found.ndim > 1:
+        raise ArgumentError(f"flip[{name!r}] is {value!r}; give a bool, or one for each sample")
+    _check_count(f"flip[{name!r}]", found, count)
+    return found
+
+
+def _check_count(what: str, found: Array, count: int) -> None:
+    if found.ndim and len(found) != count:
+        raise ShapeError(
+            f"{what} has {len(found)} values for {count} samples; give one for each, or one for all"
+        )
+
+
+def _whole_numbers(values: Any) -> Array | None:
+    """An array of ints; None for anything else."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    if found.size == 0 and isinstance(values, list | tuple | range):
+        return found.astype(np.int64)
+    listed = isinstance(values, list | tuple)
+    if found.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+        return None
+    return found.astype(np.int64) if found.dtype.kind == "i" or (found <= _FAR).all() else None
