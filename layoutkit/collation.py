@@ -14,16 +14,16 @@ from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
 from .constants import is_by_value, plain
 from .converter import Converter
+from .cpu.collating import Gathering, Sources, of_rows, of_samples
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .memory import Array, check_writable
+from .planning.frames import Collation
 from .planning.windows import make_windows, positions
 
 if TYPE_CHECKING:
     from .axes import Pattern
-    from .cpu.collating import Gathering, Sources
-    from .planning.frames import Collation
     from .planning.task import Task
 
 __all__ = ["Collator", "collate"]
@@ -110,7 +110,7 @@ class Collator:
     ) -> Any:  # fmt: skip
         """Make the batch of some samples; see `collate`."""
         arrays = self._listed(samples, rows)
-        numpy = all([type(array) is np.ndarray for array in arrays])
+        numpy = {*map(type, arrays)} == {np.ndarray}
         if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):
             return self._foreign(arrays, rows, corner, flip, out)
         return self._batch(arrays, rows, corner, flip, out)
@@ -119,9 +119,6 @@ class Collator:
         self, samples: Any, *, rows: Any = None, corner: Any = None, flip: Any = None
     ) -> Collation:
         """How the batch of some samples would be made; `print` it."""
-        with forks.making:
-            from .planning.frames import Collation
-
         given = self._listed(samples, rows)
         arrays = [adapters.as_array(array, self._name(n)) for n, array in enumerate(given)]
         sources = self._sources(arrays, rows)
@@ -158,9 +155,6 @@ class Collator:
 
     def _sources(self, arrays: Sequence[Array], rows: Any) -> Sources:
         """Samples of NumPy as memory."""
-        with forks.making:
-            from .cpu.collating import of_rows, of_samples
-
         if not self._asked.whole:
             return of_samples(arrays)
         axes = self._asked.completed(arrays[0].ndim - 1)
@@ -191,21 +185,20 @@ class Collator:
         """What makes batches of samples like these; raises where there are none."""
         to = None if out is None else (out.shape, out.strides, out.dtype)
         count = len(sources.addresses)
-        key = (sources.alike, sources.dtype, count, to, raw)
-        found = None if sources.alike is None else self._alike.get(key)
+        alike = sources.alike
+        key = (alike, sources.dtype, count, to, raw)
+        found = None if alike is None else self._alike.get(key)
         if found is not None:
             return found
         with forks.making:
-            from .cpu.collating import Gathering
-
-            axes = self._asked.completed(sources.shapes.shape[1])
-            window = axes.window(self._asked, sources.shapes)
+            axes = self._asked.completed(len(sources.forms[0][0]))
+            window = axes.window(self._asked, sources.rows()[0])
             known = (axes.sample.ndim, window, *key[1:])
             found = self._gatherings.get(known)
             if found is None:
                 found = Gathering(self._asked, axes, count, window, sources.dtype, out, raw)
                 remember(self._gatherings, known, found, PROGRAM_BYTES)
-            if sources.alike is not None:
+            if alike is not None:
                 remember(self._alike, key, found, 0)
         return found
 

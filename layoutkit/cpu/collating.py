@@ -20,7 +20,7 @@ from ..constants import CHANNEL
 from ..devices import CPU
 from ..errors import DtypeError, ShapeError
 from ..kernels.cpu.words import LINE
-from ..memory import Array, address
+from ..memory import Array, address, addresses
 from ..planning.frames import Box, boxes, check_inside, make_frame, paint
 from ..planning.plan import Plan
 from ..planning.task import Task
@@ -35,16 +35,23 @@ __all__ = ["Gathering", "Sources", "of_rows", "of_samples"]
 class Sources(NamedTuple):
     """Samples as memory.
 
-    shapes, strides    a row for each sample, or one where all are alike
-    addresses          of every sample
-    alike              a key of shape and strides where all are alike, else None
+    forms        shape and strides of each sample, or one pair where all are alike
+    addresses    of every sample
     """
 
     dtype: DType
-    shapes: Array
-    strides: Array
+    forms: list[tuple[tuple[int, ...], tuple[int, ...]]]
     addresses: Array
-    alike: Any
+
+    @property
+    def alike(self) -> Any:
+        """A key of shape and strides where all samples have them; None where they do not."""
+        return self.forms[0] if len(self.forms) == 1 else None
+
+    def rows(self) -> tuple[Array, Array]:
+        """Shapes and strides, a row for each form."""
+        both = np.array(self.forms, np.int64)
+        return both[:, 0], both[:, 1]
 
 
 class _Kind(NamedTuple):
@@ -58,28 +65,31 @@ class _Kind(NamedTuple):
 class _Part(NamedTuple):
     """Boxes to be moved: the conversion of each, the dtype, and how it lies on either side.
 
-    samples    of which sample each is
-    src        where it begins, from the first place of its sample; an address of paint
-    to         where it begins in the memory, from the first place of what its sample becomes
+    samples     of which sample each is; None: there is one of each
+    counts, steps    a row for each box, or one for all
+    src         where it begins, from the first place of its sample; an address of paint
+    to          where it begins in the memory
+    grid        a power of two for each, or for all, that divides `to` and the alignment
     """
 
     task: Task
     dtype: DType
-    samples: Array
+    samples: Array | None
     counts: Array
     steps: Array
     src: Array
     to: Array
+    grid: Any
 
 
 class _Table(NamedTuple):
     """What is done to a batch, but for the addresses of its samples, and the job that does it.
 
-    samples    for each of the first rows, the sample that it reads
+    samples    for each of the first rows, the sample that it reads; None: these are all rows
     """
 
     words: Array
-    samples: Array
+    samples: Array | None
     job: Job
     kinds: tuple[_Kind, ...]
 
@@ -108,6 +118,7 @@ class Gathering:
         self._moved = frame.task._replace(formula=None, dtype=None)
         self._kinds: Cache[_Kind | None] = Cache()
         self._tables: Cache[_Table] = Cache()
+        self._jobs: dict[int, Job] = {}  # by the rows of a table
         self._paints: dict[bool, _Paint] = {}
         names = [axes.sample.name(group) if len(group) == 1 else "" for group in axes.sample.groups]
         self._channel = names.index(CHANNEL) if CHANNEL in names else None
@@ -126,7 +137,10 @@ class Gathering:
         if table is None:
             return None
         words = table.words.copy()
-        words[: len(table.samples), 2] += sources.addresses[table.samples]
+        if table.samples is None:
+            words[:, 2] += sources.addresses
+        else:
+            words[: len(table.samples), 2] += sources.addresses[table.samples]
         table.job.run(address(words), dst)
         return out
 
@@ -152,24 +166,27 @@ class Gathering:
 
     def _made(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> _Table | None:
         tables: list[Array] = []
-        samples, kinds = [np.empty(0, np.int64)], []
-        for part in self._parts(sources, corner, flip):
-            found = self._kinds_of(part, alignment)
+        samples: list[Array] | None = []
+        kinds: list[_Kind] = []
+        for part in self._parts(sources, corner, flip, alignment):
+            found = self._kinds_of(part)
             if found is None:
                 return None
-            used, which = found
-            words, of = _spread([kind.words for kind in used], which)
+            words, of = _spread([kind.words for kind in found[0]], found[1])
             words[:, 2] += part.src[of]
             words[:, 3] += part.to[of]
             tables.append(words)
+            kinds += found[0]
             if part.task is self.frame.task:
-                samples.append(part.samples[of])
-            kinds += used
-        words = np.concatenate(tables)
-        return _Table(words, np.concatenate(samples), self._job(words), tuple(kinds))
+                every = np.arange(len(part.to)) if part.samples is None else part.samples
+                samples.append(every[of])
+        words = tables[0] if len(tables) == 1 else np.concatenate(tables)
+        plain = len(tables) == 1 and len(words) == len(sources.addresses) and part.samples is None
+        job = self._jobs.get(len(words)) or self._jobs.setdefault(len(words), self._job(len(words)))
+        return _Table(words, None if plain else np.concatenate(samples), job, tuple(kinds))
 
-    def _job(self, words: Array) -> Job:
-        """The job of a table: every row of it is cut into as many shares."""
+    def _job(self, rows: int) -> Job:
+        """The job of a table of so many rows, each of which is cut into as many shares."""
         with forks.making:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import shares
@@ -177,77 +194,96 @@ class Gathering:
             kernel = load(KernelSpec("each", ("each",)))
         plan = self.frame.plan
         moved = plan.source.nbytes + plan.target.nbytes
-        count, grain = shares(len(words), moved)
-        return Job(kernel, struct.pack("q", count), len(words) * count, grain, moved)
+        count, grain = shares(rows, moved)
+        return Job(kernel, struct.pack("q", count), rows * count, grain, moved)
 
     # -- boxes -----------------------------------------------------------------------------
 
-    def _parts(self, sources: Sources, corner: Any, flip: Any) -> Iterator[_Part]:
+    def _parts(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> Iterator[_Part]:
         """All boxes of a batch: those that are read from samples first, then what is painted."""
-        frame, window, count = self.frame, self._window, len(sources.addresses)
-        shapes = of_channels(self._asked, self._axes, sources.shapes)
-        found = cut(self._axes, shapes, frame.window, corner, flip, count)
+        window, count = self._window, len(sources.addresses)
+        shapes, strides = sources.rows()
+        shapes = of_channels(self._asked, self._axes, shapes)
+        found = cut(self._asked, self._axes, shapes, window, corner, flip, count)
+        begins, flips = found
+        outside = (begins < 0) | (begins + window > shapes)
+        if not outside.any() and len(self._asked.runs) < 2:
+            yield self._whole(found, strides, count, alignment)
+            return
+        if self._asked.fill is None:
+            check_inside(self._axes, begins, shapes, self.frame.window, outside)
         form = (count, len(window))
         begins, flips, shapes, strides = (
-            np.broadcast_to(a, form) for a in (*found, shapes, sources.strides)
+            np.broadcast_to(a, form) for a in (begins, flips, shapes, strides)
         )
         starts = np.clip(-begins, 0, window)
         stops = np.clip(shapes - begins, starts, window)
-        partial = ((starts > 0) | (stops < window)).any(axis=1)
-        inside = Box(np.arange(count), starts, stops)
-        if partial.any():
-            if self._asked.fill is None:
-                check_inside(self._axes, Cut(begins, flips), shapes, frame.window, partial)
-            inside = inside.where((starts < stops).all(axis=1))
+        every = Box(np.arange(count), starts, stops)
+        inside = every.where((starts < stops).all(axis=1))
         for run in self._asked.runs or (None,):
             if len(inside.samples):
-                yield self._inside(inside, begins, flips, strides, run)
-        if partial.any():
-            around = Box(np.arange(count), starts, stops).where(partial)
-            for box in boxes(around, frame.window):
-                yield from self._painted(box, flips[box.samples])
+                at = inside.samples
+                yield self._inside(inside, Cut(begins[at], flips[at]), strides[at], run, alignment)
+        around = every.where(((starts > 0) | (stops < window)).any(axis=1))
+        for box in boxes(around, self.frame.window):
+            yield from self._painted(box, flips[box.samples], alignment)
+
+    def _whole(self, found: Cut, strides: Array, count: int, alignment: int) -> _Part:
+        """Windows that lie inside of all samples, in the shortest way."""
+        begins, flips = found
+        src: Any = 0
+        if self._asked.runs:
+            run, at = self._asked.runs[0], self._channel
+            src = run.first * strides[:, at]
+            strides = strides.copy()
+            strides[:, at] *= run.apart
+        steps = np.where(flips, -strides, strides)
+        src = src + ((begins + flips * (self._window - 1)) * strides).sum(axis=1)
+        src = np.broadcast_to(src, count)
+        to = np.arange(count) * self.frame.step
+        grid = _grid(self.frame.step, alignment)
+        return _Part(self.frame.task, self._source, None, self._window[None], steps, src, to, grid)
 
     def _inside(
-        self, box: Box, begins: Array, flips: Array, strides: Array, run: Run | None
+        self, box: Box, found: Cut, strides: Array, run: Run | None, alignment: int
     ) -> _Part:
         """What is read from samples: one run of their channels, or all as they are."""
-        begins, flips, strides = (a[box.samples] for a in (begins, flips, strides))
+        begins, flips = found
         starts, stops, src = box.starts, box.stops, 0
         if run is not None:
             at = self._channel
-            starts, stops, begins, strides = (a.copy() for a in (starts, stops, begins, strides))
-            starts[:, at], stops[:, at], begins[:, at] = run.place, run.place + run.count, 0
+            starts, stops, strides = (a.copy() for a in (starts, stops, strides))
+            starts[:, at], stops[:, at] = run.place, run.place + run.count
             step = strides[:, at].copy()
             strides[:, at] *= run.apart
             src = run.first * step - run.place * strides[:, at]
-        signed = np.where(flips, -strides, strides)
-        first = begins + np.where(flips, stops - 1, starts)
-        src = src + (first * strides).sum(axis=1)
+        steps = np.where(flips, -strides, strides)
+        src = src + ((begins + np.where(flips, stops - 1, starts)) * strides).sum(axis=1)
+        to = box.samples * self.frame.step + self._places(starts, stops, flips) @ self._steps
+        grid = _grid(to, alignment)
         return _Part(
-            self.frame.task, self._source, box.samples, stops - starts, signed, src,
-            self._places(box.samples, starts, stops, flips),
-        )  # fmt: skip
+            self.frame.task, self._source, box.samples, stops - starts, steps, src, to, grid
+        )
 
-    def _places(self, samples: Array, starts: Array, stops: Array, flips: Array) -> Array:
-        """Where boxes begin in the memory."""
-        places = np.where(flips, self._window - stops, starts)
-        return samples * self.frame.step + places @ self._steps
+    def _places(self, starts: Array, stops: Array, flips: Array) -> Array:
+        """Where boxes begin in windows that were turned around."""
+        return np.where(flips, self._window - stops, starts)
 
-    def _painted(self, box: Box, flips: Array) -> Iterator[_Part]:
+    def _painted(self, box: Box, flips: Array, alignment: int) -> Iterator[_Part]:
         """What is around samples: boxes whose channels are in reverse, and the others."""
         at = self._channel
         turned = np.zeros(len(flips), bool) if at is None else flips[:, at]
         for backward in (False, True):
             some = turned == backward
             if some.any():
-                samples, starts, stops = (a[some] for a in box)
-                found = self._paint(backward)
-                to = self._places(samples, starts, stops, flips[some])
-                places = np.where(flips[some], self._window - stops, starts)
-                varied = np.array([size > 1 for size in found.array.shape])
-                src = address(found.array) + (places * (found.steps * varied)).sum(axis=1)
-                steps = np.broadcast_to(found.steps, starts.shape)
-                yield _Part(self._moved, self.frame.dtype, samples, stops - starts, steps, src, to)
+                samples, starts, stops = box.where(some)
+                places, found = self._places(starts, stops, flips[some]), self._paint(backward)
+                src = address(found.array) + places @ found.steps
+                to = samples * self.frame.step + places @ self._steps
+                yield _Part(
+                    self._moved, self.frame.dtype, samples, stops - starts, found.steps[None], src,
+                    to, _grid(to, alignment),
+                )  # fmt: skip
 
     def _paint(self, backward: bool) -> _Paint:
         """What is outside of samples, made once."""
@@ -263,30 +299,33 @@ class Gathering:
 
     # -- kinds -----------------------------------------------------------------------------
 
-    def _kinds_of(self, part: _Part, alignment: int) -> tuple[list[_Kind], list[int]] | None:
+    def _kinds_of(self, part: _Part) -> tuple[list[_Kind], list[int]] | None:
         """The kinds of boxes, and which of them each is; None where one is not one pass."""
-        low = (part.to | alignment) & -(part.to | alignment)
-        facts = np.column_stack((part.counts, part.steps, low))
-        keys = facts.view(f"V{facts.itemsize * facts.shape[1]}").ravel().tolist()
+        axes = len(self._window)
+        rows = max(len(part.counts), len(part.steps))
+        facts = np.empty((rows, 2 * axes + 1), np.int64)
+        facts[:, :axes], facts[:, axes:-1], facts[:, -1] = part.counts, part.steps, part.grid
+        keys = facts.view(f"V{8 * (2 * axes + 1)}").ravel().tolist()
         numbers: dict[bytes, int] = {}
         which = [numbers.setdefault(key, len(numbers)) for key in keys]
-        found = []
+        found, inside = [], part.task is self.frame.task
         for key in numbers:
-            kind = self._kinds.get((key, part.task is self.frame.task), _MISSING)
+            kind = self._kinds.get((key, inside), _MISSING)
             if kind is _MISSING:
-                at = keys.index(key)
-                kind = self._kind(part, at, int(low[at]))
+                counts, steps, grid = np.split(facts[keys.index(key)], (axes, 2 * axes))
+                kind = self._kind(part, tuple(counts.tolist()), tuple(steps.tolist()), int(grid[0]))
                 nbytes = PROGRAM_BYTES if kind is None else PROGRAM_BYTES + len(kind.keep)
-                remember(self._kinds, (key, part.task is self.frame.task), kind, nbytes)
+                remember(self._kinds, (key, inside), kind, nbytes)
             if kind is None:
                 return None
             found.append(kind)
-        return found, which
+        return found, which if rows > 1 else which * len(part.to)
 
-    def _kind(self, part: _Part, at: int, alignment: int) -> _Kind | None:
-        """Plan boxes of a kind, one of which is at a place of a part."""
+    def _kind(
+        self, part: _Part, counts: tuple[int, ...], steps: tuple[int, ...], grid: int
+    ) -> _Kind | None:
+        """Plan boxes of a kind; None where this is more than one pass."""
         frame = self.frame
-        counts, steps = tuple(part.counts[at].tolist()), tuple(part.steps[at].tolist())
         inside = part.task is frame.task
         if inside and frame.along is not None and counts[frame.along] != frame.window[frame.along]:
             return None
@@ -294,7 +333,7 @@ class Gathering:
         if plan.choice is None or plan.before is not None or plan.after is not None:
             return None
         places = list(plan.launches())
-        grid = gcd(alignment, *(dst for _, dst in places))
+        grid = gcd(grid, *(dst for _, dst in places))
         with forks.making:
             from ..kernels.cpu.compiler import load
             from ..kernels.cpu.launch import STREAM_BYTES, prepare
@@ -318,28 +357,30 @@ def _spread(words: list[Array], which: list[int]) -> tuple[Array, Array | slice]
     return np.concatenate(rows), np.repeat(np.arange(len(which)), list(map(len, rows)))
 
 
+def _grid(to: Any, alignment: int) -> Any:
+    """The power of two that divides both an alignment and places in the memory."""
+    return (to | alignment) & -(to | alignment)
+
+
 def of_samples(arrays: Sequence[Array]) -> Sources:
     """Samples that are arrays of their own; raises unless they are of one rank and dtype."""
-    dtype = arrays[0].dtype
-    for number, array in enumerate(arrays):
-        if array.dtype is not dtype and array.dtype != dtype:
+    at = np.array(addresses(arrays), np.int64)
+    facts = [(array.shape, array.strides, array.dtype) for array in arrays]
+    shape, strides, dtype = facts[0]
+    if facts.count(facts[0]) == len(facts):
+        return Sources(dtype, [(shape, strides)], at)
+    for number, (other, _, kind) in enumerate(facts):
+        if kind != dtype:
             raise DtypeError(
-                f"sample {number} has dtype {array.dtype}, but sample 0 has {dtype}; give "
-                "samples of one dtype"
+                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                "dtype"
             )
-    at = np.array([address(array) for array in arrays], np.int64)
-    keys = [(array.shape, array.strides) for array in arrays]
-    if keys.count(keys[0]) == len(keys):
-        return _alike(dtype, *keys[0], at)
-    rank = len(keys[0][0])
-    for number, (shape, _) in enumerate(keys):
-        if len(shape) != rank:
+        if len(other) != len(shape):
             raise ShapeError(
-                f"sample {number} has {len(shape)} axes, but sample 0 has {rank}; give samples of "
-                "one rank"
+                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                "samples of one rank"
             )
-    both = np.array(keys, np.int64)
-    return Sources(dtype, both[:, 0], both[:, 1], at, None)
+    return Sources(dtype, [fact[:2] for fact in facts], at)
 
 
 def of_rows(array: Array, axis: int, rows: Array) -> Sources:
@@ -347,9 +388,4 @@ def of_rows(array: Array, axis: int, rows: Array) -> Sources:
     shape, strides = list(array.shape), list(array.strides)
     del shape[axis]
     at = address(array) + rows * strides.pop(axis)
-    return _alike(array.dtype, tuple(shape), tuple(strides), at)
-
-
-def _alike(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], at: Array) -> Sources:
-    both = np.array((shape, strides), np.int64)
-    return Sources(dtype, both[:1], both[1:], at, (shape, strides))
+    return Sources(array.dtype, [(tuple(shape), tuple(strides))], at)

@@ -24,7 +24,7 @@ from .composed import _Window as Lies
 from .loops import steps_of
 from .plan import Plan, contiguous
 from .task import Task
-from .windows import Axes, Cut, Windows
+from .windows import Axes, Windows
 
 __all__ = ["Box", "Collation", "Frame", "boxes", "check_inside", "make_frame", "paint"]
 
@@ -191,22 +191,17 @@ def _folded(axes: Axes, move: Move) -> dict[str, int]:
 
 
 def check_inside(
-    axes: Axes, found: Cut, shapes: Array, window: tuple[int, ...], partial: Array
+    axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
 ) -> None:
-    """Raise where a window reaches outside of its sample; `partial` says which do."""
-    rows = np.flatnonzero(partial)
-    if not rows.size:
-        return
-    number = int(rows[0])
-    begins, sizes = (a[number if len(a) > 1 else 0] for a in (found.begins, shapes))
-    wide = np.array(window)
-    at = int(np.flatnonzero((begins < 0) | (begins + wide > sizes))[0])
-    name = axes.sample.named[at][0]
-    raise ShapeError(
-        f"sample {number} has size {sizes[at]} along {name}, but its window of {window[at]} goes "
-        f"from {begins[at]} to {begins[at] + wide[at]}; give another corner or size, or what is "
-        "outside: fill=0"
-    )
+    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
+    for number, at in np.argwhere(outside).tolist():
+        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
+        name = axes.sample.named[at][0]
+        raise ShapeError(
+            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
+            f"from {begin} to {begin + window[at]}; give another corner or size, or what is "
+            "outside: fill=0"
+        )
 
 
 def boxes(around: Box, window: tuple[int, ...]) -> Iterator[Box]:

@@ -264,7 +264,7 @@ def positions(rows: Any, count: int) -> Array:
 
 
 def cut(
-    axes: Axes, shapes: Array, window: tuple[int, ...], corner: Any, flip: Any, count: int
+    asked: Windows, axes: Axes, shapes: Array, window: Array, corner: Any, flip: Any, count: int
 ) -> Cut:
     """Where the windows of so many samples begin, and which are reversed.
 
@@ -275,32 +275,35 @@ def cut(
     ShapeError
         It has not one value for each sample.
     """
-    begins = (shapes - np.array(window, np.int64)) >> 1
+    begins = (shapes - window) >> 1
     flips = np.zeros((1, len(window)), bool)
-    places = axes.places()
     if corner is not None:
         if not isinstance(corner, Mapping):
             raise ArgumentError(f'corner={corner!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
-        begins = np.array(np.broadcast_to(begins, (count, len(window))))
+        places = axes.places()
+        if asked.channels is not None:
+            del places[CHANNEL]
+        begins, centred = np.empty((count, len(window)), np.int64), begins
+        begins[...] = centred
         for name, value in corner.items():
-            begins[:, _place(f"corner[{name!r}]", name, places)] = _corners(name, value, count)
+            begins[:, _place("corner", corner, name, places)] = _corners(name, value, count)
     if flip is not None:
-        asked_flips = {flip: True} if isinstance(flip, str) else flip
-        if not isinstance(asked_flips, Mapping):
-            raise ArgumentError(
-                f'flip={flip!r}; it is an axis, "w", or a dict {{"w": [True, ...]}}'
-            )
+        turned = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(turned, Mapping):
+            raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
+        places = axes.places()
         flips = np.zeros((count, len(window)), bool)
-        for name, value in asked_flips.items():
-            flips[:, _place(f"flip={flip!r}", name, places)] = _flags(name, value, count)
+        for name, value in turned.items():
+            flips[:, _place("flip", flip, name, places)] = _flags(name, value, count)
     return Cut(begins, flips)
 
 
-def _place(what: str, name: Any, places: Mapping[str, int]) -> int:
+def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
     at = places.get(axis_name(name)) if isinstance(name, str) else None
     if at is None:
         raise ArgumentError(
-            f"{what}: {name!r} is no axis of a sample by itself; these are {', '.join(places)}"
+            f"{what}={value!r}, but {name!r} is no axis that windows of samples are cut along; "
+            f"these are {', '.join(places)}"
         )
     return at
 
