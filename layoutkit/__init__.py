@@ -43,7 +43,8 @@ from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
     from . import data
-    from .collation import Collator, collate
+    from .collation import collate
+    from .collator import Collator
     from .configuration import show_config, warmup
     from .spaces import (
         CompositeSpace,
@@ -113,7 +114,8 @@ __all__ = [
 # time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
 _ROOMS = ("data",)
 _LAZY = {
-    "collation": ("Collator", "collate"),
+    "collation": ("collate",),
+    "collator": ("Collator",),
     "configuration": ("show_config", "warmup"),
     "spaces": (
         "CompositeSpace",

@@ -26,7 +26,7 @@ from .plan import Plan, contiguous
 from .task import Task
 from .windows import Axes, Windows
 
-__all__ = ["Box", "Collation", "Frame", "boxes", "check_inside", "make_frame", "paint"]
+__all__ = ["Box", "Collation", "Frame", "boxes", "make_frame", "paint", "pixel_of"]
 
 HasHalf = Callable[[], bool]
 _PAINT_RUN = 64  # places that paint has in a row, so that it is copied and not gathered
@@ -69,7 +69,7 @@ class Collation(NamedTuple):
     """How a batch will be made; `print` it. `plans`: of each kind of boxes that windows are of."""
 
     frame: Frame
-    count: int
+    samples: int
     plans: tuple[Plan, ...]
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Collation(NamedTuple):
         lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
         kinds = Counter(plan.kernel for plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
-        lines.append(f"  samples   {self.count}, in {len(self.plans)} kinds of boxes: {shown}")
+        lines.append(f"  samples   {self.samples}, in {len(self.plans)} kinds of boxes: {shown}")
         if then is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
         lines += str(whole).splitlines()[1:]
@@ -106,7 +106,7 @@ def make_frame(
     """What makes a batch of so many windows; raises what a conversion of the stacked ones would."""
     task, pattern = asked.task, axes.pattern
     if asked.fill is not None:
-        _pixel(asked, axes, window, source)  # for its errors
+        pixel_of(asked, axes, window, source)  # for its errors
     left = pattern.source
     shape = list(window)
     shape.insert(left.groups.index(asked.letter), count)
@@ -182,26 +182,12 @@ def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
 
 def _folded(axes: Axes, move: Move) -> dict[str, int]:
     """The sizes of the axes that samples fold, by name."""
-    folded = "".join(group for group in axes.sample.groups if len(group) > 1)
+    folded = _folds(axes.sample)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}
 
 
 # ---- boxes -------------------------------------------------------------------------------
-
-
-def check_inside(
-    axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
-) -> None:
-    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
-    for number, at in np.argwhere(outside).tolist():
-        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
-        name = axes.sample.named[at][0]
-        raise ShapeError(
-            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
-            f"from {begin} to {begin + window[at]}; give another corner or size, or what is "
-            "outside: fill=0"
-        )
 
 
 def boxes(around: Box, window: tuple[int, ...]) -> Iterator[Box]:
@@ -216,7 +202,7 @@ def boxes(around: Box, window: tuple[int, ...]) -> Iterator[Box]:
             else:
                 first[:, axis] = stops[:, axis]
             found = Box(samples, first, last)
-            found = found.where((first < last).all(axis=1))
+            found = found.where(np.all(first < last, axis=1))
             if len(found.samples):
                 yield found
 
@@ -224,7 +210,7 @@ def boxes(around: Box, window: tuple[int, ...]) -> Iterator[Box]:
 # ---- what is outside ---------------------------------------------------------------------
 
 
-def _pixel(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
+def pixel_of(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
     """What is outside: one number, or one for each channel of a window, in the dtype of samples."""
     values = asked.fill or (0.0,)
     canvas = Canvas((), (), values)
@@ -250,32 +236,38 @@ def paint(
     Its size is 1 along axes where all is the same, but for the ones that are next to each other in
     the memory. `backward`: whether the result has the channels in reverse.
     """
-    pixel = _pixel(asked, axes, frame.window, source)
-    sizes = {}
-    sample, along = axes.sample, frame.along
-    names = list(sample.groups)
-    wide = {group for group in names if len(group) > 1}
-    wide |= set() if along is None else {names[along]}
-    letters = [letter for letter in sample.letters if sample.name(letter) == CHANNEL]
-    if len(pixel) > 1:
-        wide |= {group for group in names if letters[0] in group}
-    own = [at for at in range(len(names)) if frame.steps[at]]
-    for at in sorted(own, key=lambda at: abs(frame.steps[at])):
-        if prod(frame.window[names.index(group)] for group in wide) >= _PAINT_RUN:
-            break
-        wide.add(names[at])
-    shape = tuple(n if group in wide else 1 for group, n in zip(names, frame.window, strict=True))
-    for group, size in zip(names, shape, strict=True):
-        sizes |= (
-            {group: size}
-            if len(group) == 1
-            else {letter: frame.task.sizes[sample.name(letter)] for letter in group}
-        )
+    sample, task = axes.sample, frame.task
+    pixel = pixel_of(asked, axes, frame.window, source)
+    channel = [letter for letter in sample.letters if sample.name(letter) == CHANNEL]
+    wide = _wide(axes, frame, channel[0] if len(pixel) > 1 else None)
+    groups = zip(sample.groups, frame.window, strict=True)
+    shape = tuple(size if group in wide else 1 for group, size in groups)
+    sizes = dict(zip(sample.groups, shape, strict=True))
+    sizes |= {letter: task.sizes.get(sample.name(letter), 1) for letter in _folds(sample)}
     apart = np.empty([sizes[letter] for letter in sample.letters], source)
-    spread = [len(pixel) if letter in letters else 1 for letter in sample.letters]
-    apart[...] = (pixel[::-1] if backward else pixel).reshape(spread if letters else ())
-    added = [x for x in frame.task.pattern.target.letters if x not in sample.letters]
-    names_of = frame.task.pattern.source.names
-    target = Layout((*sample.groups, *added), names_of)
-    pattern = Pattern(Layout(sample.groups, names_of), target, axes.pattern.text)
-    return frame.task._replace(pattern=pattern, dtype=frame.dtype, copy=True), apart.reshape(shape)
+    spread = [len(pixel) if letter in channel else 1 for letter in sample.letters]
+    apart[...] = (pixel[::-1] if backward else pixel).reshape(spread if channel else ())
+    added = [each for each in task.pattern.target.letters if each not in sample.letters]
+    names = task.pattern.source.names
+    target = Layout((*sample.groups, *added), names)
+    pattern = Pattern(Layout(sample.groups, names), target, axes.pattern.text)
+    return task._replace(pattern=pattern, dtype=frame.dtype, copy=True), apart.reshape(shape)
+
+
+def _wide(axes: Axes, frame: Frame, channel: str | None) -> set[str]:
+    """The axes of paint that have their full size."""
+    groups, window = axes.sample.groups, dict(zip(axes.sample.groups, frame.window, strict=True))
+    found = {group for group in groups if len(group) > 1 or group == channel}
+    if frame.along is not None:
+        found.add(groups[frame.along])
+    own = [at for at, step in enumerate(frame.steps) if step]
+    for at in sorted(own, key=lambda at: abs(frame.steps[at])):
+        if prod(window[group] for group in found) >= _PAINT_RUN:
+            break
+        found.add(groups[at])
+    return found
+
+
+def _folds(sample: Layout) -> str:
+    """The axes that a sample folds."""
+    return "".join(group for group in sample.groups if len(group) > 1)
