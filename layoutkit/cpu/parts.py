@@ -84,7 +84,7 @@ class Parts:
         self._paints: dict[bool, _Paint] = {}
         self._channel = axes.places().get(CHANNEL)
 
-    def _parts(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> Iterator[Part]:
+    def __call__(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> Iterator[Part]:
         """All boxes of a batch: those that are read from samples first, then what is painted."""
         window, count = self._window, len(sources.addresses)
         shapes, strides = sources.rows()
