@@ -39,7 +39,13 @@ class Table:
             "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads"
         )
         self._line(
-            "and writes the same bytes in a straight line. x: so many times layoutkit's time."
+            "and writes the same bytes in a straight line. x: so many times layoutkit's time, as the"
+        )
+        self._line(
+            "median over rounds of the quotient, not the quotient of the medians. goal: the share of"
+        )
+        self._line(
+            "the limit that layoutkit should reach on an idle machine; ! where it did not, here."
         )
         if "gpu" in about:
             self._line("Between events of the GPU, of CUDA graphs; fresh outputs without a graph.")
@@ -68,7 +74,10 @@ class Table:
         for name, speedup in total["speedup"].items():
             if speedup is not None:
                 self._line(f"all moves together (geometric mean): {speedup:.1f} times {name}")
-        self._line(f"goals reached: {total['goals_reached']} of {total['goals']}")
+        self._line(
+            f"rows that reach the share of the limit they should: {total['goals_reached']} of "
+            f"{total['goals']}, and fewer where the machine has other work"
+        )
         self._list("faster than layoutkit:", total["slower_than"])
         self._list("wrong results:", total["wrong"])
         self._list("failed:", total["failed"])
