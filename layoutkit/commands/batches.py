@@ -30,7 +30,7 @@ from ..spec import ArraySpec
 from .images import Pictures, allowing
 from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
-from .printing import printable
+from .printing import as_options, printable
 from .streaming import check_sign
 from .tally import Tally
 
@@ -255,7 +255,8 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not needed to refuse a request
 
-        tqdm.write(f"layoutkit: {printable(record.getMessage())}", file=sys.stderr)
+        words = printable(as_options(record.getMessage()))
+        tqdm.write(f"layoutkit: {words}", file=sys.stderr)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ..errors import ArgumentError, DataError, ShapeError
 from ..pictures import Decoder, read
 from ..pictures.decoding import pillow, upright_size
 from .npyfiles import NpyFile
-from .printing import printable
+from .printing import as_options, printable
 
 __all__ = ["ImageBatch", "Pictures", "allowing", "find_images", "named", "open_images"]
 
@@ -127,14 +127,14 @@ def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
     """
     if len(sources) == 1 and Path(sources[0]).is_file():
         return [Path(sources[0])], 0
-    named = [name for source in sources for name in _named_by(source)]
-    found = [name for name in named if _is_picture(name)]
+    files = [name for source in sources for name in _named_by(source)]
+    found = [name for name in files if _is_picture(name)]
     if not found:
         looked = ", ".join(sorted(PICTURES))
         raise ArgumentError(
             f"{named(sources)}: no pictures there (looked for {looked}){_below(sources)}"
         )
-    return found, len(named) - len(found)
+    return found, len(files) - len(found)
 
 
 def named(sources: Sequence[str]) -> str:
@@ -246,7 +246,7 @@ def _good(paths: Iterable[Path], found: Iterable[Any]) -> Iterator[tuple[Path, A
     for path, each in zip(paths, found, strict=True):
         if isinstance(each, Exception):
             why = f"{path}: {each.strerror}" if isinstance(each, OSError) else each
-            print(f"layoutkit: left out {printable(why)}", file=sys.stderr)
+            print(f"layoutkit: left out {printable(as_options(str(why)))}", file=sys.stderr)
         else:
             yield path, each
 

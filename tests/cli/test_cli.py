@@ -155,10 +155,20 @@ def test_one_size_for_an_axis(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["paint"], ["convert"], ["convert", "a", "b"], ["info", "--all"], ["explain", "b->b"]],
+    [["paint"], ["convert"], ["convert", "a", "b"], ["info", "--all"], ["explain"]],
 )
 def test_usage_errors(capsys, arguments):
     assert "--help" in _refused(capsys, *arguments)
+
+
+def test_no_words_at_all_give_the_help(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "layoutkit convert photos/ batch.npy 'bhwc->bchw'" in out
+    for command in ("convert", "batches", "explain", "bench", "info", "warmup"):
+        assert f"\n    {command} " in out
 
 
 def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
