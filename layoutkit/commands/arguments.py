@@ -145,9 +145,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_formula(parser)
     _add_sizes(parser)
     _add_pictures(parser, "stretch", "--resize")
-    add(
-        "--skip-bad", action="store_true", help="leave out pictures that cannot be read"
-    )
+    add("--skip-bad", action="store_true", help="leave out pictures that cannot be read")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
     add("--casting", choices=CASTINGS, help=casting_help)
     add("--chunk", type=positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")

@@ -158,7 +158,7 @@ def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
 def _text(x: float, y: float, text: str, style: str, size: int = 13) -> str:
     # Which font a viewer has is not known; with its length given, the text fits in any.
     fitted = f' textLength="{len(text) * size * _WIDE:g}" lengthAdjust="spacingAndGlyphs"'
-    length = fitted if len(text) > 1 else ""
+    length = "" if style == "cell" else fitted  # which is short
     return (
         f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}"{length}>'
         f"{escape(text)}</text>"
@@ -194,7 +194,7 @@ def _cell(element: _Element, x: int, y: int, *, marked: bool) -> str:
     colour = _COLOURS[element.colour % len(_COLOURS)]
     shape = f'x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="5"'
     outline = f'<rect class="mark" {shape}/>' if marked else ""
-    size = min(12, 48 // max(1, len(element.label)))  # many axes make long labels
+    size = min(12, 44 // max(1, len(element.label)))  # many axes make long labels
     label = _text(x + _CELL / 2, y + 20, element.label, "cell", size)
     return f'<rect {shape} fill="{colour}"/>{label}{outline}'
 
@@ -214,12 +214,13 @@ def _legend_left(example: _Example) -> int:
 
 def _legend_lines(example: _Example, width: float) -> list[str]:
     labelled = example.labelled
-    digits = f", digits: {', '.join(labelled)}" if labelled else ""
-    start = ", ".join(f"{axis}=0" for axis in labelled)
-    outlined = f"; outlined: all {example.coloured} of {start}" if labelled else ""
+    words = [f"colour: {example.coloured}", "memory: left to right, then down"]
+    if labelled:
+        start = ", ".join(f"{axis}=0" for axis in labelled)
+        words[0] += f", digits: {', '.join(labelled)}"
+        words.insert(1, f"outlined: all {example.coloured} of {start}")
     columns = int(width / (_SMALL * _WIDE))
-    first = wrap(f"colour: {example.coloured}{digits}{outlined}", columns)
-    return [*first, *wrap("memory: left to right, then down", columns)]
+    return [line for text in words for line in wrap(text, columns)]
 
 
 # ---- the example -----------------------------------------------------------------------

@@ -23,14 +23,14 @@ def explain(
     asked : dtype, to_dtype and the formula, None where not given;  sizes : of axes in folds
     """
     if svg is not None and svg.suffix.lower() != ".svg":
-        raise ArgumentError(f"--svg: {svg} is no name of an SVG file; name it {svg}.svg")
+        raise ArgumentError(
+            f"--svg: {svg} is no name of an SVG file; name it {svg.with_suffix('.svg')}"
+        )
     given = {name: value for name, value in asked.items() if value is not None}
     if shape is None:
         for name in [*given, *(["size"] if sizes else [])]:
             option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(
-                f"{option}: is about a plan; give the --shape of an array, too"
-            )
+            raise ArgumentError(f"{option}: is about a plan; give the --shape of an array, too")
         axes = None
     else:
         how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **sizes)

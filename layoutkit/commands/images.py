@@ -176,15 +176,14 @@ def _below(sources: Sequence[str]) -> str:
 
 @contextmanager
 def open_images(
-    paths: Sequence[Path], pictures: Pictures, folder: Path
+    paths: Sequence[Path], decoder: Decoder | None, pictures: Pictures, folder: Path
 ) -> Iterator[ImageBatch | NpyFile]:
-    """Pictures as one batch; where they are not fitted, all must be of one size.
+    """Pictures as one batch; where no decoder fits them, all must be of one size.
 
     Sizes are compared from the pictures' headers before any of them is decoded. Where bad ones are
     left out, how many are good is known when all are decoded: their pixels wait in an unnamed file
     in `folder`.
     """
-    decoder = pictures.decoder("stretch")
     pool = ThreadPoolExecutor(os.cpu_count())
     with allowing(pictures.max_pixels):
         try:

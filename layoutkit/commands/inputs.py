@@ -64,11 +64,12 @@ def open_source(
     arrays = [source for source in sources if _is_array(source)]
     if not arrays:
         _check_pattern(job.pattern)
+        decoder = pictures.decoder("stretch")
         paths, others = find_images(sources)
         if others and not job.quiet:
             name = printable(named(sources))
             print(f"{name}: files skipped as no pictures: {others}", file=sys.stderr)
-        with open_images(paths, pictures, folder) as batch:
+        with open_images(paths, decoder, pictures, folder) as batch:
             yield batch
         return
     if len(sources) > 1:

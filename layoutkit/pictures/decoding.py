@@ -85,7 +85,9 @@ def opened(source: Any, enough: tuple[int, int] | None = None) -> Iterator[Image
         try:
             image = module.open(file)
         except module.UnidentifiedImageError:
-            raise DataError("it is of no kind that Pillow can read") from None
+            raise ValueError("it is of no kind that Pillow can read") from None
+        except module.DecompressionBombError:
+            raise _bomb(f"it has more than {2 * module.MAX_IMAGE_PIXELS:,} pixels") from None
         with image:
             _check_pixels(image, module.MAX_IMAGE_PIXELS)
             if enough is not None:
@@ -143,17 +145,18 @@ def _file_of(source: Any) -> tuple[Any, str | None]:
 @contextmanager
 def _named(name: str | None) -> Iterator[None]:
     """Turn whatever a decoder raises into an error that names the picture."""
+    where = "" if name is None else f"{name}: "
     try:
         yield
+    except DataError as error:
+        raise DataError(f"{where}{error}") from error
+    except (LayoutkitError, MemoryError):
+        raise
     # Decoders raise OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error and
     # more on damaged files; there is no common base class to catch.
     except Exception as error:
-        of_the_file = isinstance(error, OSError) and error.errno is not None
-        if of_the_file or isinstance(error, MemoryError):
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, of the file
             raise
-        if isinstance(error, LayoutkitError) and not isinstance(error, DataError):
-            raise
-        where = "" if name is None else f"{name}: "
         raise DataError(
             f"{where}cannot be read as a picture ({error}); mend it or take it away"
         ) from error
@@ -163,10 +166,11 @@ def _check_pixels(image: Image, most: int | None) -> None:
     """Raise where Pillow would only warn: a small file may hold more than the memory."""
     width, height = image.size
     if most is not None and width * height > most:
-        raise DataError(
-            f"{height}x{width} are {width * height:,} pixels, more than {most:,}, as of a "
-            f"decompression bomb; {ALLOW_MORE} if you trust it"
-        )
+        raise _bomb(f"{height}x{width} are {width * height:,} pixels, more than {most:,}")
+
+
+def _bomb(words: str) -> DataError:
+    return DataError(f"{words}, as of a decompression bomb; {ALLOW_MORE} if you trust it")
 
 
 def _is_sideways(image: Image) -> bool:
@@ -178,8 +182,8 @@ def _eight_bit_grey(image: Image) -> Image:
     values = np.asarray(image)
     if values.dtype.kind == "f":
         raise DataError(
-            f"its grey values are floats from {values.min():g} to {values.max():g}, of which no "
-            "one says which is white; save it with 8 or 16 bits, or its values as a .npy file"
+            f"its grey values are floats from {values.min():g} to {values.max():g}, and "
+            "nothing says which of them is white; save it with 8 or 16 bits, or its values as a .npy file"
         )
     if values.min() < 0 or values.max() > _MAX_16_BIT:
         raise DataError(

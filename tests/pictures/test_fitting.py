@@ -98,7 +98,9 @@ def test_pad_is_a_letterbox(library):
 
 
 @by_each
-@pytest.mark.parametrize("view", [lambda x: x[..., ::-1], lambda x: x[::-1], lambda x: x[:, 3:20:2]])
+@pytest.mark.parametrize(
+    "view", [lambda x: x[..., ::-1], lambda x: x[::-1], lambda x: x[:, 3:20:2]]
+)
 def test_views_of_arrays(library, view):
     picture = view(noise(2, 30, 40, 3))
     found = fit(picture, (10, 10), library=library)
@@ -110,9 +112,13 @@ def test_views_of_arrays(library, view):
 @pytest.mark.parametrize("size", [(32, 32), (64, 24), (150, 170)])
 def test_the_libraries_agree_in_smooth_pictures(how, size):
     y, x = np.mgrid[:90, :120]
-    waves = 128 + 100 * np.sin(y / 9)[..., None] * np.cos(x / [[[11]], [[7]], [[13]]]).T.swapaxes(0, 1)
+    waves = 128 + 100 * np.sin(y / 9)[..., None] * np.cos(x / [[[11]], [[7]], [[13]]]).T.swapaxes(
+        0, 1
+    )
     picture = waves.astype(np.uint8)
-    first, second = (fit(picture, size, how, library=name).astype(int) for name in ("opencv", "pillow"))
+    first, second = (
+        fit(picture, size, how, library=name).astype(int) for name in ("opencv", "pillow")
+    )
     assert np.abs(first - second).max() <= 12
     assert np.abs(first - second).mean() <= 2
 
@@ -226,7 +232,9 @@ def test_a_decoder_reads_and_fits(how):
 
 def test_decoders_are_values():
     one = Decoder((8, 8), "pad", fill=[1, 2, 3])
-    assert one == Decoder((8, 8), "pad", fill=np.array([1, 2, 3])) == pickle.loads(pickle.dumps(one))
+    assert (
+        one == Decoder((8, 8), "pad", fill=np.array([1, 2, 3])) == pickle.loads(pickle.dumps(one))
+    )
     assert len({one, Decoder((8, 8), "pad", fill=(1, 2, 3)), Decoder((8, 8))}) == 2
 
 
@@ -242,7 +250,11 @@ def test_a_large_jpeg_is_near_the_one_decoded_whole(how):
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
-    [((8,), ShapeError), (((8, 8), "crop"), ArgumentError), (((8, 8), "pad", 0, "x"), ArgumentError)],
+    [
+        ((8,), ShapeError),
+        (((8, 8), "crop"), ArgumentError),
+        (((8, 8), "pad", 0, "x"), ArgumentError),
+    ],
 )
 def test_a_decoder_refuses_when_it_is_made(arguments, error):
     with pytest.raises(error):

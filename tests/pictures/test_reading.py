@@ -51,7 +51,9 @@ def test_grey_alpha_and_palettes():
     grey = noise(1, 6, 4)
     three = np.repeat(grey[..., None], 3, axis=2)
     np.testing.assert_array_equal(pictures.read(encoded(grey)), three)
-    np.testing.assert_array_equal(pictures.read(encoded(noise(2, 6, 4, 4))), noise(2, 6, 4, 4)[..., :3])
+    np.testing.assert_array_equal(
+        pictures.read(encoded(noise(2, 6, 4, 4))), noise(2, 6, 4, 4)[..., :3]
+    )
     palette = noise(3, 256, 3)
     image = Image.fromarray(grey)
     image.putpalette(palette.tobytes())

@@ -58,12 +58,17 @@ def _is_lost(batch: Batch) -> bool:
 
 
 def _nothing(lost: Sequence[Dropped], count: str) -> DataError:
-    shown = [
-        f"{name_of(record)}: {words_of(error)}"
-        for record, _, error in lost[:_SHOWN]
-        if error is not None
-    ]
-    more = f"; and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    """Each reason once, with the first record that it is the reason for."""
+    reasons: dict[str, list[str]] = {}
+    for record, _, error in lost:
+        if error is not None:
+            reasons.setdefault(words_of(error), []).append(name_of(record))
+    shown = [_told(why, names) for why, names in list(reasons.items())[:_SHOWN]]
     picture = suffix_of(lost[0][0].url or "") in PICTURES
     hint = "; size=(height, width) decodes pictures" if picture else ""
-    return DataError(f"none of {count} records could be used: {'; '.join(shown)}{more}{hint}")
+    return DataError(f"none of {count} records could be used. {'. '.join(shown)}{hint}")
+
+
+def _told(why: str, names: Sequence[str]) -> str:
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{others}: {why}"
