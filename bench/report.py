@@ -13,6 +13,12 @@ __all__ = ["Table"]
 
 Cell = Callable[[Result], str]
 _LABEL = 52
+_READING = (
+    "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads and writes",
+    "the same bytes in a straight line. x: so many times layoutkit's time, the median over rounds",
+    "of their quotient, not the quotient of two medians. goal: the share of the limit that",
+    "layoutkit should reach on an idle machine, with ! where it did not here.",
+)
 
 
 class Table:
@@ -35,18 +41,8 @@ class Table:
         if "openmp" in about:
             self._line(about["openmp"])
         self._line()
-        self._line(
-            "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads"
-        )
-        self._line(
-            "and writes the same bytes in a straight line. x: so many times layoutkit's time, as the"
-        )
-        self._line(
-            "median over rounds of the quotient, not the quotient of the medians. goal: the share of"
-        )
-        self._line(
-            "the limit that layoutkit should reach on an idle machine; ! where it did not, here."
-        )
+        for line in _READING:
+            self._line(line)
         if "gpu" in about:
             self._line("Between events of the GPU, of CUDA graphs; fresh outputs without a graph.")
 

@@ -182,8 +182,8 @@ def _eight_bit_grey(image: Image) -> Image:
     values = np.asarray(image)
     if values.dtype.kind == "f":
         raise DataError(
-            f"its grey values are floats from {values.min():g} to {values.max():g}, and "
-            "nothing says which of them is white; save it with 8 or 16 bits, or its values as a .npy file"
+            f"its grey values are floats from {values.min():g} to {values.max():g}, and nothing "
+            "says which of them is white; save it with 8 or 16 bits, or the values as a .npy file"
         )
     if values.min() < 0 or values.max() > _MAX_16_BIT:
         raise DataError(
