@@ -22,13 +22,15 @@ from ..planning.sums import computed_dtype
 from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
+from .jax_formulas import computed, plan_of
+from .jax_placing import Placer
+from .jax_shards import ShardedAdapter
 from .symbolic import Symbolic
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..axes import Move
     from ..converter import Converter
-    from ..formulas import Formula
+    from ..planning.composed import Larger
 
 __all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
 
@@ -87,6 +89,8 @@ class Jax(Symbolic):
 class _JaxArrays:
     """What holds for all arrays of JAX, which are immutable."""
 
+    traces_constants = True
+
     def __init__(self, words: Jax) -> None:
         self.words = words
 
@@ -102,9 +106,32 @@ class _JaxArrays:
         """`x` itself."""
         return x
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Raise: where elements lie is for XLA to say."""
+        raise ArgumentError(
+            "memory= says how a result lies in memory, which for arrays of jax XLA decides; leave "
+            "it away"
+        )
+
     def target(self, out: Any) -> Any:
         """Raise: nothing is written into an array of JAX."""
         raise _immutable()
+
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter` makes of an array, where it or a constant is traced.
+
+        Unfold, compute, permute, fold, cast.
+        """
+        if out is not None:
+            raise _immutable()
+        if converter.is_away:
+            self.on_gpu()
+        words, plan = self.words, plan_of(converter, x)
+        words.check(plan.target.dtype)
+        if converter.task.formula is not None:
+            wide = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
+            x = computed(x, converter.task.formula, plan.move, wide, words)
+        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
 
     def on_gpu(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
@@ -134,14 +161,19 @@ class JaxAdapter(_JaxArrays, Adapter):
     def leave(self, array: Array, like: Any) -> Any:
         """The array of JAX that shares the memory of `array`."""
         self.words.check(array.dtype)
-        (device,) = like.devices()
-        return self.words.jax.device_put(array, device, may_alias=True)
+        return _placer()(array, like)
 
 
 class TracedAdapter(_JaxArrays, Adapter):
     """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
 
-    is_traced = True
+    is_traced = makes_larger = True
+
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        xp = self.words.xp
+        made = xp.broadcast_to(xp.asarray(found.fill), found.full)
+        return made.at[found.window].set(xp.reshape(x, found.sizes))
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""
@@ -152,19 +184,6 @@ class TracedAdapter(_JaxArrays, Adapter):
     def is_recorded(self, x: Any) -> bool:
         """Whether it is traced."""
         return isinstance(x, self.words.jax.core.Tracer)
-
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter` makes of a traced array: unfold, compute, permute, fold, cast."""
-        if out is not None:
-            raise _immutable()
-        if converter.is_away:
-            self.on_gpu()
-        words, plan = self.words, converter.plan(converter.spec_of(x))
-        words.check(plan.target.dtype)
-        if plan.formula is not None:
-            computed = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
-            x = _computed(x, plan.formula, plan.move, computed, words)
-        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum from left to right, computed in the dtype that numeric sums are."""
@@ -225,13 +244,16 @@ class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array; None for a ShapeDtypeStruct, which is none."""
-    host, traced, on_gpu = _adapters()
+    host, traced, on_gpu, sharded = _adapters()
     if traced.is_recorded(x):
         return traced
     if not isinstance(x, library().jax.Array):
         return None
-    platforms = set() if x.is_deleted() else {device.platform for device in x.devices()}
-    return on_gpu if platforms and platforms <= {"gpu", "cuda"} else host
+    devices = () if x.is_deleted() else x.devices()
+    platforms = {device.platform for device in devices}
+    if platforms and platforms <= {"gpu", "cuda"}:
+        return on_gpu
+    return sharded if len(devices) > 1 and platforms == {"cpu"} else host
 
 
 def library_of(x: Any) -> Jax | None:
@@ -247,20 +269,14 @@ def library() -> Jax:
 
 
 @lru_cache(maxsize=1)
-def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter]:
-    return JaxAdapter(library()), TracedAdapter(library()), JaxCudaAdapter(library())
+def _placer() -> Placer:
+    return Placer(library().jax)
 
 
-def _computed(x: Any, formula: Formula, move: Move, dtype: DType, words: Jax) -> Any:
-    """(x * scale - mean) / std in the unfolded axes of x, constants prepared in float64."""
-    channels = move.sizes[move.axes.index("c")] if "c" in move.axes else 1
-    shape = [channels if letter == "c" else 1 for letter in move.axes]
-    factors, terms = (
-        np.broadcast_to(np.array(values, words.width(dtype)), channels).reshape(shape)
-        for values in formula.coefficients(channels if formula.per_channel else None)
-    )
-    x = words.to(words.xp.reshape(x, move.sizes), dtype)
-    return words.xp.reshape(x * factors + terms, move.source_shape)
+@lru_cache(maxsize=1)
+def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter, ShardedAdapter]:
+    words = library()
+    return JaxAdapter(words), TracedAdapter(words), JaxCudaAdapter(words), ShardedAdapter(words)
 
 
 def _immutable() -> ArgumentError:

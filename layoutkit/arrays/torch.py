@@ -86,6 +86,10 @@ class _Tensors:
         self.torch.autograd.graph.increment_version(out)
         return out
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """The view of a result whose axes are in another order."""
+        return x.permute(order)
+
     def is_recorded(self, x: Any) -> bool:
         """Whether what is done to a tensor now is kept for its gradient."""
         return bool(

@@ -220,7 +220,7 @@ def test_large_pictures_are_taken_on_purpose(folder, capsys, monkeypatch, limit)
         assert "decompression bomb; give a larger --max-pixels if you trust it" in said
         found = _convert("photos/a.png", "--max-pixels", "600")
     np.testing.assert_array_equal(found, noise(0, 20, 30, 3)[None])
-    assert Image.MAX_IMAGE_PIXELS == limit
+    assert limit == Image.MAX_IMAGE_PIXELS
     Path("out.npy").unlink()
     assert "600 pixels, more than 599" in _refused(
         capsys, "photos/a.png", "out.npy", "bhwc->bchw", "--max-pixels", "599"
@@ -231,7 +231,7 @@ def test_batches_take_them_too(folder, capsys, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 650)
     assert main(["batches", "photos", "--size", "8x8", "--workers", "0"]) == 0
     captured = capsys.readouterr()
-    assert "1 records in 1 batch, 2 left out" in captured.out
+    assert "1 record in 1 batch, 2 left out" in captured.out
     assert captured.err.count("give a larger --max-pixels") == 2
     assert main(["batches", "photos", "--size", "8x8", "--max-pixels", "1000"]) == 0
     assert "3 records in 1 batch, 0 left out" in capsys.readouterr().out

@@ -59,9 +59,9 @@ def test_small_batches_wait_for_one_that_has_a_row(workers):
     assert [index for index, _ in found[3:]] == [
         list(range(k, min(k + 4, 30))) for k in range(12, 30, 4)
     ]
-    with sampled_batcher(X, processor=failing(*range(30)), **options) as batches:
-        with pytest.raises(DataError, match="none of the first 16 records could be used"):
-            next(iter(batches))
+    batches = sampled_batcher(X, processor=failing(*range(30)), **options)
+    with batches, pytest.raises(DataError, match=r"none of the first 16 records could be used"):
+        next(iter(batches))
 
 
 def test_records_that_fail_later_are_left_out():
@@ -70,9 +70,12 @@ def test_records_that_fail_later_are_left_out():
 
 
 def test_a_short_epoch_without_any_is_an_error_at_its_end():
-    with sampled_batcher(X[:3], batch_size=1, processor=failing(0, 1, 2)) as batches:
-        with pytest.raises(DataError, match="none of 3 records could be used. record 0 and 2 more"):
-            list(batches)
+    batches = sampled_batcher(X[:3], batch_size=1, processor=failing(0, 1, 2))
+    with (
+        batches,
+        pytest.raises(DataError, match=r"none of 3 records could be used\. record 0 and 2 more"),
+    ):
+        list(batches)
 
 
 def test_what_a_processor_refuses_is_no_error():
@@ -83,9 +86,9 @@ def test_what_a_processor_refuses_is_no_error():
 
 def test_with_refill_too():
     options = {"batch_size": 4, "refill": True}
-    with sampled_batcher(X, processor=failing(*range(30)), **options) as batches:
-        with pytest.raises(DataError, match="none of 30 records could be used"):
-            list(batches)
+    batches = sampled_batcher(X, processor=failing(*range(30)), **options)
+    with batches, pytest.raises(DataError, match=r"none of 30 records could be used"):
+        list(batches)
     with sampled_batcher(X, processor=failing(*range(29)), **options) as batches:
         assert counts(batches) == [([29], 29)]
 
@@ -107,9 +110,9 @@ def test_reasons_are_told_once_each(caplog):
     def process(x, out):
         raise (ValueError, TypeError, KeyError, OSError)[int(x[0]) // 2 % 4]("no")
 
-    with sampled_batcher(X, batch_size=16, processor=process) as batches:
-        with pytest.raises(DataError) as caught:
-            next(iter(batches))
+    batches = sampled_batcher(X, batch_size=16, processor=process)
+    with batches, pytest.raises(DataError) as caught:
+        next(iter(batches))
     assert str(caught.value) == (
         "none of the first 16 records could be used. record 0 and 3 more: ValueError: no. "
         "record 1 and 3 more: TypeError: no. record 2 and 3 more: KeyError: 'no'"

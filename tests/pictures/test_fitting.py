@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("PIL.Image")
 
-from photographs import blocks, encoded, noise  # noqa: E402
+from photographs import blocks, encoded, noise
 
-from layoutkit import ArgumentError, DtypeError, ShapeError  # noqa: E402
-from layoutkit.pictures import Decoder, Placement, fit, placement, read  # noqa: E402
-from layoutkit.pictures.fitting import WAYS, opencv  # noqa: E402
+from layoutkit import ArgumentError, DtypeError, ShapeError
+from layoutkit.pictures import Decoder, Placement, fit, placement, read
+from layoutkit.pictures.fitting import WAYS, opencv
 
 LIBRARIES = ["pillow", pytest.param("opencv", marks=pytest.mark.skipif(
     opencv() is None, reason="OpenCV is not installed"))]  # fmt: skip

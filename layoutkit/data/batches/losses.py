@@ -6,14 +6,13 @@ who looped over empty batches would find out far from where it is. Knows batches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...errors import DataError
-from ..formats import PICTURES, suffix_of
 from .batch import Batch, Dropped
 from .chunks import name_of, words_of
 from .passes import Pass
+from .progress import warn
 
 __all__ = ["handed_out"]
 
@@ -21,9 +20,7 @@ _ENOUGH = 16  # records that fail one after the other, from the first on, are no
 _SHOWN = 3
 
 
-def handed_out(
-    run: Pass, from_start: bool, warn: Callable[[Sequence[Any]], None]
-) -> Iterator[tuple[Batch, int]]:
+def handed_out(run: Pass, from_start: bool) -> Iterator[tuple[Batch, int]]:
     """Batches and the places behind them, of a loop that begins an epoch or goes on in one.
 
     From an epoch's start, batches without any row wait for one that has some. A DataError, if
@@ -64,9 +61,7 @@ def _nothing(lost: Sequence[Dropped], count: str) -> DataError:
         if error is not None:
             reasons.setdefault(words_of(error), []).append(name_of(record))
     shown = [_told(why, names) for why, names in list(reasons.items())[:_SHOWN]]
-    picture = suffix_of(lost[0][0].url or "") in PICTURES
-    hint = "; size=(height, width) decodes pictures" if picture else ""
-    return DataError(f"none of {count} records could be used. {'. '.join(shown)}{hint}")
+    return DataError(f"none of {count} records could be used. {'. '.join(shown)}")
 
 
 def _told(why: str, names: Sequence[str]) -> str:
