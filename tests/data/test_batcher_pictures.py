@@ -65,7 +65,7 @@ def test_nothing_but_damaged_ones_is_an_error(tmp_path):
     for number in range(3):
         (tmp_path / f"{number}.jpg").write_bytes(b"no picture")
     batches = sampled_batcher(tmp_path, batch_size=2, size=(8, 8))
-    words = r"none of 3 records .*0\.jpg and 2 more: DataError"
+    words = r"none of the 3 records .*0\.jpg and 2 more: DataError"
     with batches, pytest.raises(DataError, match=words):
         list(batches)
 
