@@ -146,4 +146,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_DOORS])
+    return sorted(__all__)
