@@ -117,7 +117,8 @@ def sampled_batcher(
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError
-        An argument is wrong, or sources do not fit together.
+        An argument is wrong, there is none of that name (and it may have another one in other
+        libraries), or sources do not fit together.
     """
     check_names(others, [field.name for field in fields(Arguments)])
     given = Arguments(
