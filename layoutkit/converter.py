@@ -12,8 +12,7 @@ from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import PatternError
-from .gradients import Backs, sizes_of_source, window_of_gradient
+from .gradients import Backs, known_clip, window_of_gradient
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType
@@ -52,6 +51,7 @@ class Converter:
         scale: Any = None,
         mean: Any = None,
         std: Any = None,
+        clip: Any = None,
         casting: str = "same_kind",
         device: str | None = None,
         copy: bool | None = None,
@@ -64,7 +64,7 @@ class Converter:
     ) -> None:
         self._start(
             make_task(
-                pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
+                pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
                 device=None if device is None else check_device(device), copy=copy, memory=memory,
                 threads=threads, into=into, corner=corner, fill=fill, **sizes,
             )
@@ -142,7 +142,8 @@ class Converter:
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
         """The gradient of x, in the layout and dtype of x, for the gradient of the result.
 
-        A conversion with a formula scales the gradient by scale / std in the same pass.
+        A conversion with a formula scales the gradient by scale / std in the same pass. One with
+        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
 
         Parameters
         ----------
@@ -158,7 +159,10 @@ class Converter:
         ------
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
+        ArgumentError
+            There is a `clip`, and `like` is no array.
         """
+        clip = known_clip(self._task, like)
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         if self._task.canvas is not None:
@@ -166,25 +170,24 @@ class Converter:
 
             window = window_of_gradient(self._task, grad, facts, source)
             return self.derived(into_window).backward(window, like=like, out=out)
-        return self._backs.find(facts, source, out is None)(grad, out)
+        found = self._backs.find(facts, source, out is None)(grad, out)
+        return found if clip is None else _adapters().stopped(found, like, clip, out)
 
-    def inverse(self) -> Converter:
-        """The Converter of the opposite pattern; sizes of folds are the keywords given here.
+    def inverse(self, dtype: Any = None) -> Converter:
+        """The Converter back to x: the opposite pattern, and x = (y * std + mean) / scale.
 
-        Raises
-        ------
-        PatternError
-            A conversion with scale, mean or std is not undone by moving elements back.
+        To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
+        exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
+        are the keywords given here; what `clip` cut off is lost. ArgumentError where scale is 0.
+
+        >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
+        'bchw->bhwc'
         """
-        task = self._task
-        if task.formula is not None:
-            raise PatternError(
-                f'"{task.pattern.text}" with scale, mean or std has no inverse layout; for '
-                "gradients use backward, else convert back with your own constants"
-            )
-        sizes = sizes_of_source(task, task.sizes)
-        back = task.pattern.reversed()
-        return Converter(back.text, casting=task.casting, copy=task.copy, **sizes)
+        with forks.making:
+            from .planning.back import inverse
+
+        pattern, keywords = inverse(self._task, dtype)
+        return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The spec of the result for an x of `spec`; no array is needed.
@@ -204,7 +207,7 @@ class Converter:
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
-        return ArraySpec(str(self._task.pattern.left), *_facts(x, "x"))
+        return ArraySpec.of(self._task.pattern.left, *_facts(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""

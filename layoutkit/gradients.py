@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .caching import Cache, remember
+from .constants import Bounds
 from .errors import ArgumentError, DtypeError, ShapeError
+from .planning.back import folded, gradient
 from .planning.composed import place_of
 from .planning.task import Task
-from .spec import DType, as_dtype, kind_of
+from .spec import ArraySpec, DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
     from .converter import Converter
 
-__all__ = ["Backs", "Facts", "sizes_of_source", "window_of_gradient"]
+__all__ = ["Backs", "Facts", "known_clip", "window_of_gradient"]
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
@@ -56,35 +58,19 @@ class Backs:
             return self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
         move = task.pattern.resolve(source[0], task.sizes)
         _check_shape(task, shape, move.target_shape, source[0])
-        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        sizes = move.named_sizes
         place = None if device == source[2] else source[2]
         wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
         return self._make(sizes, wanted, place)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        task = self._task
-        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
-        known: dict[str, Any] = {
-            letter: size
-            for letter, size in sizes_of_source(task, sizes).items()
-            if letter in folded
-        }
+        known = folded(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
         if back is None:
-            formula = task.formula
-            back = self._converter(
-                task.pattern.reversed().text,
-                dtype=dtype,
-                scale=formula and formula.scale,
-                std=formula and formula.std,
-                device=device,
-                copy=None if device else task.copy,
-                threads=task.threads,
-                **known,
-            )
-            back = remember(self._made, key, back)
+            pattern, keywords = gradient(self._task, known, dtype, device)
+            back = remember(self._made, key, self._converter(pattern, **keywords))
         return back
 
 
@@ -108,6 +94,18 @@ def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None
     return grad.reshape(place.full)[place.window]
 
 
+def known_clip(task: Task, like: Any) -> Bounds | None:
+    """The window of clip, None for none; ArgumentError unless x is there to be looked at."""
+    if task.formula is None or task.formula.clip is None:
+        return None
+    if like is None or isinstance(like, ArraySpec):
+        raise ArgumentError(
+            "the gradient under clip depends on the values of x, which like= does not give; pass "
+            "backward(grad, like=x)"
+        )
+    return task.formula.clip
+
+
 def _check_shape(
     task: Task, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
 ) -> None:
@@ -116,9 +114,3 @@ def _check_shape(
             f'grad has shape {shape}, but "{task.pattern.text}" makes {target} of {source}; pass '
             "the gradient of that result"
         )
-
-
-def sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-    letters = task.pattern.source.letters
-    return {letter: size for letter, size in sizes.items() if letter in letters}

@@ -24,6 +24,7 @@ from ..memory import Array, as_numpy
 from ..planning.composed import larger, made, of_larger, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .clipping import stopped
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
 from .libraries import file_of
 
@@ -38,6 +39,7 @@ __all__ = [
     "device_adapter_of",
     "facts",
     "memory_layout",
+    "stopped",
     "sum_foreign",
 ]
 
@@ -111,7 +113,8 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     if task.canvas is not None and (adapter.makes_larger or converter.is_away):
         found = larger(task, *adapter.facts(x, "x"))
         return converter.derived(of_larger)(adapter.enlarged(x, found), out)
-    if adapter.is_recorded(x):
+    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
+    if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
@@ -126,7 +129,7 @@ def _laid(converter: Converter, x: Any, out: Any) -> Any:
     """A view of what is made in another order of memory."""
     refuse_out(converter.task, out)
     found = converter.derived(made)(x)
-    return (adapter_of(found) or NUMPY).permuted(found, order(converter.task))
+    return (adapter_of(found) or NUMPY).permuted(found, order(converter.task, found.ndim))
 
 
 def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:

@@ -22,13 +22,12 @@ from ..planning.sums import computed_dtype
 from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
+from .jax_formulas import computed, plan_of
 from .symbolic import Symbolic
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..axes import Move
     from ..converter import Converter
-    from ..formulas import Formula
     from ..planning.composed import Larger
 
 __all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
@@ -88,6 +87,8 @@ class Jax(Symbolic):
 class _JaxArrays:
     """What holds for all arrays of JAX, which are immutable."""
 
+    traces_constants = True
+
     def __init__(self, words: Jax) -> None:
         self.words = words
 
@@ -113,6 +114,22 @@ class _JaxArrays:
     def target(self, out: Any) -> Any:
         """Raise: nothing is written into an array of JAX."""
         raise _immutable()
+
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter` makes of an array, where it or a constant is traced.
+
+        Unfold, compute, permute, fold, cast.
+        """
+        if out is not None:
+            raise _immutable()
+        if converter.is_away:
+            self.on_gpu()
+        words, plan = self.words, plan_of(converter, x)
+        words.check(plan.target.dtype)
+        if converter.task.formula is not None:
+            wide = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
+            x = computed(x, converter.task.formula, plan.move, wide, words)
+        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
 
     def on_gpu(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
@@ -166,19 +183,6 @@ class TracedAdapter(_JaxArrays, Adapter):
     def is_recorded(self, x: Any) -> bool:
         """Whether it is traced."""
         return isinstance(x, self.words.jax.core.Tracer)
-
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter` makes of a traced array: unfold, compute, permute, fold, cast."""
-        if out is not None:
-            raise _immutable()
-        if converter.is_away:
-            self.on_gpu()
-        words, plan = self.words, converter.plan(converter.spec_of(x))
-        words.check(plan.target.dtype)
-        if plan.formula is not None:
-            computed = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
-            x = _computed(x, plan.formula, plan.move, computed, words)
-        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum from left to right, computed in the dtype that numeric sums are."""
@@ -263,18 +267,6 @@ def library() -> Jax:
 @lru_cache(maxsize=1)
 def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter]:
     return JaxAdapter(library()), TracedAdapter(library()), JaxCudaAdapter(library())
-
-
-def _computed(x: Any, formula: Formula, move: Move, dtype: DType, words: Jax) -> Any:
-    """(x * scale - mean) / std in the unfolded axes of x, constants prepared in float64."""
-    channels = move.sizes[move.axes.index("c")] if "c" in move.axes else 1
-    shape = [channels if letter == "c" else 1 for letter in move.axes]
-    factors, terms = (
-        np.broadcast_to(np.array(values, words.width(dtype)), channels).reshape(shape)
-        for values in formula.coefficients(channels if formula.per_channel else None)
-    )
-    x = words.to(words.xp.reshape(x, move.sizes), dtype)
-    return words.xp.reshape(x * factors + terms, move.source_shape)
 
 
 def _immutable() -> ArgumentError:

@@ -26,12 +26,12 @@ class Laid:
 
     def __init__(self, converter: Converter, out: Array | None) -> None:
         refuse_out(converter.task, out)
-        self._made, self._order = converter.derived(made), order(converter.task)
+        self._made, self._task = converter.derived(made), converter.task
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and turn its axes."""
-        found: Array = self._made(x).transpose(self._order)
-        return found
+        found: Array = self._made(x)
+        return found.transpose(order(self._task, found.ndim))
 
 
 class Placed:

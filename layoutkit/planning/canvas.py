@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..axes import Move
+from ..axes import Move, axis_name
 from ..checks import as_int
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
@@ -50,13 +50,14 @@ class Canvas:
             x is larger than the result, lies outside of it, or has no such axis.
         """
         sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
-        begins = dict.fromkeys(sizes, 0)
-        full = dict(sizes)
-        for letter, size in self.sizes:
-            if letter not in sizes:
-                there = ", ".join(sizes)
-                raise ShapeError(f"into has {letter}={size}, but the axes are {there}; name these")
-            begins[letter] = _begin(letter, sizes[letter], size, dict(self.corner).get(letter))
+        letters = {move.target.name(letter): letter for letter in sizes}
+        begins, full, corner = dict.fromkeys(sizes, 0), dict(sizes), dict(self.corner)
+        for name, size in self.sizes:
+            if name not in letters or name in ("...", "1"):
+                there = ", ".join(letters)
+                raise ShapeError(f"into has {name}={size}, but the axes are {there}; name these")
+            letter = letters[name]
+            begins[letter] = _begin(name, sizes[letter], size, corner.get(name))
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
@@ -132,22 +133,22 @@ def make_canvas(into: Any, corner: Any, fill: Any) -> Canvas | None:
     if not sizes:
         raise ArgumentError('into names no axis; give sizes such as {"h": 640, "w": 640}')
     begins = () if corner is None else _sizes("corner", corner)
-    for letter, _ in begins:
-        if letter not in dict(sizes):
-            raise ArgumentError(f"corner has {letter}, but into has not; give its size there too")
+    for name, _ in begins:
+        if name not in dict(sizes):
+            raise ArgumentError(f"corner has {name}, but into has not; give its size there too")
     return Canvas(sizes, begins, _values(fill))
 
 
-def _begin(letter: str, size: int, full: int, corner: int | None) -> int:
+def _begin(name: str, size: int, full: int, corner: int | None) -> int:
     """Where x begins along an axis."""
     if size > full:
         raise ShapeError(
-            f"into has {letter}={full}, but x has {size} along {letter}; crop it with a slice, or "
+            f"into has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
             "give a larger size"
         )
     if corner is not None and corner > full - size:
         raise ShapeError(
-            f"corner has {letter}={corner}, where {size} of {full} do not fit; give at most "
+            f"corner has {name}={corner}, where {size} of {full} do not fit; give at most "
             f"{full - size}"
         )
     return (full - size) // 2 if corner is None else corner
@@ -166,7 +167,7 @@ def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
         number = as_int(pair[1])
         if number is None or number < 0:
             raise ArgumentError(form)
-        found[pair[0]] = number
+        found[axis_name(pair[0])] = number
     return tuple(sorted(found.items()))
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..axes import Layout, Pattern
+from ..constants import CHANNEL
 from ..errors import ArgumentError, ShapeError
 from ..memory import Array
 from ..notation import ARROW
@@ -65,7 +66,7 @@ def planned(
     if task.memory is not None:
         refuse_out(task, out)
         found = planned(made(task), shape, strides, source, device, None, has_half)
-        seen = tuple(found.target.shape[at] for at in order(task))
+        seen = tuple(found.target.shape[at] for at in order(task, len(found.target.shape)))
         found = replace(found, memory=str(task.memory))
     elif task.canvas is not None:
         found, place = window(task, shape, strides, source, device, out, has_half)
@@ -74,7 +75,8 @@ def planned(
         found = replace(found, place=place, bytes_moved=found.bytes_moved + around)
     else:
         return task.plan(shape, strides, source, device, out, has_half)
-    target = ArraySpec(str(task.pattern.target), seen, found.target.dtype, found.target.device)
+    layout = task.pattern.completed(len(shape)).target
+    target = ArraySpec.of(layout, seen, found.target.dtype, found.target.device)
     return replace(found, pattern=task.pattern.text, target=target)
 
 
@@ -89,10 +91,13 @@ def made(task: Task) -> Task:
     return task._replace(pattern=Pattern(left, memory, f"{left}{ARROW}{memory}"), memory=None)
 
 
-def order(task: Task) -> tuple[int, ...]:
-    """For each axis of the result, which axis of the memory it is."""
-    right = task.pattern.right
-    return tuple(map((task.memory or right).groups.index, right.groups))
+def order(task: Task, ndim: int) -> tuple[int, ...]:
+    """For each axis of a result of this rank, which axis of the memory it is."""
+    right, memory = task.pattern.right, task.memory or task.pattern.right
+    if right.is_open:
+        staying = ndim - right.ndim
+        right, memory = right.completed(staying), memory.completed(staying)
+    return tuple(map(memory.groups.index, right.groups))
 
 
 def refuse_out(task: Task, out: Any) -> None:
@@ -121,7 +126,7 @@ def window(
         steps = contiguous(place.full, dtype)
     else:
         check_out(out, place.shape, f'"{task.pattern.text}" on {shape} with into=')
-        target = task.pattern.target
+        target = task.pattern.completed(len(shape)).target
         steps = steps_of(target.groups, target.letters, place.full, out.strides)
     sizes = tuple(inside.stop - inside.start for inside in place.window)
     lies = _Window(sizes, steps, dtype)
@@ -130,14 +135,16 @@ def window(
 
 def into_window(task: Task) -> Task:
     """The conversion of x alone, whose result has every letter as an axis of its own."""
-    apart = Layout(tuple(task.pattern.target.letters))
+    target = task.pattern.target
+    apart = Layout(tuple(target.letters), target.names)
     pattern = Pattern(task.pattern.source, apart, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=None)
 
 
 def of_larger(task: Task) -> Task:
     """The conversion of a larger x, whose source has every letter as an axis of its own."""
-    apart = Layout(tuple(task.pattern.source.letters))
+    source = task.pattern.source
+    apart = Layout(tuple(source.letters), source.names)
     pattern = Pattern(apart, task.pattern.target, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, sizes={})
 
@@ -148,28 +155,33 @@ def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    pixel = task.canvas.pixel(dtype, sizes.get("c"))
-    spread = [len(pixel) if axis == "c" else 1 for axis in move.axes]
+    pixel = task.canvas.pixel(dtype, sizes.get(CHANNEL))
+    spread = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
     windows = dict(zip(move.target_axes, place.window, strict=True))
     window = tuple(windows.get(axis, slice(0, size)) for axis, size in sizes.items())
-    full = tuple(dict(task.canvas.sizes).get(axis, size) for axis, size in sizes.items())
+    larger = dict(zip(move.target_axes, place.full, strict=True))
+    full = tuple(larger.get(axis, size) for axis, size in sizes.items())
     return Larger(move.sizes, full, window, pixel.reshape(spread))
 
 
 def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
     """The conversion of what is around x, and the array that it takes: as small as can be."""
-    canvas, move = task.canvas, task.pattern.resolve(shape, task.sizes)
+    canvas, place = task.canvas, place_of(task, shape)
+    move = task.pattern.resolve(shape, task.sizes)
     if canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is nothing around x")
-    sizes = dict(zip(move.axes, move.sizes, strict=True)) | dict(canvas.sizes)
-    pixel = canvas.pixel(dtype, sizes.get("c"))
-    per_channel = task.formula is not None and task.formula.per_channel
-    wide = "c" if per_channel or len(pixel) > 1 else ""
-    letters = "".join(dict.fromkeys((*move.target_axes, *move.axes)))
-    counts = [sizes[letter] if letter in wide else 1 for letter in letters]
-    spread = [len(pixel) if letter == "c" else 1 for letter in letters]
+    sizes = dict(zip(move.axes, move.sizes, strict=True))
+    sizes |= dict(zip(move.target_axes, place.full, strict=True))
+    pixel = canvas.pixel(dtype, sizes.get(CHANNEL))
+    along = None if task.formula is None else task.formula.letter(move)
+    wide = {along} if task.formula is not None and task.formula.per_channel else set()
+    counts = [
+        n if at in wide or (at == CHANNEL and len(pixel) > 1) else 1 for at, n in sizes.items()
+    ]
+    spread = [len(pixel) if letter == CHANNEL else 1 for letter in sizes]
     array = np.array(np.broadcast_to(pixel.reshape(spread), counts))
-    apart = Layout(tuple(letters)), Layout(tuple(move.target_axes))
+    names = move.source.names + move.target.names
+    apart = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
     pattern = Pattern(*apart, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}), array
 

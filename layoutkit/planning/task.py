@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Layout, Pattern, parse_layout, parse_pattern
+from ..axes import Layout, Pattern, axis_name, parse_layout, parse_pattern
 from ..checks import as_int
 from ..devices import canonical
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
@@ -77,7 +77,9 @@ class Task(NamedTuple):
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted."""
-        if spec.axes not in (str(self.pattern.left), str(self.pattern.source)):
+        whole = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        if spec.axes not in map(str, sides):
             raise PatternError(
                 f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
                 f"{self.pattern.left}; give a spec of that layout"
@@ -103,7 +105,9 @@ class Task(NamedTuple):
         move = self.pattern.resolve(shape, self.sizes)
         check_movable(source)
         target = self.target_dtype(source, out)
-        computed = source if self.formula is None else computed_dtype(source, target)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
@@ -140,7 +144,8 @@ class Task(NamedTuple):
             return found
         if self.dtype is not None:
             return self.dtype
-        if self.formula is not None and kind_of(source) in "bui":
+        formula = self.formula
+        if formula is not None and kind_of(source) in "bui" and not formula.keeps(source):
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
@@ -152,6 +157,7 @@ def make_task(
     scale: Any = None,
     mean: Any = None,
     std: Any = None,
+    clip: Any = None,
     casting: str = "same_kind",
     device: Any = None,
     copy: Any = None,
@@ -168,13 +174,14 @@ def make_task(
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None:
         check_movable(wanted)
-    formula = make_formula(scale, mean, std)
+    formula = make_formula(scale, mean, std, clip)
     place = None if device is None else canonical(device)
     canvas = make_canvas(into, corner, fill)
     if canvas is not None and copy is False:
         raise ArgumentError("copy=False, but into= asks for a result larger than x; leave one away")
+    known = _checked_sizes(parsed, sizes)
     return Task(
-        parsed, wanted, formula, casting, place, _checked_copy(copy), _checked_sizes(sizes),
+        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
         _checked_memory(memory, parsed), _checked_threads(threads), canvas,
     )  # fmt: skip
 
@@ -205,13 +212,15 @@ def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
     """The layout of new memory; PatternError unless it has the axes of the result."""
     if memory is None:
         return None
-    found = parse_layout(memory)
-    if sorted(found.groups) != sorted(pattern.right.groups):
+    found, right = parse_layout(memory), pattern.right
+    groups = dict(zip(right.named, right.groups, strict=True))
+    if sorted(found.named) != sorted(groups):
+        axes = ", ".join(map(" ".join, groups))
         raise PatternError(
-            f'memory="{memory}" is no order of the axes of {pattern.right}, which are '
-            f"{', '.join(pattern.right.groups)}; name each of them once, as a whole"
+            f'memory="{memory}" is no order of the axes of {right}, which are {axes}; name each of '
+            "them once, as a whole"
         )
-    return found
+    return Layout(tuple(groups[names] for names in found.named), right.names)
 
 
 def _checked_threads(threads: Any) -> int | None:
@@ -225,12 +234,13 @@ def _checked_threads(threads: Any) -> int | None:
     return count
 
 
-def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes; ShapeError for a name that is no axis."""
+def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes by the names of axes; ShapeError for a name that is no axis."""
+    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1:
+        if len(name) != 1 and name not in there:
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                "axis, which has one letter; correct its name"
+                f"axis, which are {', '.join(there)}; correct its name"
             )
-    return sizes
+    return {axis_name(name): size for name, size in sizes.items()}
