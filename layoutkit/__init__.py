@@ -126,9 +126,13 @@ _LAZY = {
     ),
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
+# Modules that are parts of other libraries, which they import: `layoutkit.keras.Convert`.
+_DOORS = ("keras", "sklearn")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return import_module(f".{name}", __name__)
     if name in _ROOMS:
         with forks.making:
             return import_module(f".{name}", __name__)
@@ -142,4 +146,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_DOORS])

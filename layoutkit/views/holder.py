@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays.access import seen
+from ..arrays.access import based, seen
 from ..devices import CPU
 from ..errors import ViewError
 from .base import View
@@ -48,7 +48,11 @@ class Holder(View):
 
         Its plans are those of the view's last batch where they fit, else new ones.
         """
-        found, device = (array, CPU) if type(array) is np.ndarray else seen(array, "array")
+        if type(array) is np.ndarray:
+            found, device = array, CPU
+        else:
+            found, device = seen(array, "array")
+            array = based(array, found)
         plans = None if self._batch is None else self._batch.plans
         if plans is None or not plans.fits(layout, found, device):
             plans = self._planner(self._own, layout, found, device)
