@@ -20,7 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
-from .checks import as_int
+from .checks import as_int, is_symbol
 from .errors import ShapeError
 from .notation import ARROW, Layout, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
@@ -137,8 +137,11 @@ class Pattern:
         """
         try:
             # Made plain before the cache sees them: to a cache True and 1 are one key.
-            plain = sorted((letter, _as_size(letter, size)) for letter, size in sizes.items())
-            return _resolve(self, as_shape(shape), tuple(plain))
+            plain = tuple(sorted((letter, _as_size(letter, size)) for letter, size in sizes.items()))
+            known = as_shape(shape)
+            if any(type(size) is not int for size in (*known, *(size for _, size in plain))):
+                return _resolve.__wrapped__(self, known, plain)  # symbols need not hash
+            return _resolve(self, known, plain)
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 
@@ -232,6 +235,8 @@ def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[st
 
 
 def _as_size(name: object, size: SupportsIndex) -> int:
+    if is_symbol(size):
+        return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)
     if value is None or value < 0:
         raise ShapeError(f"{name} is {size!r}; a size is an int >= 0")

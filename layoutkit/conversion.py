@@ -10,7 +10,8 @@ import numpy as np
 
 from .axes import as_shape
 from .caching import MAX_KEPT
-from .converter import Converter, plan_of_spec
+from .compilation import is_followed
+from .converter import Converter, call_in_graph, plan_of_spec
 from .cuda.runtime import check_device
 from .errors import LayoutkitError
 from .planning.task import make_task
@@ -84,6 +85,11 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if type(x) is not np.ndarray and is_followed():
+        return call_in_graph(
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
+            device=device, copy=copy,
+        )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:

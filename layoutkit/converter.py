@@ -9,6 +9,7 @@ import numpy as np
 
 from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
+from .compilation import is_followed
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import PatternError
@@ -112,6 +113,8 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
@@ -233,6 +236,27 @@ def _planned(
         else:
             from .cuda.launches import has_half
         return task.plan(shape, strides, dtype, device, out, has_half)
+
+
+def in_graph(asked: Any, x: Any, out: Any) -> Any:
+    """What torch.compile puts into its graph in place of `asked(x, out)`."""
+    from .arrays import adapters  # not under the lock, which it could not follow
+
+    return adapters.in_graph(asked, x, out)
+
+
+def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
+    """What torch.compile puts into its graph in place of `convert`."""
+    from .arrays import adapters
+
+    return adapters.call_in_graph(x, pattern, out, sizes, keywords)
+
+
+def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
+    """What torch.compile puts into its graph in place of `accumulate`."""
+    from .arrays import adapters
+
+    return adapters.sum_in_graph(parts, out, *asked)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

@@ -17,7 +17,7 @@ from .spec import DType, as_dtype, kind_of
 if TYPE_CHECKING:
     from .converter import Converter
 
-__all__ = ["Backs", "Facts", "sizes_of_source"]
+__all__ = ["Backs", "Facts", "sizes_of_source", "way_back"]
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
@@ -66,28 +66,29 @@ class Backs:
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        task = self._task
-        folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
-        known: dict[str, Any] = {
-            letter: size
-            for letter, size in sizes_of_source(task, sizes).items()
-            if letter in folded
-        }
+        pattern, keywords, known = way_back(self._task, sizes, dtype, device)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
-        if back is None:
-            formula = task.formula
-            back = self._converter(
-                task.pattern.reversed().text,
-                dtype=dtype,
-                scale=formula and formula.scale,
-                std=formula and formula.std,
-                device=device,
-                copy=None if device else task.copy,
-                **known,
-            )
-            back = remember(self._made, key, back)
-        return back
+        return back or remember(self._made, key, self._converter(pattern, **keywords, **known))
+
+
+def way_back(
+    task: Task, sizes: Mapping[str, int], dtype: DType | None, device: str | None
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The pattern, keywords and sizes of folds that bring gradients back, for any batch size."""
+    formula = task.formula
+    folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
+    known = {
+        letter: size for letter, size in sizes_of_source(task, sizes).items() if letter in folded
+    }
+    keywords = {
+        "dtype": dtype,
+        "scale": formula and formula.scale,
+        "std": formula and formula.std,
+        "device": device,
+        "copy": None if device else task.copy,
+    }
+    return task.pattern.reversed().text, keywords, known
 
 
 def sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, Any]:

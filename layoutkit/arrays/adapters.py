@@ -24,7 +24,7 @@ from ..memory import Array, as_numpy
 from ..spec import DType
 from .base import NUMPY, Adapter
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
-from .libraries import file_of
+from .libraries import file_of, shortcut
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "adapter_of",
     "as_array",
+    "convert_by_memory",
     "convert_foreign",
     "device_adapter_of",
     "facts",
     "memory_layout",
+    "sum_by_memory",
     "sum_foreign",
 ]
 
@@ -103,9 +105,17 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
+    short = shortcut(x)
+    if short is not None and (found := short(converter, x, out)) is not NotImplemented:
+        return found
     adapter = adapter_of(x) or NUMPY
     if adapter.is_recorded(x):
         return adapter.record(converter, x, out)
+    return convert_by_memory(converter, adapter, x, out)
+
+
+def convert_by_memory(converter: Converter, adapter: Adapter, x: Any, out: Any = None) -> Any:
+    """What `converter(x, out)` is of an array that has memory; nothing is recorded."""
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
             return _download(converter, adapter, x, out)
@@ -186,6 +196,27 @@ def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
     )
 
 
+def in_graph(asked: Any, x: Any, out: Any) -> Any:
+    """What torch.compile, which follows, puts in place of `convert_foreign` or `sum_foreign`."""
+    from .torch_graph import put
+
+    return put(asked, x, out)
+
+
+def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
+    """The same in place of `convert`."""
+    from .torch_graph import put_call
+
+    return put_call(x, pattern, out, sizes, keywords)
+
+
+def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
+    """The same in place of `accumulate`."""
+    from .torch_graph import put_sum
+
+    return put_sum(parts, out, *asked)
+
+
 # ---- the ways of a sum -------------------------------------------------------------------
 
 
@@ -199,9 +230,22 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
     if any(map(leader.is_recorded, parts)):
         return leader.record_sum(accumulator, parts, out)
     arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
+    return _sum_by_memory(accumulator, leader, arrays, parts[0], out)
+
+
+def sum_by_memory(accumulator: Accumulator, adapter: Adapter, parts: Sequence[Any]) -> Any:
+    """What `accumulator(parts)` is of arrays of one library that have memory, unrecorded."""
+    bring = adapter.reach if isinstance(adapter, CudaAdapter) else adapter.arrive
+    arrays = [bring(part, f"part {ordinal}") for ordinal, part in enumerate(parts)]
+    return _sum_by_memory(accumulator, adapter, arrays, parts[0], None)
+
+
+def _sum_by_memory(
+    accumulator: Accumulator, leader: Adapter, arrays: list[Any], like: Any, out: Any
+) -> Any:
     if isinstance(leader, CudaAdapter):
-        return _sum_on_gpu(accumulator, leader, arrays, parts[0], out)
-    return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
+        return _sum_on_gpu(accumulator, leader, arrays, like, out)
+    return _sum_on_cpu(accumulator, leader, arrays, like, out)
 
 
 def _sum_on_cpu(

@@ -18,17 +18,15 @@ from ..cuda.memory import DeviceArray
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array
-from ..planning.sums import computed_dtype
 from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
 from .symbolic import Symbolic
+from .traced import converted, summed
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..axes import Move
     from ..converter import Converter
-    from ..formulas import Formula
 
 __all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
 
@@ -77,6 +75,9 @@ class Jax(Symbolic):
             return super().cut(x, dtype)
         wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
+
+    def constant(self, values: Array, like: Any) -> Any:
+        return values.astype(self.width(values.dtype))
 
     def width(self, dtype: DType) -> DType:
         """The dtype as the settings of JAX allow it: without x64, of 32 bits."""
@@ -159,26 +160,16 @@ class TracedAdapter(_JaxArrays, Adapter):
             raise _immutable()
         if converter.is_away:
             self.on_gpu()
-        words, plan = self.words, converter.plan(converter.spec_of(x))
-        words.check(plan.target.dtype)
-        if plan.formula is not None:
-            computed = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
-            x = _computed(x, plan.formula, plan.move, computed, words)
-        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
+        converter.plan(converter.spec_of(x))  # raises where it is refused
+        return converted(converter.task, x, self.words)
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum from left to right, computed in the dtype that numeric sums are."""
         if out is not None:
             raise _immutable()
-        words = self.words
-        shapes, dtypes = zip(*(self._facts_of(p, n) for n, p in enumerate(parts)), strict=True)
-        moves, result = accumulator.resolve(shapes, dtypes)
-        wide = computed_dtype(dtypes, result)
-        terms = [
-            words.to(words.rearranged(words.xp.asarray(part), move), wide)
-            for part, move in zip(parts, moves, strict=True)
-        ]
-        return words.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
+        facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
+        arrays = [self.words.xp.asarray(part) for part in parts]
+        return summed(accumulator, arrays, facts, self.words)
 
     def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of a part of a sum; raises where JAX cannot trace it."""
@@ -249,18 +240,6 @@ def library() -> Jax:
 @lru_cache(maxsize=1)
 def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter]:
     return JaxAdapter(library()), TracedAdapter(library()), JaxCudaAdapter(library())
-
-
-def _computed(x: Any, formula: Formula, move: Move, dtype: DType, words: Jax) -> Any:
-    """(x * scale - mean) / std in the unfolded axes of x, constants prepared in float64."""
-    channels = move.sizes[move.axes.index("c")] if "c" in move.axes else 1
-    shape = [channels if letter == "c" else 1 for letter in move.axes]
-    factors, terms = (
-        np.broadcast_to(np.array(values, words.width(dtype)), channels).reshape(shape)
-        for values in formula.coefficients(channels if formula.per_channel else None)
-    )
-    x = words.to(words.xp.reshape(x, move.sizes), dtype)
-    return words.xp.reshape(x * factors + terms, move.source_shape)
 
 
 def _immutable() -> ArgumentError:
