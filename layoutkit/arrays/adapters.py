@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 __all__ = [
     "adapter_of",
     "as_array",
-    "convert_by_memory",
+    "call_in_graph",
     "convert_foreign",
     "device_adapter_of",
     "facts",
+    "in_graph",
     "memory_layout",
-    "sum_by_memory",
     "sum_foreign",
+    "sum_in_graph",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
@@ -111,11 +112,6 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     adapter = adapter_of(x) or NUMPY
     if adapter.is_recorded(x):
         return adapter.record(converter, x, out)
-    return convert_by_memory(converter, adapter, x, out)
-
-
-def convert_by_memory(converter: Converter, adapter: Adapter, x: Any, out: Any = None) -> Any:
-    """What `converter(x, out)` is of an array that has memory; nothing is recorded."""
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
             return _download(converter, adapter, x, out)
@@ -230,22 +226,9 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
     if any(map(leader.is_recorded, parts)):
         return leader.record_sum(accumulator, parts, out)
     arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
-    return _sum_by_memory(accumulator, leader, arrays, parts[0], out)
-
-
-def sum_by_memory(accumulator: Accumulator, adapter: Adapter, parts: Sequence[Any]) -> Any:
-    """What `accumulator(parts)` is of arrays of one library that have memory, unrecorded."""
-    bring = adapter.reach if isinstance(adapter, CudaAdapter) else adapter.arrive
-    arrays = [bring(part, f"part {ordinal}") for ordinal, part in enumerate(parts)]
-    return _sum_by_memory(accumulator, adapter, arrays, parts[0], None)
-
-
-def _sum_by_memory(
-    accumulator: Accumulator, leader: Adapter, arrays: list[Any], like: Any, out: Any
-) -> Any:
     if isinstance(leader, CudaAdapter):
-        return _sum_on_gpu(accumulator, leader, arrays, like, out)
-    return _sum_on_cpu(accumulator, leader, arrays, like, out)
+        return _sum_on_gpu(accumulator, leader, arrays, parts[0], out)
+    return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
 
 
 def _sum_on_cpu(

@@ -15,7 +15,8 @@ from typing import Any
 from ..accumulation import Accumulator
 from ..planning.task import make_task
 from ..spec import as_dtype
-from .torch_traced import converted, keywords_of, summed, told
+from .torch_traced import converted, summed
+from .torch_words import keywords_of, told
 
 __all__ = ["put", "put_call", "put_sum"]
 

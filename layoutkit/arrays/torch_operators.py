@@ -26,10 +26,8 @@ from ..converter import Converter
 from ..gradients import way_back
 from ..planning.task import Task, make_task
 from ..spec import DType, kind_of
-from .adapters import convert_by_memory, sum_by_memory
 from .torch_tensors import adapter_of_memory
-from .torch_traced import keywords_of
-from .torch_words import library
+from .torch_words import keywords_of, library
 
 __all__ = ["accumulate", "convert"]
 
@@ -42,7 +40,12 @@ _words = library()
 
 def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     converter = _converter(pattern, keywords, tuple(names), tuple(sizes))
-    y = convert_by_memory(converter, adapter_of_memory(x), x.detach())
+    x = x.detach()
+    if x.is_cpu and not converter.is_away:
+        here = adapter_of_memory(x)
+        y = here.leave(converter(here.arrive(x, "x")), x)
+    else:
+        y = converter(x)
     return y.clone() if y.data_ptr() == x.data_ptr() else y
 
 
@@ -76,7 +79,10 @@ def _accumulate(
 ) -> Any:
     accumulator = _accumulator(tuple(layouts), layout, dtype, tuple(names), tuple(sizes))
     plain = [part.detach() for part in parts]
-    return sum_by_memory(accumulator, adapter_of_memory(plain[0]), plain)
+    if not plain[0].is_cpu:
+        return accumulator(plain)
+    here = adapter_of_memory(plain[0])
+    return here.leave(accumulator([here.arrive(part, "a part") for part in plain]), plain[0])
 
 
 def _fake_accumulate(

@@ -9,7 +9,6 @@ conversion is said in torch's own words.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,13 +18,13 @@ from .. import forks
 from ..devices import CPU
 from ..errors import ArgumentError, ShapeError
 from . import traced
-from .torch_words import library, untraced
+from .torch_words import library, told, untraced
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..planning.task import Task
 
-__all__ = ["converted", "is_traced", "is_watched", "keywords_of", "summed", "told"]
+__all__ = ["converted", "is_traced", "is_watched", "summed"]
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
@@ -124,16 +123,6 @@ def _written(out: Any, result: Any) -> Any:
             "that shape"
         )
     return out.copy_(result)
-
-
-def told(task: Task) -> str:
-    """The keywords of a task but for sizes, as an operator takes them."""
-    return json.dumps(task._replace(sizes={}).keywords())
-
-
-def keywords_of(told: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """The keywords of a task, sizes included, from those of an operator."""
-    return {**json.loads(told), **dict(zip(names, sizes, strict=True))}
 
 
 def _place(task: Task, x: Any) -> str | None:

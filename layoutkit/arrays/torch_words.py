@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..axes import Move
 from ..errors import DtypeError
@@ -13,7 +14,10 @@ from ..memory import Array
 from ..spec import DType, as_dtype
 from .symbolic import Symbolic
 
-__all__ = ["Torch", "library"]
+if TYPE_CHECKING:
+    from ..planning.task import Task
+
+__all__ = ["Torch", "keywords_of", "library", "told", "untraced"]
 
 
 class Torch(Symbolic):
@@ -106,6 +110,16 @@ def untraced() -> Iterator[None]:
 def library() -> Torch:
     """Torch's words; ImportError where it is not installed."""
     return Torch()
+
+
+def told(task: Task) -> str:
+    """The keywords of a task but for sizes, as an operator takes them."""
+    return json.dumps(task._replace(sizes={}).keywords())
+
+
+def keywords_of(told: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+    """The keywords of a task, sizes included, from those of an operator."""
+    return {**json.loads(told), **dict(zip(names, sizes, strict=True))}
 
 
 _named_dtype = lru_cache(maxsize=64)(as_dtype)
