@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 # They are made of classes of PyTorch's, so that without PyTorch there is nothing to import.
-collect_ignore_glob = [] if find_spec("torch") else ["layoutkit/arrays/torch*.py"]
+collect_ignore_glob = [] if find_spec("torch") else ["layoutkit/torch.py", "layoutkit/arrays/torch*.py"]
 
 # On a machine where nothing can be installed, the tests of its GPU run without the documentation's.
 if find_spec("sybil"):

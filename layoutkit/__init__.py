@@ -125,7 +125,13 @@ _LAZY = {
 }
 
 
+# Modules for programs of other packages, which they import.
+_DOORS = ("torch",)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return import_module(f".{name}", __name__)
     for package, names in _LAZY.items():
         if name in names:
             with forks.making:

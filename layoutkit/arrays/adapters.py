@@ -41,6 +41,7 @@ __all__ = [
     "memory_layout",
     "sum_foreign",
     "sum_in_graph",
+    "traced_adapter_of",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
@@ -68,6 +69,12 @@ def device_adapter_of(x: Any) -> CudaAdapter | None:
     """The adapter of an array that is on a GPU, None for all others."""
     adapter = adapter_of(x)
     return adapter if isinstance(adapter, CudaAdapter) else None
+
+
+def traced_adapter_of(x: Any) -> Adapter | None:
+    """The adapter of an array that stands for data, None for all others."""
+    adapter = adapter_of(x)
+    return adapter if adapter is not None and adapter.is_traced else None
 
 
 # ---- what it is --------------------------------------------------------------------------
