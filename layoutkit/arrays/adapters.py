@@ -24,7 +24,7 @@ from ..memory import Array, as_numpy
 from ..spec import DType
 from .base import NUMPY, Adapter
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
-from .libraries import file_of, shortcut
+from .libraries import file_of
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -113,9 +113,6 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    short = shortcut(x)
-    if short is not None and (found := short(converter, x, out)) is not NotImplemented:
-        return found
     adapter = adapter_of(x) or NUMPY
     if adapter.is_recorded(x):
         return adapter.record(converter, x, out)

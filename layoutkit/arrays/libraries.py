@@ -23,7 +23,7 @@ from .. import forks
 from ..errors import ArgumentError
 from .symbolic import NUMPY, Library, Symbolic
 
-__all__ = ["file_of", "framework_named", "library_of", "shortcut"]
+__all__ = ["file_of", "framework_named", "library_of"]
 
 _FRAMEWORKS = ("jax", "torch")  # whose words batches of spaces can be said in
 _ALIASES = {"jaxlib": "jax"}  # packages whose classes are another package's arrays
@@ -55,25 +55,6 @@ def framework_named(name: str) -> Symbolic:
     except ImportError as error:
         fix = f'pip install "layoutkit[{name}]"'
         raise ArgumentError(f"{name} is not installed, or does not load: {fix}") from error
-
-
-def shortcut(x: Any) -> Any:
-    """What a library has for arrays of exactly this class: a quicker way to convert most of them.
-
-    It is called with a Converter, x and out, and gives NotImplemented where it is not for them.
-    """
-    try:
-        return _shortcut(type(x))  # type: ignore[arg-type]
-    except TypeError:  # a class whose metaclass makes it unhashable
-        return None
-
-
-@lru_cache(maxsize=256)
-def _shortcut(kind: type) -> Any:
-    find = getattr(_file_of(kind), "shortcut_for", None)
-    return None if find is None else find(kind)
-
-
 
 
 def file_of(x: Any) -> ModuleType | None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..converter import in_graph, shortcuts
 from ..devices import CPU, name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
 
-__all__ = ["TracedTensors", "adapter_for", "library", "library_of", "shortcut_for"]
+__all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
 
 _torch: Any = import_module("torch")
+_is_followed = _torch.compiler.is_dynamo_compiling  # quicker than ours
 
 
 class TracedTensors(Tensors, Adapter):
@@ -84,13 +86,10 @@ def _traced() -> TracedTensors:
 # ---- plain tensors -----------------------------------------------------------------------
 
 
-def shortcut_for(kind: type) -> Any:
-    """What converts tensors of exactly this class where nothing is to be found out."""
-    return _convert if kind is _torch.Tensor else None
-
-
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
     """`converter(x, out)` of a tensor on the CPU that nobody looks at; else NotImplemented."""
+    if _is_followed():
+        return in_graph(converter, x, out)
     if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
         return NotImplemented
     try:
@@ -104,3 +103,6 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         return _torch.from_numpy(result)
     except TypeError:  # no dtype of NumPy's
         return adapter_of_memory(x).leave(result, x)
+
+
+shortcuts[_torch.Tensor] = _convert
