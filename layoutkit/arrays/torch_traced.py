@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import forks
 from ..devices import CPU
 from ..errors import ArgumentError, ShapeError
+from ..memory import as_numpy
 from . import traced
 from .torch_words import library, told, untraced
 
@@ -93,7 +94,7 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """What `accumulator(parts, out)` is."""
     words = library()
     like = next(part for part in parts if isinstance(part, _torch.Tensor))
-    tensors = [_torch.as_tensor(part, device=like.device) for part in parts]
+    tensors = [_as_tensor(part, like) for part in parts]
     for ordinal, tensor in enumerate(tensors):
         _check_dense(tensor, f"part {ordinal}")
     if _takes_no_operator(tensors):
@@ -102,6 +103,14 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     else:
         total = _operators().accumulate(tensors, *accumulator.asked)
     return total if out is None else _written(out, total)
+
+
+def _as_tensor(part: Any, like: Any) -> Any:
+    """A part of a sum; of NumPy a constant."""
+    if isinstance(part, _torch.Tensor):
+        return part
+    with untraced():
+        return _torch.as_tensor(as_numpy(part, "a part"), device=like.device)
 
 
 def _moved(task: Task, x: Any) -> Any:

@@ -47,8 +47,9 @@ def summed(
     moves, result = accumulator.resolve(shapes, dtypes)
     words.check(result)
     wide = computed_dtype(dtypes, result)
+    given = accumulator.asked[3]
     terms = [
-        words.to(words.rearranged(part, move), wide)
+        words.to(words.folded(words.unfolded(part, move, given), move), wide)
         for part, move in zip(parts, moves, strict=True)
     ]
     return words.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
