@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import forks
-from .axes import Move, Pattern, parse_layout, parse_pattern
+from .axes import Move, Pattern, axis_name, parse_layout, parse_pattern
 from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
 from .compilation import is_followed
 from .converter import Converter, in_graph, sum_in_graph
-from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
+from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .memory import Array, as_numpy, check_writable, layout_key
+from .notation import ARROW
 from .planning.task import check_out
 from .spec import DType, as_dtype, can_cast, kind_of
 
@@ -97,12 +98,9 @@ class Accumulator:
     ) -> None:
         if not layouts:
             raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
-        parse_layout(layout)
-        for part in layouts:
-            parse_layout(part)
         self._layout = layout
         self._dtype = None if dtype is None else as_dtype(dtype)
-        self._patterns = [parse_pattern(f"{part}->{layout}") for part in layouts]
+        self._patterns = [_pattern(part, layout) for part in layouts]
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
         # The arguments but for the parts, as an operator of another library can hold them.
@@ -207,11 +205,24 @@ def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
         yield part[0], part[1]
 
 
+def _pattern(part: str, layout: str) -> Pattern:
+    """The way of a part into the sum; errors are about one layout where it is wrong alone."""
+    for each in (layout, part):
+        if not isinstance(each, str) or ARROW in each:
+            parse_layout(each)
+    try:
+        return parse_pattern(f"{part}{ARROW}{layout}")
+    except PatternError:
+        parse_layout(layout)
+        parse_layout(part)
+        raise
+
+
 def _useful(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes of axes that this pattern has; another part may need the others."""
     sides = (pattern.left, pattern.right, pattern.source, pattern.target)
-    letters = {letter for side in sides for letter in side.letters}
-    return {letter: size for letter, size in sizes.items() if letter in letters}
+    names = {name for side in sides for group in side.named for name in group}
+    return {name: size for name, size in sizes.items() if axis_name(name) in names}
 
 
 def _check_used(sizes: Mapping[str, int], used: Sequence[Mapping[str, int]]) -> None:

@@ -22,10 +22,19 @@ from typing import Any, SupportsIndex
 
 from .checks import as_int, is_symbol
 from .errors import ShapeError
-from .notation import ARROW, Layout, parse_layout, read_sides, require_text
+from .notation import ARROW, Layout, is_one, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
 
-__all__ = ["Layout", "Move", "Pattern", "as_shape", "check_rank", "parse_layout", "parse_pattern"]
+__all__ = [
+    "Layout",
+    "Move",
+    "Pattern",
+    "as_shape",
+    "axis_name",
+    "check_rank",
+    "parse_layout",
+    "parse_pattern",
+]
 
 _UNCOUNTABLE = 1 << 58  # elements; of 32 bytes each, no 64 bits count the bytes
 
@@ -71,6 +80,13 @@ class Move:
         return self.order + self.dropped
 
     @property
+    def named_sizes(self) -> dict[str, int]:
+        """The sizes of the source's axes that have names, as keywords of a conversion."""
+        names = (self.source.name(letter) for letter in self.axes)
+        found = dict(zip(names, self.sizes, strict=True))
+        return {name: size for name, size in found.items() if name not in ("...", "1")}
+
+    @property
     def is_identity(self) -> bool:
         """Whether an array of the source is, as it lies, one of the target."""
         same = self.source_shape == self.target_shape
@@ -92,7 +108,8 @@ class Pattern:
     >>> str(pattern.right), str(pattern.target)
     ('bf', 'b(chw)')
 
-    Patterns are equal when their layouts are: `text` is kept for messages only.
+    Patterns are equal when their layouts are: `text` is kept for messages only. One with `...` is
+    open: what it is to arrays of a rank, it is `completed` for.
     """
 
     left: Layout
@@ -115,7 +132,25 @@ class Pattern:
         >>> parse_pattern("bchw->bf").reversed().text
         'b(chw)->bchw'
         """
-        return Pattern(self.target, self.source, f"{self.target}{ARROW}{self.source}")
+        return parse_pattern(_joined(self.target, self.source))
+
+    def __str__(self) -> str:
+        return _joined(self.left, self.right)
+
+    def completed(self, ndim: int) -> "Pattern":
+        """The pattern for arrays of a rank, with an axis for each that `...` stands for.
+
+        >>> parse_pattern("...hwc->...chw").completed(5).target.ndim
+        5
+
+        Raises ShapeError where the rank is too low.
+        """
+        if not self.left.is_open:
+            return self
+        if ndim < self.left.ndim:
+            raise ShapeError(_rank_fact(self.left, ndim))
+        staying = ndim - self.left.ndim
+        return Pattern(self.left.completed(staying), self.right.completed(staying), self.text)
 
     def resolve(
         self, shape: Iterable[SupportsIndex], sizes: Mapping[str, SupportsIndex] = _NO_SIZES
@@ -137,11 +172,11 @@ class Pattern:
         """
         try:
             # Made plain before the cache sees them: to a cache True and 1 are one key.
-            plain = tuple(sorted((letter, _as_size(letter, size)) for letter, size in sizes.items()))
-            known = as_shape(shape)
-            if any(type(size) is not int for size in (*known, *(size for _, size in plain))):
-                return _resolve.__wrapped__(self, known, plain)  # symbols need not hash
-            return _resolve(self, known, plain)
+            plain = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
+            known, given = as_shape(shape), tuple(plain)
+            if any(type(size) is not int for size in (*known, *(size for _, size in given))):
+                return _resolve.__wrapped__(self, known, given)  # symbols need not hash
+            return _resolve(self, known, given)
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 
@@ -152,6 +187,8 @@ def parse_pattern(text: str) -> Pattern:
     >>> pattern = parse_pattern("b h w c -> b (c h w)")
     >>> str(pattern.left), str(pattern.right)
     ('bhwc', 'b(chw)')
+    >>> str(parse_pattern("batch height width c -> batch c (height width)").right)
+    'batch c (height width)'
 
     Raises PatternError, with a caret under the place, for anything else.
     """
@@ -174,11 +211,32 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
     """Raise ShapeError unless the shape has one size for each axis of the layout."""
-    if len(shape) != layout.ndim:
-        raise ShapeError(
-            f"layout {layout} has {layout.ndim} axes ({', '.join(layout.groups)}), but the shape "
-            f"{shape} has {len(shape)}; give an array of rank {layout.ndim}, or another layout"
-        )
+    if len(shape) != layout.ndim and not (layout.is_open and len(shape) > layout.ndim):
+        raise ShapeError(_rank_fact(layout, len(shape), f"the shape {shape}"))
+
+
+def _rank_fact(layout: Layout, ndim: int, what: str = "the array") -> str:
+    """Why an array of a rank has not a layout, and what would help."""
+    least = "at least " if layout.is_open else ""
+    axes = ", ".join((" " if layout.names else "").join(names) for names in layout.named)
+    blanks = ""
+    if layout.names:
+        blanks = "; with blanks between axes each word is one, without them each letter"
+    return (
+        f"layout {layout} has {least}{layout.ndim} axes ({axes}), but {what} has {ndim}; give an "
+        f"array of rank {layout.ndim}{' or more' if least else ''}, or another layout{blanks}"
+    )
+
+
+def axis_name(name: str) -> str:
+    """A keyword of a size as the axis that it is of: letters are of any case."""
+    return name.lower() if isinstance(name, str) and len(name) == 1 else name
+
+
+def _joined(left: Layout, right: Layout) -> str:
+    """The text of a pattern; both sides are in names where one is."""
+    blank = " " if left.names or right.names else ""
+    return ARROW.join((left.spelled(blank), right.spelled(blank)))
 
 
 @lru_cache(maxsize=1024)
@@ -193,17 +251,20 @@ def _spell_out(left: Layout, right: Layout) -> tuple[Layout, Layout, str]:
         return left, right, ""
     on_left = FEATURE in left.letters
     short, full = (left, right) if on_left else (right, left)
-    meant = "".join(letter for letter in full.letters if letter not in short.letters)
+    lacking = (letter for letter in full.letters if letter not in short.letters)
+    meant = "".join(letter for letter in lacking if not is_one(letter))
     if not meant:  # Nothing to stand for: an axis of size 1, dropped or added.
         return left, right, ""
-    spelled = Layout(tuple(group.replace(FEATURE, meant) for group in short.groups))
+    names = short.names + tuple(pair for pair in full.names if pair[0] in meant)
+    spelled = Layout(tuple(group.replace(FEATURE, meant) for group in short.groups), names)
     return (spelled, right, meant) if on_left else (left, spelled, meant)
 
 
 @lru_cache(maxsize=4096)
 def _resolve(pattern: Pattern, shape: tuple[int, ...], given: tuple[tuple[str, int], ...]) -> Move:
-    source, target, meant = _spell_out(pattern.left, pattern.right)
     check_rank(pattern.left, shape)
+    pattern = pattern.completed(len(shape))
+    source, target, meant = _spell_out(pattern.left, pattern.right)
     sizes = fitted(source, target, shape, dict(given), meant)
     _check_countable(sizes)
     return _move(source, target, shape, sizes)

@@ -157,6 +157,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         loop=arguments.loop,
         saved=arguments.saved,
+        others=arguments.others,
     )
     return code
 

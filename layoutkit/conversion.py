@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ import numpy as np
 from .axes import as_shape
 from .caching import MAX_KEPT
 from .compilation import is_followed
+from .constants import is_by_value, plain
 from .converter import Converter, call_in_graph, plan_of_spec
 from .cuda.runtime import check_device
+from .devices import CPU
 from .errors import LayoutkitError
 from .planning.task import make_task
 from .spec import ArraySpec, as_dtype
@@ -22,20 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "plan"]
 
+_CONSTANTS = 4  # scale, mean, std and clip
+
 
 def convert(
     x: Any,
-    pattern: str,
     /,
+    pattern: str,
     *,
     dtype: Any = None,
     scale: Any = None,
     mean: Any = None,
     std: Any = None,
+    clip: Any = None,
     casting: str = "same_kind",
     out: Any = None,
     device: str | None = None,
     copy: bool | None = None,
+    memory: str | None = None,
+    threads: int | None = None,
+    into: Mapping[str, int] | None = None,
+    corner: Mapping[str, int] | None = None,
+    fill: Any = None,
     **sizes: int,
 ) -> Any:
     """Move an array to another layout, dtype and scale in one pass over memory.
@@ -56,11 +66,18 @@ def convert(
     x : array
         Any strides, read-only or not; it is never written to.
     pattern : str
-        Layout of x, `->`, layout of the result: one letter an axis, parentheses fold axes.
+        Layout of x, `->`, layout of the result: one letter an axis, or, as in
+        "batch height width c -> batch c height width", one name with blanks between them.
+        Parentheses fold axes, `...` are axes that stay, `1` is one of size 1 to drop or add.
     dtype : dtype, optional
         Of the result. Default: out's, else x's (float32 for an integer x with a formula).
-    scale, mean, std : number, or for mean and std one number a channel (axis `c`)
-        The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is).
+    scale, mean, std : number, or for mean and std several
+        The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is). A
+        list or array is one number a channel (axis `c`); `{"f": [...]}` is one for each index of
+        another axis, `{"b": [...]}` one a sample.
+    clip : (lo, hi), optional
+        x is clipped to this window before the formula; one bound may be None. An integer x with
+        clip alone keeps its dtype.
     casting : "same_kind", "safe", "unsafe" or "saturate"
         What dtype changes are allowed, in NumPy's words; "saturate" rounds half to even and
         clips to the range of an integer dtype.
@@ -71,8 +88,19 @@ def convert(
     copy : bool, optional
         None: x itself or a view of it where nothing has to move, else new memory. True: always
         new memory. False: an error where bytes would have to move.
+    memory : str, optional
+        The axes of the result in the order in which new memory holds them. Default: that of the
+        result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
+    threads : int, optional
+        How many this conversion may use. Default: `get_num_threads()`.
+    into : dict of int by axis, optional
+        Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
+    corner : dict of int by axis, optional
+        Where x begins in it. Default: so that x is in the middle.
+    fill : number, or one number a channel, optional
+        What is around x, in the units of x: the formula is applied to it. Default: 0.
     **sizes : int
-        Sizes of axes that x folds, such as `h=32`; one of a fold may be left out.
+        Sizes of axes that x folds, such as `h=32` or `height=32`; one of a fold may be left out.
 
     Returns
     -------
@@ -87,43 +115,62 @@ def convert(
     """
     if type(x) is not np.ndarray and is_followed():
         return call_in_graph(
-            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
-            device=device, copy=copy,
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
+            corner=corner, fill=fill,
         )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
-        converter = _kept(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
+        converter = _kept(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, **sizes,
+        )  # fmt: skip
     except LayoutkitError:
         raise
-    except TypeError:  # unhashable, such as a list of means
+    except TypeError:  # unhashable, such as a list of means, or an array
         converter = None
     if converter is None:
-        converter = _plainly(pattern, dtype, scale, mean, std, casting, device, copy, **sizes)
+        converter = _plainly(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, **sizes,
+        )  # fmt: skip
     return converter(x, out)
 
 
 def _make(
-    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, casting: str,
-    device: str | None, copy: bool | None, **sizes: int,
+    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
+    device: str | None, copy: bool | None, memory: str | None, threads: int | None, into: Any,
+    corner: Any, fill: Any, **sizes: int,
 ) -> Converter:  # fmt: skip
     return Converter(
-        pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
-        device=device, copy=copy, **sizes,
+        pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
+        device=device, copy=copy, memory=memory, threads=threads, into=into, corner=corner,
+        fill=fill, **sizes,
     )  # fmt: skip
 
 
 # Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
-_kept = lru_cache(maxsize=MAX_KEPT, typed=True)(_make)
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(pattern: str, dtype: Any, *others: Any, **sizes: int) -> Converter:
+    """The Converter of these arguments, so that a loop plans once.
+
+    Raises TypeError for constants that are no keys, as for what does not hash.
+    """
+    if not all(map(is_by_value, others[:_CONSTANTS])):
+        raise TypeError("an array is no key")
+    return _make(pattern, dtype, *others, **sizes)
 
 
 def _plainly(
-    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, *others: Any, **sizes: Any
+    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, *others: Any, **sizes: Any
 ) -> Converter:
-    """The kept Converter of unhashable constants, or a new one of what has no plain form."""
-    arguments = (pattern, dtype, *map(_plain, (scale, mean, std)), *others)
-    make = _kept if _is_hashable((arguments, *sizes.values())) else _make
-    return make(*arguments, **sizes)
+    """The kept Converter of constants that are no keys, or a new one of what has no plain form."""
+    named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [plain(*each) for each in named.items()]
+    arguments = (pattern, dtype, *constants, *map(_plain, others))
+    keys = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
+    return (_kept if keys else _make)(*arguments, **sizes)
 
 
 def _is_hashable(value: Any) -> bool:
@@ -135,11 +182,10 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return value[()]
-    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1):
-        return tuple(value)
-    return value
+    """`into` and `corner`, and a list of `fill`, as keys."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def plan(
@@ -161,5 +207,5 @@ def plan(
     `device="cuda"` no GPU has to be there.
     """
     task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
-    layout = str(task.pattern.left)
-    return plan_of_spec(task, ArraySpec(layout, as_shape(shape), as_dtype(dtype)))
+    found = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
+    return plan_of_spec(task, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +13,18 @@ from .caching import PROGRAM_BYTES, Cache, remember
 from .compilation import is_followed
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import PatternError
-from .gradients import Backs, sizes_of_source
+from .gradients import Backs, known_clip, window_of_gradient
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
 from .spec import ArraySpec, DType
 
 if TYPE_CHECKING:
+    from .cpu.composed import Laid, Placed
     from .cpu.program import Program
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
 __all__ = ["Converter", "plan_of_spec"]
-
-_BYTES_A_CHANNEL = 32  # of a program: a factor and a term for each job, of which most have two
 
 
 # What a library has for arrays of exactly one class, which most of its arrays are: a quicker way,
@@ -60,24 +58,39 @@ class Converter:
         scale: Any = None,
         mean: Any = None,
         std: Any = None,
+        clip: Any = None,
         casting: str = "same_kind",
         device: str | None = None,
         copy: bool | None = None,
+        memory: str | None = None,
+        threads: int | None = None,
+        into: Mapping[str, int] | None = None,
+        corner: Mapping[str, int] | None = None,
+        fill: Any = None,
         **sizes: int,
     ) -> None:
         self._start(
             make_task(
-                pattern, dtype=dtype, scale=scale, mean=mean, std=std, casting=casting,
-                device=None if device is None else check_device(device), copy=copy, **sizes,
+                pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
+                device=None if device is None else check_device(device), copy=copy, memory=memory,
+                threads=threads, into=into, corner=corner, fill=fill, **sizes,
             )
         )  # fmt: skip
+
+    @classmethod
+    def of_task(cls, task: Task) -> Converter:
+        """The Converter of what was asked and checked."""
+        made = cls.__new__(cls)
+        made._start(task)
+        return made
 
     def _start(self, task: Task) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
-        self._programs: Cache[Program] = Cache()
+        self._programs: Cache[Program | Laid | Placed] = Cache()
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
         self._backs = Backs(task, Converter)
+        self._derived: dict[Callable[[Task], Task], Converter] = {}
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -94,7 +107,7 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("on_gpus", "_programs", "_backs")
+        kept = ("on_gpus", "_programs", "_backs", "_derived")
         return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -151,34 +164,42 @@ class Converter:
         out : array, optional
             Where to write the gradient.
 
-        A conversion with a formula scales the gradient by scale / std in the same pass.
+        A conversion with a formula scales the gradient by scale / std in the same pass. One with
+        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
 
         Raises
         ------
         ShapeError
             `grad` has not the result's shape, or the sizes of a fold are not known.
+        ArgumentError
+            There is a `clip`, and `like` is no array.
         """
+        clip = known_clip(self._task, like)
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
-        return self._backs.find(facts, source, out is None)(grad, out)
+        if self._task.canvas is not None:
+            from .planning.composed import into_window
 
-    def inverse(self) -> Converter:
-        """The Converter of the opposite pattern; sizes of folds are the keywords given here.
+            window = window_of_gradient(self._task, grad, facts, source)
+            return self.derived(into_window).backward(window, like=like, out=out)
+        found = self._backs.find(facts, source, out is None)(grad, out)
+        return found if clip is None else _adapters().stopped(found, like, clip, out)
 
-        Raises
-        ------
-        PatternError
-            A conversion with scale, mean or std is not undone by moving elements back.
+    def inverse(self, dtype: Any = None) -> Converter:
+        """The Converter back to x: the opposite pattern, and x = (y * std + mean) / scale.
+
+        To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
+        exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
+        are the keywords given here; what `clip` cut off is lost. ArgumentError where scale is 0.
+
+        >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
+        'bchw->bhwc'
         """
-        task = self._task
-        if task.formula is not None:
-            raise PatternError(
-                f'"{task.pattern.text}" with scale, mean or std has no inverse layout; for '
-                "gradients use backward, else convert back with your own constants"
-            )
-        sizes = sizes_of_source(task, task.sizes)
-        back = task.pattern.reversed()
-        return Converter(back.text, casting=task.casting, copy=task.copy, **sizes)
+        with forks.making:
+            from .planning.back import inverse
+
+        pattern, keywords = inverse(self._task, dtype)
+        return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The spec of the result for an x of `spec`; no array is needed.
@@ -198,16 +219,26 @@ class Converter:
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
-        return ArraySpec(str(self._task.pattern.left), *_facts(x, "x"))
+        return ArraySpec.of(self._task.pattern.left, *_facts(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
-        return self._task.pattern.resolve(shape, self._task.sizes).target_shape
+        task = self._task
+        if task.canvas is not None:
+            from .planning.composed import place_of
+
+            return place_of(task, shape).shape
+        return task.pattern.resolve(shape, task.sizes).target_shape
 
     @property
     def task(self) -> Task:
         """What is asked of it."""
         return self._task
+
+    def derived(self, how: Callable[[Task], Task]) -> Converter:
+        """The Converter of what follows from what was asked, such as `made`; kept."""
+        found = self._derived.get(how)
+        return found or self._derived.setdefault(how, Converter.of_task(how(self._task)))
 
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Shape, dtype and device of an array or of a spec that fits."""
@@ -216,14 +247,22 @@ class Converter:
         self._task.check_spec(like)
         return like.shape, like.dtype, like.device
 
-    def _keep(self, key: Any, array: Array, out: Array | None) -> Program:
+    def _keep(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
         """Plan for arrays like these and keep the program."""
         with forks.making:
-            from .cpu.program import Program
+            made = self._program(array, out)
+            return remember(self._programs, key, made, PROGRAM_BYTES + made.nbytes)
 
-            plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            constants = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
-            return remember(self._programs, key, Program(plan), PROGRAM_BYTES + constants)
+    def _program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
+        task = self._task
+        if task.is_composed:
+            from .cpu.composed import Laid, Placed
+
+            return Placed(task, array, out) if task.memory is None else Laid(self, out)
+        from .cpu.program import Program
+
+        plan = _planned(task, array.shape, array.strides, array.dtype, CPU, out)
+        return Program(plan, task.threads)
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
@@ -245,7 +284,9 @@ def _planned(
             from .cpu.program import has_half
         else:
             from .cuda.launches import has_half
-        return task.plan(shape, strides, dtype, device, out, has_half)
+        from .planning.composed import planned
+
+        return planned(task, shape, strides, dtype, device, out, has_half)
 
 
 def in_graph(asked: Any, x: Any, out: Any) -> Any:

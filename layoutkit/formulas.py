@@ -1,60 +1,95 @@
-"""The constants of y = (x * scale - mean) / std, checked once and prepared in float64."""
+"""The formula y = (clip(x) * scale - mean) / std, checked once and prepared in float64."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from .axes import Move
+from .constants import CHANNEL, Along, Bounds, Traced, number, read_clip, several, shorten
 from .errors import ArgumentError, DtypeError, ShapeError
-from .spec import DType, kind_of
+from .spec import DType, as_dtype, integer_bounds, kind_of
 
 __all__ = ["Formula", "computed_dtype", "make_formula"]
 
-Constants: TypeAlias = float | tuple[float, ...]
+Constants: TypeAlias = float | tuple[float, ...] | Traced
 
 _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 @dataclass(frozen=True)
 class Formula:
-    """y = (x * scale - mean) / std; `mean` and `std` are numbers, or one number a channel."""
+    """y = (clip(x) * scale - mean) / std; `mean` and `std` are numbers, or several along `axis`."""
 
     scale: float = 1.0
     mean: Constants = 0.0
     std: Constants = 1.0
+    axis: str = CHANNEL
+    clip: Bounds | None = None
+    scales: bool = True  # False: there is nothing but clip
 
-    def keywords(self) -> dict[str, Constants]:
+    def keywords(self) -> dict[str, Any]:
         """The keyword arguments that make this formula."""
-        return {"scale": self.scale, "mean": self.mean, "std": self.std}
+        found: dict[str, Any] = {}
+        if self.scales:
+            found = {"scale": self.scale, **self.along("mean"), **self.along("std")}
+        if self.clip is not None:
+            found["clip"] = tuple(None if math.isinf(bound) else bound for bound in self.clip)
+        return found
+
+    def along(self, name: str) -> dict[str, Any]:
+        """`mean` or `std` as the keyword that gives it."""
+        values = getattr(self, name)
+        in_dict = isinstance(values, tuple) and self.axis != CHANNEL
+        return {name: {self.axis: values} if in_dict else values}
 
     @property
     def per_channel(self) -> bool:
-        """Whether there is one constant for each channel."""
-        return isinstance(self.mean, tuple) or isinstance(self.std, tuple)
+        """Whether there is one constant for each index of the axis."""
+        return any(map(_is_several, (self.mean, self.std)))
 
-    def coefficients(self, channels: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """(factors, terms) such that y = x * factor + term, one pair or one for each channel.
+    @property
+    def is_traced(self) -> bool:
+        """Whether jax traces a constant, whose value is not known yet."""
+        return isinstance(self.mean, Traced) or isinstance(self.std, Traced)
+
+    def letter(self, move: Move) -> str | None:
+        """The axis of a move that the constants are along; None where it has none."""
+        for layout in (move.source, move.target):
+            for letter in layout.letters:
+                if layout.name(letter) == self.axis:
+                    return letter
+        return None
+
+    def coefficients(self, count: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """(factors, terms) such that y = x * factor + term, one pair or one for each index.
 
         Raises
         ------
         ShapeError
-            `mean` or `std` has not one value for each of `channels` (None: no axis `c`).
+            `mean` or `std` has not one value for each of `count` (None: there is no such axis).
+        ArgumentError
+            jax traces a constant.
         """
-        for name, values in (("mean", self.mean), ("std", self.std)):
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if isinstance(values, Traced):
+                raise ArgumentError(
+                    f"{name} is traced by jax, but x is not; trace both, as arguments of the "
+                    "function that jax traces, or give numbers"
+                )
             if isinstance(values, tuple):
-                _check_channels(name, values, channels)
+                _check_count(name, values, self.axis, count)
         return self._coefficients
 
     @property
     def channels(self) -> int:
         """How many pairs of coefficients there are."""
-        return max(len(v) if isinstance(v, tuple) else 1 for v in (self.mean, self.std))
+        return max(len(v) if isinstance(v, tuple | Traced) else 1 for v in (self.mean, self.std))
 
     @cached_property
     def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -65,31 +100,103 @@ class Formula:
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 
     def computed_dtype(self, source: DType, target: DType) -> DType:
-        """What to compute in: float64 also where float32 cannot hold the coefficients."""
-        lengths = [len(v) for v in (self.mean, self.std) if isinstance(v, tuple)]
-        fits = all(map(_fits_float32, sum(self.coefficients(max(lengths, default=None)), ())))
+        """What to compute in: float64 also where float32 cannot hold the coefficients.
+
+        Integers that are only clipped, to other integers, stay what they are.
+        """
+        if self.keeps(source, target):
+            return as_dtype(source)
+        count = self.channels if self.per_channel else None
+        fits = self.is_traced or all(map(_fits_float32, sum(self.coefficients(count), ())))
         return computed_dtype(source, target) if fits else np.dtype(np.float64)
 
+    def keeps(self, source: DType, target: DType | None = None) -> bool:
+        """Whether integers stay integers, only clipped; DtypeError for bounds that are none."""
+        if (
+            self.scales
+            or source.kind not in "ui"
+            or (target is not None and target.kind not in "ui")
+        ):
+            return False
+        for bound in self.clip or ():
+            if not math.isinf(bound) and bound != int(bound):
+                raise DtypeError(
+                    f"clip={self.clip} of {source} x, which keeps its dtype; give whole numbers, "
+                    "or a floating dtype"
+                )
+        return True
 
-def make_formula(scale: Any, mean: Any, std: Any) -> Formula | None:
-    """The formula of three keyword arguments, or None when all of them are None.
+    def bounds(self, dtype: DType) -> Bounds | None:
+        """The window of clip in the dtype that it is looked at in."""
+        if self.clip is None or kind_of(dtype) == "f":
+            return self.clip
+        low, high = integer_bounds(dtype)
+        a, b = (min(max(bound, low), high) for bound in self.clip)
+        return int(a), int(b)
+
+    def inverted(self) -> Formula:
+        """The formula of x = (y * std + mean) / scale, whatever was clipped.
+
+        Raises ArgumentError for a scale of 0, after which x is not known.
+        """
+        if isinstance(self.mean, Traced) or isinstance(self.std, Traced):
+            raise ArgumentError("mean or std is traced by jax; invert with numbers")
+        if self.scale == 0:
+            raise ArgumentError("scale is 0, after which x is not known; there is no inverse")
+        if not isinstance(self.std, tuple):
+            mean = tuple(-m for m in self.mean) if isinstance(self.mean, tuple) else -self.mean
+            return Formula(self.std, mean, self.scale, self.axis)
+        count = len(self.std)
+        means = self.mean if isinstance(self.mean, tuple) else (self.mean,) * count
+        return Formula(
+            1.0,
+            tuple(-m / s for m, s in zip(means, self.std, strict=True)),
+            tuple(self.scale / s for s in self.std),
+            self.axis,
+        )
+
+    def stand_in(self) -> Formula:
+        """The formula with ones in place of what jax traces, to be checked as any other."""
+        ones: dict[str, Any] = {
+            name: (1.0,) * len(values) if _is_several(values) else 1.0
+            for name in ("mean", "std")
+            if isinstance(values := getattr(self, name), Traced)
+        }
+        return replace(self, **ones)
+
+
+def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula | None:
+    """The formula of four keyword arguments, or None when all of them are None.
 
     Raises
     ------
     ArgumentError
-        A constant is no finite number, or a std is zero.
+        A constant is no finite number, a std is zero, clip is no window, or mean and std are along
+        two axes.
     ShapeError
         `mean` or `std` has more than one axis, or no value.
     """
-    if scale is None and mean is None and std is None:
+    scales = not (scale is None and mean is None and std is None)
+    if not scales and clip is None:
         return None
+    found = {"mean": 0.0 if mean is None else several("mean", mean)}
+    found["std"] = 1.0 if std is None else several("std", std)
+    axes = [value.axis for value in found.values() if isinstance(value, Along)]
+    if len(set(axes)) > 1:
+        raise ArgumentError(
+            f"mean is along axis {axes[0]} and std along axis {axes[1]}; give both along one, or "
+            "one of them as a number"
+        )
+    values = {name: v.values if isinstance(v, Along) else v for name, v in found.items()}
     formula = Formula(
-        1.0 if scale is None else _number("scale", scale),
-        0.0 if mean is None else _numbers("mean", mean),
-        1.0 if std is None else _numbers("std", std),
+        scale=1.0 if scale is None else number("scale", scale),
+        axis=axes[0] if axes else CHANNEL,
+        clip=read_clip(clip),
+        scales=scales,
+        **values,
     )
-    for name, divided in (("scale", formula.scale), ("mean", formula.mean)):
-        _check_divisible(name, divided, formula.std)
+    for name in ("scale", "mean"):
+        _check_divisible(name, getattr(formula, name), formula.std)
     return formula
 
 
@@ -104,65 +211,32 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
     for dtype in (source, target):
         if dtype is not None and kind_of(dtype) not in "buif":
             raise DtypeError(
-                f"scale, mean and std do not apply to dtype {dtype}; convert real numbers, or "
-                "leave them out"
+                f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
+                "or leave them out"
             )
     wide = any(d is not None and kind_of(d) == "f" and d.itemsize >= 8 for d in (source, target))
     return np.dtype(np.float64 if wide else np.float32)
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    real = isinstance(value, np.generic) and kind_of(value.dtype) in "buif"
-    try:
-        number = float(value) if real or isinstance(value, Real) else math.nan
-    except (TypeError, OverflowError):  # beyond every float, such as 10**400
-        number = math.nan
-    if not math.isfinite(number):
-        raise ArgumentError(f"{name} is {_shorten(repr(value), 60)}; give a finite real number")
-    return number
-
-
-def _numbers(name: str, value: Any) -> Constants:
-    if isinstance(value, np.ndarray):
-        items, shape = list(value.flat), value.shape
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        items, shape = list(value), (len(value),)
-    else:
-        return _number(name, value)
-    if shape == ():
-        return _number(name, items[0])
-    if len(shape) > 1 or not items or any(map(_nests, items)):
-        raise ShapeError(
-            f"{name} is {_shorten(repr(value), 60)}; give one number, or a flat list of one number "
-            "for each channel"
-        )
-    return tuple(_number(f"{name}[{at}]", item) for at, item in enumerate(items))
-
-
-def _nests(value: Any) -> bool:
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-
-
-def _shorten(text: str, length: int) -> str:
-    """The text on one line, cut where it is too long for a message."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
 def _check_divisible(name: str, divided: Constants, std: Constants) -> None:
-    """Raise unless every quotient is a number."""
+    """Raise unless every quotient is a number; what is traced is not known."""
+    if isinstance(divided, Traced) or isinstance(std, Traced):
+        return
     below = std if isinstance(std, tuple) else (std,)
     above = divided if isinstance(divided, tuple) else (divided,) * len(below)
     if 0.0 in below:
-        shown = _shorten(repr(std), 60)
+        shown = shorten(repr(std), 60)
         raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
     below = below if len(below) > 1 else below * len(above)
     # Lengths that differ are for the axes to judge, when they are known.
     if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
-        shown = f"{_shorten(repr(divided), 60)} / {_shorten(repr(std), 60)}"
+        shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
         raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
+
+
+def _is_several(constant: Constants) -> bool:
+    """Whether it is one for each index of an axis."""
+    return isinstance(constant, tuple) or (isinstance(constant, Traced) and constant.value.ndim > 0)
 
 
 def _fits_float32(value: float) -> bool:
@@ -170,14 +244,18 @@ def _fits_float32(value: float) -> bool:
     return value == 0.0 or _TINY <= abs(value) <= _HUGE
 
 
-def _check_channels(name: str, values: tuple[float, ...], channels: int | None) -> None:
-    if channels is None:
+def _check_count(name: str, values: tuple[float, ...], axis: str, count: int | None) -> None:
+    if count is None and axis == CHANNEL:
         raise ShapeError(
             f"{name} has {len(values)} values, one a channel, but neither layout has an axis c; "
-            f"name the channel axis c, or give {name} as one number"
+            f'say which axis they are along, as in {name}={{"f": [...]}}, or give {name} as one '
+            "number"
         )
-    if len(values) != channels:
+    if count is None:
+        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
+        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
+    if len(values) != count:
         raise ShapeError(
-            f"{name} has {len(values)} values and axis c has size {channels}; give {channels} "
+            f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "
             "values, or one number"
         )

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .caching import Cache, remember
-from .errors import DtypeError, ShapeError
+from .constants import Bounds
+from .errors import ArgumentError, DtypeError, ShapeError
+from .planning.back import folded, gradient
+from .planning.composed import place_of
 from .planning.task import Task
-from .spec import DType, as_dtype, kind_of
+from .spec import ArraySpec, DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
     from .converter import Converter
 
-__all__ = ["Backs", "Facts", "sizes_of_source", "way_back"]
+__all__ = ["Backs", "Facts", "known_clip", "window_of_gradient"]
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
@@ -54,44 +57,60 @@ class Backs:
         if source is None:
             return self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
         move = task.pattern.resolve(source[0], task.sizes)
-        if shape != move.target_shape:
-            raise ShapeError(
-                f'grad has shape {shape}, but "{task.pattern.text}" makes '
-                f"{move.target_shape} of {source[0]}; pass the gradient of that result"
-            )
-        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        _check_shape(task, shape, move.target_shape, source[0])
+        sizes = move.named_sizes
         place = None if device == source[2] else source[2]
         wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
         return self._make(sizes, wanted, place)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
         """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        pattern, keywords, known = way_back(self._task, sizes, dtype, device)
+        known = folded(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
-        return back or remember(self._made, key, self._converter(pattern, **keywords, **known))
+        if back is None:
+            pattern, keywords = gradient(self._task, known, dtype, device)
+            back = remember(self._made, key, self._converter(pattern, **keywords))
+        return back
 
 
-def way_back(
-    task: Task, sizes: Mapping[str, int], dtype: DType | None, device: str | None
-) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The pattern, keywords and sizes of folds that bring gradients back, for any batch size."""
-    formula = task.formula
-    folded = {axis for group in task.pattern.target.groups if len(group) > 1 for axis in group}
-    known = {
-        letter: size for letter, size in sizes_of_source(task, sizes).items() if letter in folded
-    }
-    keywords = {
-        "dtype": dtype,
-        "scale": formula and formula.scale,
-        "std": formula and formula.std,
-        "device": device,
-        "copy": None if device else task.copy,
-    }
-    return task.pattern.reversed().text, keywords, known
+def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None) -> Any:
+    """The gradient of x alone, of one for a result that is larger than x.
+
+    Raises
+    ------
+    ArgumentError
+        What x looks like is not known.
+    ShapeError
+        It is no gradient of the result for such an x.
+    """
+    if source is None:
+        raise ArgumentError(
+            f'"{task.pattern.text}" with into= has results of one size for an x of any; say which '
+            "it was: backward(grad, like=x)"
+        )
+    place = place_of(task, source[0])
+    _check_shape(task, facts[0], place.shape, source[0])
+    return grad.reshape(place.full)[place.window]
 
 
-def sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-    letters = task.pattern.source.letters
-    return {letter: size for letter, size in sizes.items() if letter in letters}
+def known_clip(task: Task, like: Any) -> Bounds | None:
+    """The window of clip, None for none; ArgumentError unless x is there to be looked at."""
+    if task.formula is None or task.formula.clip is None:
+        return None
+    if like is None or isinstance(like, ArraySpec):
+        raise ArgumentError(
+            "the gradient under clip depends on the values of x, which like= does not give; pass "
+            "backward(grad, like=x)"
+        )
+    return task.formula.clip
+
+
+def _check_shape(
+    task: Task, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
+) -> None:
+    if shape != target:
+        raise ShapeError(
+            f'grad has shape {shape}, but "{task.pattern.text}" makes {target} of {source}; pass '
+            "the gradient of that result"
+        )

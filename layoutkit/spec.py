@@ -14,6 +14,7 @@ import numpy as np
 from .axes import as_shape, check_rank, parse_layout
 from .devices import canonical
 from .errors import ArgumentError, DtypeError
+from .notation import Layout
 
 __all__ = [
     "CASTINGS",
@@ -68,13 +69,20 @@ class ArraySpec:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        layout, shape, dtype = parse_layout(self.axes), as_shape(self.shape), as_dtype(self.dtype)
+        # A side of a pattern may be in names only because of the other: text would not say so.
+        layout = self.axes if isinstance(self.axes, Layout) else parse_layout(self.axes)
+        shape, dtype = as_shape(self.shape), as_dtype(self.dtype)
         check_rank(layout, shape)
         check_movable(dtype)
         device = canonical(self.device)
         parts = {"axes": str(layout), "shape": shape, "dtype": dtype, "device": device}
         for name, value in parts.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, layout: Layout, shape: tuple[int, ...], dtype: DType, device: str) -> "ArraySpec":
+        """The spec of a layout that was read."""
+        return cls(layout, shape, dtype, device)  # type: ignore[arg-type]
 
     @property
     def size(self) -> int:

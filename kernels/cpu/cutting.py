@@ -252,6 +252,13 @@ class Cutter:
         room = -(-(len(packed[0]) + SLACK) // 8) * 8
         return b"".join(p.ljust(room, b"\0") for p in packed), of_rows
 
+    def bounds(self) -> bytes:
+        """The two that items are clipped to, as the kernel reads them."""
+        if self.epilogue is None or self.epilogue.clip is None:
+            return b""
+        with np.errstate(over="ignore"):
+            return np.array(self.epilogue.clip, self.epilogue.clipped_in).tobytes().ljust(16, b"\0")
+
     def spec(self) -> KernelSpec:
         """The machine code for these blocks."""
         epilogue = "" if self.direct else self._epilogue()
@@ -261,6 +268,7 @@ class Cutter:
     def _epilogue(self) -> str:
         if self.epilogue is None:
             name = f"u{min(self.item, 8)}"
-            return f"{name}-{name}-none-0"
-        saturate = int(self.epilogue.saturate)
-        return f"{self.epilogue.source}-{self.epilogue.target}-{self.coefs()}-{saturate}"
+            return f"{name}-{name}-none-0-0"
+        epilogue = self.epilogue
+        flags = f"{int(epilogue.saturate)}-{int(epilogue.clip is not None)}"
+        return f"{epilogue.source}-{epilogue.target}-{self.coefs()}-{flags}"

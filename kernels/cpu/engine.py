@@ -24,18 +24,31 @@ from ...planning.epilogue import DTYPES
 from .epilogue import epilogue_of
 from .simd import fence, i64_at, stack
 from .walk import COEF, DST, SRC, STATE, advance, inline, start
-from .words import COEFS, FACTOR, JOINED, OUTS, PITCH, Q_LOOP, Q_TABLE, R_LOOP, SCRATCH, TERM
+from .words import (
+    BOUNDS,
+    COEFS,
+    FACTOR,
+    JOINED,
+    OUTS,
+    PITCH,
+    Q_LOOP,
+    Q_TABLE,
+    R_LOOP,
+    SCRATCH,
+    TERM,
+)
 
 
 def build(move, itemsize, literal, epilogue, nt):
     """The kernel of a mover ("transpose", "split-3", ..., or "rows" for none) and an epilogue.
 
-    `epilogue` is "" for a plain move, else "source-target-coefs-saturate".
+    `epilogue` is "" for a plain move, else "source-target-coefs-saturate-clip".
     """
     if not epilogue:
         return direct(mover_of(move, itemsize, literal, nt).move, nt)
-    source, target, coefs, saturate = epilogue.split("-")
-    convert = epilogue_of(source, target, coefs, bool(int(saturate)), nt)
+    source, target, coefs, *flags = epilogue.split("-")
+    saturate, clip = (bool(int(flag)) for flag in flags)
+    convert = epilogue_of(source, target, coefs, saturate, clip, nt)
     pieces = itemsize // DTYPES[source].item  # a 16-byte item is converted as two words
     if move == "rows":
         return rowwise(convert, pieces, nt)
@@ -83,6 +96,7 @@ def rowwise(convert, pieces, nt):
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
+        bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
         ins = params + uintp(8 * i64_at(params, Q_TABLE))
@@ -97,7 +111,7 @@ def rowwise(convert, pieces, nt):
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
                 line, to = x + uintp(i64_at(ins, q)), y + uintp(i64_at(outs, q))
-                convert(line, to, n, factor + shift, term + shift)
+                convert(line, to, n, factor + shift, term + shift, bounds)
             advance(params, state)
         if nt:
             fence()
@@ -111,6 +125,7 @@ def staged(move, convert, pieces, nt):
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
         scratch = stack(SCRATCH)
+        bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
         outs = params + uintp(8 * i64_at(params, OUTS))
@@ -128,7 +143,7 @@ def staged(move, convert, pieces, nt):
                 shift = uintp(k + i64_at(coefs, q))
                 line = scratch + uintp(q * pitch)
                 to = y + uintp(i64_at(outs, q))
-                convert(line, to, n * pieces, factor + shift, term + shift)
+                convert(line, to, n * pieces, factor + shift, term + shift, bounds)
             advance(params, state)
         if nt:
             fence()

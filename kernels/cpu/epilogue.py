@@ -1,4 +1,4 @@
-"""What happens to items as they are stored: the cast, the normalising formula, or an addition.
+"""What happens to items as they are stored: the cast, the formula with its clip, or an addition.
 
 A run of the output is written by an epilogue: it reads n items that are already in the output's
 order, converts them (`numeric.py`), and stores them. 64 bytes of output are one step, whatever the
@@ -16,7 +16,7 @@ from numba import types, uintp
 from numba.extending import intrinsic
 
 from ...planning.epilogue import DTYPES, computed_in
-from .numeric import COMPUTED, FLOATS, call, cast, element, mangled, narrow
+from .numeric import COMPUTED, FLOATS, call, cast, element, mangled, narrow, within
 from .simd import I64, address, undef_like, vload, vstore
 from .walk import inline
 from .words import LINE
@@ -36,9 +36,8 @@ def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
     call(b, name, ir.VoidType(), value, pointer, align, mask)
 
 
-def affine(b: Any, x: Any, source: str, coefs: str, factor: Any, term: Any, computed: str) -> Any:
-    """x * factor + term in the computed dtype; one pair for the run, or one for each item."""
-    x = cast(b, x, source, computed, False)
+def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
+    """x * factor + term; one pair for the run, or one for each item."""
     if coefs == "each":
         a, c = vload(b, factor, 0, x.type), vload(b, term, 0, x.type)
     else:
@@ -58,77 +57,93 @@ def broadcast(b: Any, value: Any, type_: Any) -> Any:
     return b.shuffle_vector(first, undef_like(first), zeros)
 
 
-def step(source: str, target: str, coefs: str, saturate: bool, nt: int, masked: bool) -> Any:
-    """The intrinsic that finishes one cache line of output: step(src, dst, factor, term, count)."""
+def clipped(b: Any, x: Any, name: str, bounds: Any) -> Any:
+    """The items within the two bounds that stand at an address, of their dtype."""
+    places = (0, DTYPES[name].item)
+    low, high = (broadcast(b, vload(b, bounds, at, x.type.element), x.type) for at in places)
+    return within(b, x, name, low, high)
+
+
+def step(
+    source: str, target: str, coefs: str, saturate: bool, clip: bool, nt: int, masked: bool
+) -> Any:
+    """What finishes one cache line of output: step(src, dst, factor, term, bounds, count)."""
     count = LINE // DTYPES[target].item
     memory = ir.VectorType(element(source), count)
     computed = computed_in(source, target)
 
-    def finished(b: Any, x: Any, factor: Any, term: Any) -> Any:
+    def finished(b: Any, x: Any, factor: Any, term: Any, bounds: Any) -> Any:
         if coefs in ("none", "add"):
+            x = clipped(b, x, source, bounds) if clip else x
             return cast(b, x, source, target, saturate)
-        x = affine(b, x, source, coefs, factor, term, computed)
+        x = cast(b, x, source, computed, False)
+        x = clipped(b, x, computed, bounds) if clip else x
+        x = affine(b, x, coefs, factor, term)
         if target == "bf" and source not in FLOATS:
             # The only NaN that integers lead to is 0 * inf, whose payload is empty.
             return narrow(b, x, "bf", nan=False)
         return cast(b, x, computed, target, saturate)
 
     def whole(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        src, dst, factor, term, _ = args
-        value = finished(b, vload(b, src, 0, memory), factor, term)
+        src, dst, factor, term, bounds, _ = args
+        value = finished(b, vload(b, src, 0, memory), factor, term, bounds)
         if coefs == "add":
             value = plus(b, vload(b, dst, 0, value.type), value)
         vstore(b, value, dst, 0, nt)
         return context.get_dummy_value()
 
     def part(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        src, dst, factor, term, n = args
+        src, dst, factor, term, bounds, n = args
         places = ir.Constant(ir.VectorType(I64, count), list(range(count)))
         mask = b.icmp_signed("<", places, broadcast(b, n, places.type))
         x = masked_load(b, src, memory, mask)
-        value = finished(b, x, factor, term)
+        value = finished(b, x, factor, term, bounds)
         if coefs == "add":
             value = plus(b, masked_load(b, dst, value.type, mask), value)
         masked_store(b, value, dst, mask)
         return context.get_dummy_value()
 
     @intrinsic
-    def one_step(typingctx: Any, src: Any, dst: Any, factor: Any, term: Any, n: Any) -> Any:
-        pointers = [types.uintp] * 4
+    def one_step(
+        typingctx: Any, src: Any, dst: Any, factor: Any, term: Any, bounds: Any, n: Any
+    ) -> Any:
+        pointers = [types.uintp] * 5
         return types.void(*pointers, types.intp), part if masked else whole
 
     return one_step
 
 
 def epilogue_of(
-    source: str, target: str, coefs: str, saturate: bool, nt: int
+    source: str, target: str, coefs: str, saturate: bool, clip: bool, nt: int
 ) -> Callable[..., None]:
-    """epilogue(src, dst, n, factor, term): convert a run of n items.
+    """epilogue(src, dst, n, factor, term, bounds): convert a run of n items.
 
     `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line
-    of slack behind it) or "add" (no formula: what stands at dst is added). `nt`: stream whole
-    aligned lines; the ends are stored plainly.
+    of slack behind it) or "add" (no formula: what stands at dst is added). `clip`: items are first
+    brought between the two bounds, in the dtype that is computed in, without a formula in their
+    own. `nt`: stream whole aligned lines; the ends are stored plainly.
     """
     si, di, ci = (DTYPES[n].item for n in (source, target, computed_in(source, target)))
     count, move = LINE // di, (ci if coefs == "each" else 0)
-    whole = step(source, target, coefs, saturate, nt, False)
-    part = step(source, target, coefs, saturate, 0, True)
+    whole = step(source, target, coefs, saturate, clip, nt, False)
+    part = step(source, target, coefs, saturate, clip, 0, True)
 
     @inline
-    def epilogue(src: Any, dst: Any, n: Any, factor: Any, term: Any) -> None:
+    def epilogue(src: Any, dst: Any, n: Any, factor: Any, term: Any, bounds: Any) -> None:
         i = 0
         if nt:
             head = (LINE - dst % LINE) % LINE // di
             if head > 0:
                 i = min(n, head)
-                part(src, dst, factor, term, i)
+                part(src, dst, factor, term, bounds, i)
         while i + count <= n:
             at = uintp(i)
-            whole(src + at * si, dst + at * di, factor + at * move, term + at * move, 0)
+            whole(src + at * si, dst + at * di, factor + at * move, term + at * move, bounds, 0)
             i += count
         if i < n:
             at = uintp(i)
-            part(src + at * si, dst + at * di, factor + at * move, term + at * move, n - i)
+            x, y = src + at * si, dst + at * di
+            part(x, y, factor + at * move, term + at * move, bounds, n - i)
 
     made: Callable[..., None] = epilogue
     return made

@@ -67,9 +67,11 @@ def _parameters(cutter: Cutter) -> tuple[bytes, int]:
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
     end = WORDS + len(tables)
+    bounds = cutter.bounds()
+    first = end + len(bounds) // 8
     half = len(coefficients) // 16
-    words += [pitch, starts[2], starts[3], end, end + half, cutter.pace, cutter.joined]
-    params = struct.pack(f"{end}q", *words, *tables) + coefficients
+    words += [pitch, starts[2], starts[3], end, first, first + half, cutter.pace, cutter.joined]
+    params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, prod(loop.count for loop in loops)
 
 

@@ -128,6 +128,16 @@ def clip(b: Any, x: Any, source: str, target: str) -> Any:
     return x
 
 
+def within(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
+    """Clip to a window whose bounds are of the same dtype; NaN stays."""
+    if name in FLOATS:
+        x = b.select(b.fcmp_ordered("<", x, low), low, x)
+        return b.select(b.fcmp_ordered(">", x, high), high, x)
+    compare = b.icmp_signed if is_signed(name) else b.icmp_unsigned
+    x = b.select(compare("<", x, low), low, x)
+    return b.select(compare(">", x, high), high, x)
+
+
 def resize(b: Any, x: Any, source: str, target: str) -> Any:
     """An integer vector at another width, wrapping as NumPy does."""
     wide = vector(element(target), x)

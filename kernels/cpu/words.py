@@ -13,6 +13,7 @@ and goes on, from word `HEAD`, with
     Q_*             the same for axis q, contiguous in the source, whose table is of a whole block
     PITCH           bytes between rows of the scratch area
     OUTS, COEFS     tables: output offset and coefficient offset of each row of a block
+    BOUNDS          the two that items are clipped to, of as many bytes as they have then
     FACTOR, TERM    the coefficients
     PACE            bytes between neighbours in an output run (gather)
     JOINED          1 where the rows of a block follow each other in the output and in the scratch
@@ -25,8 +26,8 @@ MAX_LOOPS = 12
 HEAD = 1 + 4 * MAX_LOOPS
 R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
 Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUTS, COEFS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 19)
-WORDS = HEAD + 19
+PITCH, OUTS, COEFS, BOUNDS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 20)
+WORDS = HEAD + 20
 
 LANE = 16  # bytes of a 128-bit lane, the widest unit in which all CPUs shuffle freely
 LINE = 64  # bytes of a cache line

@@ -133,16 +133,19 @@ def _defines(
             named["SATURATE"] = 1
         if epilogue.coefficients is not None:
             named |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
+        if epilogue.clip is not None:
+            named["BOUNDED"] = 1
     return tuple((name, str(value)) for name, value in sorted(named.items()))
 
 
 def _coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
-    """How many pairs there are, and all factors, then all terms, as the kernel computes."""
-    found: Coefficients | None = None if epilogue is None else epilogue.coefficients
-    if epilogue is None or found is None:
+    """How many pairs there are, and bounds, then all factors, then all terms, for the kernel."""
+    if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
         return 0, b""
-    dtype = np.float64 if epilogue.computed == "f8" else np.float32
-    return len(found.factor), np.array(found.factor + found.term, dtype).tobytes()
+    found = epilogue.coefficients or Coefficients((), ())
+    numbers = *(epilogue.clip or ()), *found.factor, *found.term
+    with np.errstate(over="ignore"):
+        return len(found.factor), np.array(numbers, epilogue.clipped_in).tobytes()
 
 
 def _varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:

@@ -256,6 +256,12 @@ INLINE typename To::memory cast(typename From::memory item) {
 
 // ---- what a conversion does to an item ---------------------------------------------------
 
+// The window that items are clipped to, in a dtype's own values; a NaN stays.
+template <class Value> INLINE Value clipped(Value x, Value low, Value high) {
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+
 #ifdef SOURCE
 
 #ifndef SATURATE
@@ -264,6 +270,11 @@ INLINE typename To::memory cast(typename From::memory item) {
 // COEFFICIENTS: 0 no formula; 1 one pair for neighbours along the output; 2 a pair for each.
 #ifndef COEFFICIENTS
 #define COEFFICIENTS 0
+#endif
+
+// BOUNDED: items are first clipped to two bounds, which stand before the factors.
+#ifndef BOUNDED
+#define BOUNDED 0
 #endif
 
 typedef SOURCE::memory Source;
@@ -285,11 +296,12 @@ INLINE Computed constant(const Computed *at) {
 }
 
 struct Formula {
-    const Computed *factors, *terms;
+    const Computed *bounds, *factors, *terms;
     Computed factor, term;
 
     INLINE Formula(const byte *coefficients, int64 count)
-        : factors((const Computed *)coefficients), terms(factors + count) {}
+        : bounds((const Computed *)coefficients), factors(bounds + 2 * BOUNDED),
+          terms(factors + count) {}
 
     INLINE void choose(int64 place) {
         factor = constant(factors + place);
@@ -298,7 +310,21 @@ struct Formula {
 
     INLINE Target apply(Source x) const {
         Computed value = cast<COMPUTED, SOURCE, false>(x);
+        if (BOUNDED) value = clipped(value, constant(bounds), constant(bounds + 1));
         return cast<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
+    }
+};
+
+#elif BOUNDED
+
+// Integers, which stay what they are.
+struct Formula {
+    const Source *bounds;
+
+    INLINE Formula(const byte *coefficients, int64) : bounds((const Source *)coefficients) {}
+    INLINE void choose(int64) {}
+    INLINE Target apply(Source x) const {
+        return cast<TARGET, SOURCE, SATURATE>(clipped(x, bounds[0], bounds[1]));
     }
 };
 

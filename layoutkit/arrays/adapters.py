@@ -21,8 +21,10 @@ from ..cuda.transfers import download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array, as_numpy
+from ..planning.composed import larger, made, of_larger, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .clipping import stopped
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
 from .libraries import file_of
 
@@ -39,6 +41,7 @@ __all__ = [
     "facts",
     "in_graph",
     "memory_layout",
+    "stopped",
     "sum_foreign",
     "sum_in_graph",
     "traced_adapter_of",
@@ -113,8 +116,15 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
+    task = converter.task
+    if task.memory is not None:
+        return _laid(converter, x, out)
     adapter = adapter_of(x) or NUMPY
-    if adapter.is_recorded(x):
+    if task.canvas is not None and (adapter.makes_larger or converter.is_away):
+        found = larger(task, *adapter.facts(x, "x"))
+        return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
+    if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
@@ -123,6 +133,13 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     if converter.is_away:
         return _upload(converter, adapter, x, out)
     return _on_cpu(converter, adapter, x, out)
+
+
+def _laid(converter: Converter, x: Any, out: Any) -> Any:
+    """A view of what is made in another order of memory."""
+    refuse_out(converter.task, out)
+    found = converter.derived(made)(x)
+    return (adapter_of(found) or NUMPY).permuted(found, order(converter.task, found.ndim))
 
 
 def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:

@@ -21,12 +21,14 @@ from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
+from .jax_formulas import plan_of
 from .symbolic import Symbolic
 from .traced import converted, summed
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..planning.composed import Larger
 
 __all__ = ["JaxAdapter", "JaxCudaAdapter", "TracedAdapter", "adapter_for", "library"]
 
@@ -88,6 +90,8 @@ class Jax(Symbolic):
 class _JaxArrays:
     """What holds for all arrays of JAX, which are immutable."""
 
+    traces_constants = True
+
     def __init__(self, words: Jax) -> None:
         self.words = words
 
@@ -103,9 +107,28 @@ class _JaxArrays:
         """`x` itself."""
         return x
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Raise: where elements lie is for XLA to say."""
+        raise ArgumentError(
+            "memory= says how a result lies in memory, which for arrays of jax XLA decides; leave "
+            "it away"
+        )
+
     def target(self, out: Any) -> Any:
         """Raise: nothing is written into an array of JAX."""
         raise _immutable()
+
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter` makes of an array, where it or a constant is traced.
+
+        Unfold, compute, permute, fold, cast.
+        """
+        if out is not None:
+            raise _immutable()
+        if converter.is_away:
+            self.on_gpu()
+        plan_of(converter, x)  # raises where it is refused
+        return converted(converter.task, x, self.words)
 
     def on_gpu(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
@@ -142,7 +165,13 @@ class JaxAdapter(_JaxArrays, Adapter):
 class TracedAdapter(_JaxArrays, Adapter):
     """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
 
-    is_traced = True
+    is_traced = makes_larger = True
+
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        xp = self.words.xp
+        made = xp.broadcast_to(xp.asarray(found.fill), found.full)
+        return made.at[found.window].set(xp.reshape(x, found.sizes))
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""
@@ -153,15 +182,6 @@ class TracedAdapter(_JaxArrays, Adapter):
     def is_recorded(self, x: Any) -> bool:
         """Whether it is traced."""
         return isinstance(x, self.words.jax.core.Tracer)
-
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter` makes of a traced array: unfold, compute, permute, fold, cast."""
-        if out is not None:
-            raise _immutable()
-        if converter.is_away:
-            self.on_gpu()
-        converter.plan(converter.spec_of(x))  # raises where it is refused
-        return converted(converter.task, x, self.words)
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum from left to right, computed in the dtype that numeric sums are."""

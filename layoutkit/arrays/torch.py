@@ -19,6 +19,7 @@ from .torch_words import Torch, library
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..planning.composed import Larger
 
 __all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
 
@@ -29,7 +30,16 @@ _is_followed = _torch.compiler.is_dynamo_compiling  # quicker than ours
 class TracedTensors(Tensors, Adapter):
     """Tensors that stand for data, or are differentiated by torch.func."""
 
-    is_traced = True
+    is_traced = makes_larger = True
+
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        windows = zip(reversed(found.window), reversed(found.full), strict=True)
+        edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
+        pad = _torch.nn.functional.pad
+        inside = pad(_torch.ones(found.sizes, dtype=_torch.bool, device=x.device), edges)
+        fill = self.words.constant(found.fill, x)
+        return _torch.where(inside, pad(x.reshape(found.sizes), edges), fill)
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""

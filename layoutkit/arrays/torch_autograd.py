@@ -50,10 +50,28 @@ def added(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
     return _Recorded.apply(accumulator, lambda grad, n: ways[n](grad), *parts)
 
 
+def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
+    """The gradient of an `x` that is clipped, which has to be what it was then."""
+    kept, version = x.detach(), x._version
+
+    def back(grad: Any) -> Any:
+        if kept._version != version:
+            raise RuntimeError(
+                "x was changed in place since it was converted with clip, whose gradient needs it; "
+                "convert x.clone()"
+            )
+        return converter.backward(grad, like=kept)
+
+    return back
+
+
 def _backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
-    """The gradient of `x`, of which no more than shape and dtype is kept."""
-    spec = converter.spec_of(x)
+    """The gradient of `x`, of which no more than shape and dtype is kept, where that is enough."""
+    spec: Any = converter.spec_of(x)
     is_real = kind_of(spec.dtype) != "c"
+    formula = converter.task.formula
+    if formula is not None and formula.clip is not None:
+        return _clipped_backward(converter, x)
 
     def back(grad: Any) -> Any:
         grad = grad.real if is_real and grad.is_complex() else grad

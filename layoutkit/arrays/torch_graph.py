@@ -2,7 +2,7 @@
 
 It follows Python's bytecode up to `put` and `put_call`, and takes the functions below as they are: they stand in
 the graph and are called with fake tensors when it is made ready, and only then say what becomes of
-a tensor (`torch_traced`). They are given words and numbers, which a graph can hold.
+a tensor (`torch_traced`). They are given words, numbers and tensors, which a graph can hold.
 
 Imported while torch.compile looks at a conversion, as its own modules take seconds to import.
 """
@@ -12,10 +12,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from ..accumulation import Accumulator
+from ..converter import Converter
 from ..planning.task import make_task
 from ..spec import as_dtype
-from .torch_traced import converted, summed
 from .torch_words import keywords_of, told
 
 __all__ = ["put", "put_call", "put_sum"]
@@ -26,13 +28,20 @@ _torch: Any = import_module("torch")
 def put(asked: Any, x: Any, out: Any) -> Any:
     """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
     words = _words_of(asked)
-    return _convert(x, out, *words) if len(words) == 4 else _accumulate(x, out, *words)
+    return _convert(x, out, *words, {}) if len(words) == 4 else _accumulate(x, out, *words)
 
 
 def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
     """What `convert` of these arguments is in a graph, which may hold symbols among the sizes."""
-    words = _words_of_call(pattern, **keywords)
-    return _convert(x, out, *words, list(sizes), list(sizes.values()))
+    traced = {
+        name: _torch.as_tensor(constant)
+        for name, constant in keywords.items()
+        if isinstance(constant, _torch.Tensor | np.ndarray)
+    }
+    words = _words_of_call(
+        pattern, **{name: each for name, each in keywords.items() if name not in traced}
+    )
+    return _convert(x, out, *words, list(sizes), list(sizes.values()), traced)
 
 
 def put_sum(
@@ -58,13 +67,14 @@ def _words_of(asked: Any) -> tuple[Any, ...]:
     if isinstance(asked, Accumulator):
         return asked.asked
     task = asked.task
-    return task.pattern.text, told(task), list(task.sizes), list(task.sizes.values())
+    return str(task.pattern), told(task), list(task.sizes), list(task.sizes.values())
 
 
 def _convert(
-    x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]
-) -> Any:
-    return converted(make_task(pattern, **keywords_of(keywords, names, sizes)), x, out)
+    x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
+    constants: dict[str, Any],
+) -> Any:  # fmt: skip
+    return Converter(pattern, **keywords_of(keywords, names, sizes), **constants)(x, out)
 
 
 def _accumulate(
@@ -72,7 +82,7 @@ def _accumulate(
     names: list[str], sizes: list[int],
 ) -> Any:  # fmt: skip
     known: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    return summed(Accumulator(tuple(layouts), layout, dtype=dtype or None, **known), parts, out)
+    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **known)(parts, out)
 
 
 _words_of, _words_of_call, _name_of = map(

@@ -20,12 +20,14 @@ from string import ascii_lowercase
 from typing import Any
 
 from ..accumulation import Accumulator
-from ..axes import Pattern, parse_layout, parse_pattern
+from ..axes import parse_pattern
 from ..caching import MAX_KEPT
+from ..constants import Bounds
 from ..converter import Converter
-from ..gradients import way_back
+from ..planning.back import folded, gradient
 from ..planning.task import Task, make_task
 from ..spec import DType, kind_of
+from .clipping import stopped
 from .torch_tensors import adapter_of_memory
 from .torch_words import keywords_of, library
 
@@ -58,16 +60,23 @@ def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: 
 def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, *ctx.asked = inputs
     ctx.x = _Facts(x)
+    ctx.clip = _clip_of(_task(*ctx.asked))
+    if ctx.clip is not None:
+        ctx.save_for_backward(x)
 
 
 def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    return _gradient(_task(*ctx.asked), ctx.x, grad), None, None, None, None
+    found = _gradient(_task(*ctx.asked), ctx.x, grad)
+    if ctx.clip is not None:
+        found = stopped(found, *ctx.saved_tensors, ctx.clip)
+    return found, None, None, None, None
 
 
 def _map_convert(
     info: Any, axes: Any, x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]
 ) -> tuple[Any, int]:
-    mapped = _mapped(parse_pattern(pattern))
+    source, target = (str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target))
+    mapped = f"{_mapped(source, source + target)}->{_mapped(target, source + target)}"
     return convert(x.movedim(axes[0], 0), mapped, keywords, names, sizes), 0
 
 
@@ -116,10 +125,8 @@ def _map_accumulate(
         part.expand(info.batch_size, *part.shape) if axis is None else part.movedim(axis, 0)
         for part, axis in zip(parts, axes[0], strict=True)
     ]
-    used = "".join(parse_layout(each).letters for each in (*layouts, layout))
-    letter = _unused(used)
-    mapped = [letter + each for each in layouts]
-    return accumulate(moved, mapped, letter + layout, *others), 0
+    mapped = [_mapped(each, "".join((*layouts, layout))) for each in (*layouts, layout)]
+    return accumulate(moved, mapped[:-1], mapped[-1], *others), 0
 
 
 # ---- what both need ----------------------------------------------------------------------
@@ -138,12 +145,16 @@ def _gradient(task: Task, x: _Facts, grad: Any) -> Any:
     """The gradient of x for that of the result: a conversion back."""
     if kind_of(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
-    move = task.pattern.resolve(x.shape, task.sizes)
-    sizes = dict(zip(move.axes, move.sizes, strict=True))
+    known = folded(task, task.pattern.resolve(x.shape, task.sizes).named_sizes)
     place = None if grad.device == x.device else str(x.device)
-    pattern, keywords, known = way_back(task, sizes, x.dtype, place)
-    told = json.dumps({**keywords, "dtype": x.dtype.name})
+    pattern, keywords = gradient(task, known, x.dtype, place)
+    words = {name: value for name, value in keywords.items() if name not in known}
+    told = json.dumps({**words, "dtype": x.dtype.name})
     return convert(grad.contiguous(), pattern, told, list(known), list(known.values()))
+
+
+def _clip_of(task: Task) -> Bounds | None:
+    return None if task.formula is None else task.formula.clip
 
 
 def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
@@ -172,14 +183,10 @@ def _accumulator_of(
 _accumulator = lru_cache(maxsize=MAX_KEPT)(_accumulator_of)
 
 
-def _mapped(pattern: Pattern) -> str:
-    """The pattern with one more axis, outermost on both sides."""
-    letter = _unused(pattern.source.letters + pattern.target.letters)
-    return f"{letter}{pattern.source}->{letter}{pattern.target}"
-
-
-def _unused(letters: str) -> str:
-    return next(letter for letter in ascii_lowercase if letter not in letters + "fc")
+def _mapped(layout: str, others: str) -> str:
+    """The layout with one more axis in front, of a name that is in none of the others."""
+    name = next(letter for letter in ascii_lowercase if letter not in others + "fc")
+    return f"{name} {layout}" if " " in layout else f"{name}{layout}"
 
 
 def _registered(name: str, run: Any, fake: Any, setup: Any, back: Any, mapped: Any, schema: str) -> Any:

@@ -18,6 +18,7 @@ from ..memory import Array
 from ..spec import DType, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter
+from .torch_traced import converted
 from .torch_words import Torch, library
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ __all__ = ["Tensors", "TorchAdapter", "TorchCudaAdapter", "adapter_of_memory", "
 
 class Tensors:
     """What holds for tensors on the CPU and on a GPU. Where a gradient is asked, they record."""
+
+    traces_constants = True
 
     def __init__(self, words: Torch) -> None:
         self.words = words
@@ -53,6 +56,10 @@ class Tensors:
             self.torch.autograd.graph.increment_version(out)
         return out
 
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """The view of a result whose axes are in another order."""
+        return x.permute(order)
+
     def is_recorded(self, x: Any) -> bool:
         """Whether what is done to a tensor now is kept for its gradient."""
         return bool(
@@ -62,6 +69,8 @@ class Tensors:
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is, in the graph of `x`."""
         refuse_recorded_out(out, "x")
+        if converter.task.formula is not None and converter.task.formula.is_traced:
+            return converted(converter.task, x, None)
         plan = converter.plan(x)
         if plan.kernel != "view":
             return _autograd().converted(converter, x)

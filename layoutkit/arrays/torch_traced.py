@@ -115,9 +115,10 @@ def _as_tensor(part: Any, like: Any) -> Any:
 
 def _moved(task: Task, x: Any) -> Any:
     """The result in memory of its own, by an operator or in torch's words."""
-    if not _takes_no_operator([x]):
+    is_told = task.formula is None or not task.formula.is_traced
+    if is_told and not _takes_no_operator([x]):
         sizes = list(task.sizes.values())
-        return _operators().convert(x, task.pattern.text, told(task), list(task.sizes), sizes)
+        return _operators().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
     y = traced.converted(task, x, library())
     place = _place(task, x)
     y = y.contiguous() if place is None else y.to(place).contiguous()

@@ -61,7 +61,8 @@ class Torch(Symbolic):
         for at, group in reversed(groups):
             if len(group) != 1:
                 inside = [sizes[axis] for axis in group]
-                open_at = next((n for n, axis in enumerate(group) if axis not in given), None)
+                names = map(move.source.name, group)
+                open_at = next((n for n, name in enumerate(names) if name not in given), None)
                 if open_at is not None and 0 not in inside:
                     inside[open_at] = -1
                 x = x.unflatten(at, inside)

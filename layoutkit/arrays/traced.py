@@ -2,7 +2,8 @@
 
 An array that is traced or differentiated by its library has no memory to read. A conversion of it
 is judged as any other, by shape and dtype, and then said in operations of the library, which
-compiles, maps and differentiates them: unfold, compute, permute, fold, cast.
+compiles, maps and differentiates them: unfold, compute, permute, fold, cast. Constants of a formula
+may be traced themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..constants import Traced
 from ..planning.sums import computed_dtype
 from ..spec import DType
 from .symbolic import Symbolic
@@ -56,11 +58,38 @@ def summed(
 
 
 def _computed(x: Any, formula: Formula, move: Move, dtype: DType, words: Symbolic) -> Any:
-    """(x * scale - mean) / std of unfolded axes, with constants prepared in float64."""
-    channels = move.sizes[move.axes.index("c")] if "c" in move.axes else 1
-    shape = [channels if letter == "c" else 1 for letter in move.axes]
+    """The formula of unfolded axes, with constants prepared in float64 unless they are traced."""
+    x = _clipped(words.to(x, dtype), formula, dtype, words)
+    if not formula.scales:
+        return x
+    letter = formula.letter(move)
+    inside = letter is not None and letter in move.axes
+    shape = [-1 if at == letter else 1 for at in move.axes] if inside else []
+    count = move.sizes[move.axes.index(letter)] if letter is not None and inside else None
     factors, terms = (
-        words.constant(np.broadcast_to(np.array(values, dtype), channels).reshape(shape), x)
-        for values in formula.coefficients(channels if formula.per_channel else None)
+        each.reshape(shape if each.ndim else [])
+        for each in _coefficients(x, formula, 1 if letter and count is None else count, words)
     )
-    return words.to(x, dtype) * factors + terms
+    return x * factors + terms
+
+
+def _coefficients(x: Any, formula: Formula, count: Any, words: Symbolic) -> tuple[Any, Any]:
+    """Factors and terms, each one or one for each of `count` indices of the axis."""
+    wide = words.dtype(x)
+    if not formula.is_traced:
+        factors, terms = formula.coefficients(count)
+        return words.constant(np.array(factors, wide), x), words.constant(np.array(terms, wide), x)
+    mean, std = (
+        words.to(v.value, wide) if isinstance(v, Traced) else words.constant(np.array(v, wide), x)
+        for v in (formula.mean, formula.std)
+    )
+    return formula.scale / std, -mean / std
+
+
+def _clipped(x: Any, formula: Formula, dtype: DType, words: Symbolic) -> Any:
+    """x in the window of clip; its gradient is one within, bounds included, and zero outside."""
+    bounds = formula.bounds(dtype)
+    if bounds is None:
+        return x
+    low, high = (words.constant(np.array(bound, dtype), x) for bound in bounds)
+    return words.xp.where(x < low, low, words.xp.where(x > high, high, x))

@@ -20,7 +20,6 @@ from ..cpu.program import Program
 from ..cpu.program import has_half as has_half_here
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError
-from ..formulas import computed_dtype
 from ..memory import Array, layout_key
 from ..notation import identity
 from ..planning.epilogue import is_known
@@ -128,7 +127,7 @@ def _wire(dtype: DType, plan: Plan) -> DType:
         return native
     if native.kind == "c" and native.itemsize <= 16:
         return native
-    return target if plan.formula is None else computed_dtype(native, target)
+    return target if plan.formula is None else plan.formula.computed_dtype(native, target)
 
 
 def _dense_order(x: Array) -> tuple[int, ...] | None:

@@ -90,11 +90,18 @@ class Epilogue:
     saturate: bool = False
     coefficients: Coefficients | None = None
     add: bool = False  # to what stands in the output
+    clip: tuple[float, float] | None = None  # before anything else
 
     @property
     def computed(self) -> str:
         """The dtype that the formula is computed in."""
         return computed_in(self.source, self.target)
+
+    @property
+    def clipped_in(self) -> str:
+        """The dtype, by NumPy's name, that items have as they are clipped."""
+        name = self.source if self.coefficients is None else self.computed
+        return DTYPES[name].library
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from itertools import product
 from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
-from ..spec import ArraySpec, DType, kind_of
+from ..spec import ArraySpec, DType, as_dtype, kind_of
+from .canvas import Place
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .kernels import Choice, choose, why, work
 from .loops import CanonicalLoops, Loop, canonical, steps_of
@@ -75,6 +76,8 @@ class Plan:
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
     formula: Formula | None = None
+    memory: str | None = None  # the layout in which the result lies, where it is another
+    place: Place | None = None  # where x lies in a larger result
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -119,19 +122,28 @@ class Plan:
         if self.choice is not None:
             details.append(("work", work(self.choice)))
         if self.formula is not None:
-            formula = f"(x * scale - mean) / std in {self._computed()}, as it passes"
-            details.append(("formula", formula))
+            details.append(("formula", f"{self._formula(self.formula)}, as it passes"))
         elif self.epilogue is not None and self.epilogue.source != self.epilogue.target:
             details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
         if self.after is not None:
             details.append(("after", f"{library} writes the {self.after} result to the output"))
+        if self.place is not None:
+            details.append(("into", f"{self.place}, filled around x"))
+        if self.memory is not None:
+            details.append(("lies as", f"{self.memory}, contiguous; the result is a view of it"))
         details.append(("memory", _megabytes(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
 
-    def _computed(self) -> DType:
-        return computed_dtype(self.before or self.source.dtype, self.after or self.target.dtype)
+    def _formula(self, formula: Formula) -> str:
+        """What is computed, and in which dtype."""
+        dtypes = self.before or self.source.dtype, self.after or self.target.dtype
+        x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
+        if formula.keeps(*dtypes):
+            return f"{x} in {dtypes[0]}"
+        shown = f"({x} * scale - mean) / std" if formula.scales else x
+        return f"{shown} in {computed_dtype(*dtypes)}"
 
 
 def _megabytes(plan: Plan) -> str:
@@ -147,8 +159,8 @@ def _megabytes(plan: Plan) -> str:
 def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
     move = request.move
-    source = ArraySpec(str(move.source), move.source_shape, request.source, request.devices[0])
-    target = ArraySpec(str(move.target), move.target_shape, request.target, request.devices[1])
+    source = ArraySpec.of(move.source, move.source_shape, request.source, request.devices[0])
+    target = ArraySpec.of(move.target, move.target_shape, request.target, request.devices[1])
     moved = source.nbytes + target.nbytes
     plain = Plan(request.pattern, move, source, target, "view", 0, formula=request.formula)
     if request.may_view and _is_contiguous(request):
@@ -156,8 +168,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     # Before size 0 is looked at, so that constants of a wrong length are always refused.
     formula = request.formula
     coefficients = None
-    if formula is not None:
-        coefficients = Coefficients(*formula.coefficients(_channels(move)))
+    if formula is not None and not formula.keeps(request.source, request.target):
+        coefficients = Coefficients(*formula.coefficients(_indices(formula, move)))
     if source.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
@@ -172,6 +184,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     if not pure:
         names = kernel_name(kernel_source), kernel_name(kernel_target)
         epilogue = Epilogue(*names, request.saturates, _in_turn(coefficients, loops))
+        if formula is not None and formula.clip is not None:
+            epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clipped_in)))
     return replace(
         plain,
         kernel=choice.kernel,
@@ -192,11 +206,12 @@ def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients 
     return Coefficients(found.factor[::-1], found.term[::-1])
 
 
-def _channels(move: Move) -> int | None:
-    """The size of axis c on either side, or None where there is none."""
+def _indices(formula: Formula, move: Move) -> int | None:
+    """The size of the axis that constants are along, or None where there is none."""
+    letter = formula.letter(move)
     for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
-        if "c" in axes:
-            return sizes[axes.index("c")]
+        if letter is not None and letter in axes:
+            return sizes[axes.index(letter)]
     return None
 
 
@@ -226,7 +241,8 @@ def _stages(
         return None, source, target, None
     computed = source if formula is None else formula.computed_dtype(source, target)
     # Constants that float32 cannot hold want float64, whatever the two sides are.
-    exact = formula is None or computed == computed_dtype(source, target)
+    exact = formula is None or formula.keeps(source, target)
+    exact = exact or computed == computed_dtype(source, target)
     start = source if exact and is_known(source, has_half) else computed
     before = None if start == source else start
     if not is_known(start, has_half) or not _castable(computed, target, request, has_half):
@@ -275,7 +291,8 @@ def _loops(
     source_steps = steps_of(move.source.groups, move.axes, move.sizes, strides)
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, out)
     target_steps = dict(zip(move.target_axes, steps, strict=True))
-    channel = "c" if request.formula is not None and request.formula.per_channel else ""
+    formula = request.formula
+    channel = formula.letter(move) if formula is not None and formula.per_channel else None
     return [
         Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
         for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Move, Pattern, parse_pattern
+from ..axes import Layout, Move, Pattern, axis_name, parse_layout, parse_pattern
+from ..checks import as_int
 from ..devices import canonical
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..formulas import Formula, computed_dtype, make_formula
+from ..limits import MAX_THREADS
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
+from .canvas import Canvas, make_canvas
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -33,6 +36,9 @@ class Task(NamedTuple):
     device: str | None
     copy: bool | None
     sizes: dict[str, int]
+    memory: Layout | None = None
+    threads: int | None = None
+    canvas: Canvas | None = None
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""
@@ -48,6 +54,12 @@ class Task(NamedTuple):
             found["device"] = self.device
         if self.copy is not None:
             found["copy"] = self.copy
+        if self.memory is not None:
+            found["memory"] = str(self.memory)
+        if self.threads is not None:
+            found["threads"] = self.threads
+        if self.canvas is not None:
+            found |= self.canvas.keywords()
         return found | self.sizes
 
     def asked(self) -> tuple[Any, ...]:
@@ -58,9 +70,16 @@ class Task(NamedTuple):
         others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
         return tuple(others.values())
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is more than one conversion: see `composed.py`, which plans it then."""
+        return self.memory is not None or self.canvas is not None
+
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted."""
-        if spec.axes not in (str(self.pattern.left), str(self.pattern.source)):
+        whole = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        if spec.axes not in map(str, sides):
             raise PatternError(
                 f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
                 f"{self.pattern.left}; give a spec of that layout"
@@ -105,8 +124,10 @@ class Task(NamedTuple):
         """
         move = self.pattern.resolve(shape, self.sizes)
         check_movable(source)
-        target = self._target(source, out)
-        computed = source if self.formula is None else computed_dtype(source, target)
+        target = self.target_dtype(source, out)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         return move, target
 
@@ -120,7 +141,7 @@ class Task(NamedTuple):
             f"of shape {shape} and strides {strides}{way}; allow a copy (copy=None)"
         )
 
-    def _target(self, source: DType, out: Any) -> DType:
+    def target_dtype(self, source: DType, out: Any) -> DType:
         """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
         if out is not None:
             if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
@@ -132,7 +153,8 @@ class Task(NamedTuple):
             return found
         if self.dtype is not None:
             return self.dtype
-        if self.formula is not None and kind_of(source) in "bui":
+        formula = self.formula
+        if formula is not None and kind_of(source) in "bui" and not formula.keeps(source):
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
@@ -144,9 +166,15 @@ def make_task(
     scale: Any = None,
     mean: Any = None,
     std: Any = None,
+    clip: Any = None,
     casting: str = "same_kind",
     device: Any = None,
     copy: Any = None,
+    memory: Any = None,
+    threads: Any = None,
+    into: Any = None,
+    corner: Any = None,
+    fill: Any = None,
     **sizes: int,
 ) -> Task:
     """The task of arguments as users write them; whether the device is there is not asked."""
@@ -155,9 +183,16 @@ def make_task(
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None:
         check_movable(wanted)
-    formula = make_formula(scale, mean, std)
+    formula = make_formula(scale, mean, std, clip)
     place = None if device is None else canonical(device)
-    return Task(parsed, wanted, formula, casting, place, _checked_copy(copy), _checked_sizes(sizes))
+    canvas = make_canvas(into, corner, fill)
+    if canvas is not None and copy is False:
+        raise ArgumentError("copy=False, but into= asks for a result larger than x; leave one away")
+    known = _checked_sizes(parsed, sizes)
+    return Task(
+        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
+        _checked_memory(memory, parsed), _checked_threads(threads), canvas,
+    )  # fmt: skip
 
 
 def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
@@ -182,12 +217,39 @@ def _checked_copy(copy: Any) -> bool | None:
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
 
 
-def _checked_sizes(sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes; ShapeError for a name that is no axis."""
+def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
+    """The layout of new memory; PatternError unless it has the axes of the result."""
+    if memory is None:
+        return None
+    found, right = parse_layout(memory), pattern.right
+    groups = dict(zip(right.named, right.groups, strict=True))
+    if sorted(found.named) != sorted(groups):
+        axes = ", ".join(map(" ".join, groups))
+        raise PatternError(
+            f'memory="{memory}" is no order of the axes of {right}, which are {axes}; name each of '
+            "them once, as a whole"
+        )
+    return Layout(tuple(groups[names] for names in found.named), right.names)
+
+
+def _checked_threads(threads: Any) -> int | None:
+    """`threads`; ArgumentError unless it is None or a number of them."""
+    count = None if threads is None else as_int(threads)
+    if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
+        raise ArgumentError(
+            f"threads={threads!r}; it is a whole number from 1 to {MAX_THREADS}, or None for as "
+            "many as set_num_threads says"
+        )
+    return count
+
+
+def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes by the names of axes; ShapeError for a name that is no axis."""
+    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1:
+        if len(name) != 1 and name not in there:
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                "axis, which has one letter; correct its name"
+                f"axis, which are {', '.join(there)}; correct its name"
             )
-    return sizes
+    return {axis_name(name): size for name, size in sizes.items()}

@@ -85,6 +85,7 @@ class Gettings:
                 f"layout {parsed} has no batch axis of its own, which a view needs; name one "
                 "axis b, such as bhwc, and leave it outside of parentheses"
             )
+        _check_letters(parsed)
         check_rank(parsed, array.shape)
         check_movable(array.dtype)
         self.layout, self.dtype, self.native = str(parsed), array.dtype, as_dtype(array.dtype)
@@ -148,6 +149,7 @@ class Gettings:
         name = self._names.get(layout) if type(layout) is str else None
         if name is None:
             asked = parse_layout(layout)
+            _check_letters(asked)
             name = str(parse_pattern(f"{self.layout}->{asked}").target)
             remember(self._names, layout, name)
         return name
@@ -268,6 +270,15 @@ class Gettings:
             made = Accumulator(names, self.layout, dtype=dtype, **sizes)
             found = remember(self._sums, (names, dtype), made)
         return found
+
+
+def _check_letters(layout: Layout) -> None:
+    """Raise PatternError for names and `...`: views compare layouts letter by letter."""
+    if layout.names or layout.is_open:
+        raise PatternError(
+            f"layout {layout} of a view is one letter an axis, such as bhwc; names and ... are for "
+            "patterns of convert and Converter"
+        )
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:

@@ -267,6 +267,34 @@ def test_a_formula_of_backward_channels_and_of_one_pair():
               for pattern in ("bwc->bcw", "bwc->bwc") for formula in formulas])  # fmt: skip
 
 
+@pytest.mark.parametrize("axis", ["b", "h", "w"])
+def test_a_formula_along_other_axes(axis):
+    sizes = {"b": 5, "h": 9, "w": 12, "c": 3}
+    constants = np.resize(MEAN, sizes[axis]).tolist(), np.resize(STD, sizes[axis]).tolist()
+    keywords = {
+        "dtype": "f4",
+        **dict(zip(("mean", "std"), ({axis: v} for v in constants), strict=True)),
+    }
+    arrays = [copied(numbers([sizes[a] for a in pattern[:4]], "u1"), 0) for pattern in NORMALISED]
+    compare(*[(x, pattern, keywords) for x, pattern in zip(arrays, NORMALISED, strict=True)])
+
+
+@pytest.mark.parametrize("source", ["u1", "i2", "f2", BF16, "f4", "f8"], ids=str)
+@pytest.mark.parametrize("clip", [(3, 40), (None, 7), (20, None)])
+def test_a_clip(source, clip):
+    """Alone, where integers stay integers, and before a formula."""
+    x = copied(numbers((2, 33, 3), source), 0)
+    formula = {"dtype": "f8" if source == "f8" else "f4", "mean": MEAN, "std": STD}
+    compare(*[(x, pattern, {"clip": clip, **keywords})
+              for pattern in ("bwc->bcw", "bwc->bwc") for keywords in ({}, formula)])  # fmt: skip
+
+
+def test_a_clip_leaves_nan_and_takes_infinities():
+    x = copied(numbers((1, 64, 3), "f4"), 0)
+    x[0, :3, 0] = [np.nan, np.inf, -np.inf]
+    compare((x, "bwc->bcw", {"clip": (-2, 5.5)}), (x, "bwc->bcw", {"clip": (-2, 5.5), "mean": 1}))
+
+
 def test_a_saturating_formula():
     x = copied(numbers((2, 33, 3), "f4"), 0)
     keywords = {"dtype": "u1", "casting": "saturate", "scale": 4.0, "mean": [9.0, 100.0, 200.0]}

@@ -12,7 +12,6 @@ from loopback import serving
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.batches import crew
-from layoutkit.data.reading import urls
 
 N = 12
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
@@ -20,8 +19,7 @@ INDEX = open_index(X)
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_stays(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
+def _no_thread_stays():
     yield
     deadline = time.monotonic() + 5
     while our_threads() and time.monotonic() < deadline:

@@ -14,8 +14,9 @@ import numpy as np
 
 
 def reference_convert(
-    x, pattern, *, dtype=None, scale=None, mean=None, std=None, casting="same_kind", **sizes
-):
+    x, pattern, *, dtype=None, scale=None, mean=None, std=None, clip=None, casting="same_kind",
+    **sizes
+):  # fmt: skip
     """What `layoutkit.convert` returns for a NumPy array, up to rounding in the formula."""
     left, right = (_groups(side) for side in pattern.split("->"))
     left, right = _spell_f(left, right), _spell_f(right, left)
@@ -23,6 +24,8 @@ def reference_convert(
     letters = "".join(left)
     values = np.array(x).reshape([sizes[letter] for letter in letters])
     dtype = _result_dtype(x.dtype, dtype, scale, mean, std)
+    if clip is not None:
+        values = _clipped(values, clip)
     if _has_formula(scale, mean, std):
         values = _formula(values, letters, scale, mean, std)
     moved = _gather(values, letters, "".join(right), sizes)
@@ -92,13 +95,24 @@ def _result_dtype(source, asked, scale, mean, std):
     return source.newbyteorder("=")
 
 
+def _clipped(values, clip):
+    """In long double, of which nothing is lost that was not clipped."""
+    low, high = (
+        np.inf * sign if at is None else at for at, sign in zip(clip, (-1, 1), strict=True)
+    )
+    wide = values.astype(np.longdouble)
+    return np.where(wide < low, low, np.where(wide > high, high, wide))
+
+
 def _formula(values, letters, scale, mean, std):
-    """(x * scale - mean) / std, one mean and std for each index of axis c, or one for all."""
-    shape = [-1 if letter == "c" else 1 for letter in letters]
+    """(x * scale - mean) / std, one mean and std for each index of an axis, or one for all."""
+    along = [next(iter(each)) for each in (mean, std) if isinstance(each, dict)] or ["c"]
+    shape = [-1 if letter == along[0] else 1 for letter in letters]
 
     def constant(number, absent):
+        number = next(iter(number.values())) if isinstance(number, dict) else number
         number = np.asarray(absent if number is None else number, dtype=np.longdouble)
-        return number.reshape(shape if "c" in letters and number.ndim else [1] * len(letters))
+        return number.reshape(shape if along[0] in letters and number.ndim else [1] * len(letters))
 
     scaled = values.astype(np.longdouble) * constant(scale, 1)
     return (scaled - constant(mean, 0)) / constant(std, 1)

@@ -1,0 +1,260 @@
+"""Names of axes, `...`, `1` and letters of any case: what they mean, here and in conversions."""
+
+import pickle
+import re
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layoutkit import (
+    ArraySpec,
+    Converter,
+    PatternError,
+    ShapeError,
+    accumulate,
+    convert,
+    plan,
+)
+from layoutkit.axes import parse_layout, parse_pattern
+
+
+def numbered(*shape):
+    return np.arange(prod(shape), dtype=np.int32).reshape(shape)
+
+
+# --- what was valid before ------------------------------------------------------------
+
+
+def letters_of(side):
+    """The groups of a side in letters alone, as they always were; None for what was refused."""
+    if not re.fullmatch(r"\s*((?:[a-z]|\((?:\s*[a-z])+\s*\))\s*)+", side):
+        return None
+    groups = [
+        group.strip("()") for group in re.findall(r"[a-z]|\([a-z]+\)", re.sub(r"\s", "", side))
+    ]
+    return tuple(groups) if len(set("".join(groups))) == len("".join(groups)) else None
+
+
+def is_in_names(side):
+    """A side with at least two axes apart by blanks, one outside of folds of several letters."""
+    words = re.sub(r"\([^()]*\)", "()", side).split()
+    return len(words) > 1 and any(len(word) > 1 and word.isalpha() for word in words)
+
+
+side = st.text(alphabet="abcdefgh()  ", min_size=1, max_size=10)
+
+
+@given(side, side)
+def test_what_was_valid_and_is_not_in_names_keeps_its_meaning(left, right):
+    before = letters_of(left), letters_of(right)
+    if None not in before and not is_in_names(left) and not is_in_names(right):
+        pattern = parse_pattern(f"{left}->{right}")
+        assert (pattern.left.groups, pattern.right.groups) == before
+        assert (pattern.left.names, pattern.right.names) == ((), ())
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True), st.data())
+def test_letters_with_folds_and_blanks_inside_of_folds(letters, data):
+    groups, text = [], ""
+    for letter in letters:
+        fold = data.draw(st.booleans())
+        blank = " " * data.draw(st.integers(0, 2))
+        groups.append(letter)
+        text += f"({blank}{letter}{blank})" if fold else f"{letter}"
+    assert parse_layout(text).groups == tuple(groups)
+
+
+def test_words_apart_by_blanks_are_names_and_glued_ones_letters():
+    assert parse_layout("batch c").named == (("batch",), ("c",))
+    assert parse_layout("bat c").named == (("bat",), ("c",))
+    assert parse_layout("bat(c)").groups == ("b", "a", "t", "c")
+    assert parse_layout("bh(wc) d").groups == ("b", "h", "wc", "d")
+    assert parse_layout("b (hw) c").groups == ("b", "hw", "c")
+    assert parse_layout("bhwc").names == ()
+
+
+# --- names ----------------------------------------------------------------------------
+
+
+def test_names_move_as_letters_do():
+    x = numbered(2, 4, 5, 3)
+    long = "batch height width c -> batch c height width"
+    np.testing.assert_array_equal(convert(x, long), convert(x, "bhwc->bchw"))
+    folded = "batch height width c -> batch (height width c)"
+    np.testing.assert_array_equal(convert(x, folded), convert(x, "bhwc->b(hwc)"))
+    np.testing.assert_array_equal(
+        convert(x, "batch height width c -> f batch"), convert(x, "bhwc->fb")
+    )
+
+
+def test_sizes_of_names_are_keywords():
+    x = numbered(2, 60)
+    pattern = "batch (height width c) -> batch c height width"
+    expected = x.reshape(2, 3, 4, 5).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(convert(x, pattern, height=3, width=4), expected)
+    back = Converter(pattern, height=3, width=4).inverse()
+    np.testing.assert_array_equal(back(expected), x)
+    with pytest.raises(ShapeError, match=r"all but one of height=, width=, c="):
+        convert(x, pattern)
+    with pytest.raises(ShapeError, match=r"\(height width c\) of size 60.*height=7"):
+        convert(x, pattern, height=7, width=4)
+    with pytest.raises(ShapeError, match=r"heigth=3 is neither.*batch, height, width, c"):
+        convert(x, pattern, heigth=3)
+
+
+def test_the_other_side_is_in_names_too():
+    x = numbered(2, 3, 4)
+    assert convert(x, "height width c -> (height width c)").shape == (24,)
+    with pytest.raises(ShapeError, match="axis batch of size 2 is not on the right"):
+        convert(x, "batch height c -> bhc")
+
+
+def test_the_channel_axis_is_named_c_among_names():
+    x = numbered(2, 4, 5, 3).astype(np.uint8)
+    mean = [1.0, 2.0, 3.0]
+    np.testing.assert_array_equal(
+        convert(x, "batch height width c -> batch c height width", mean=mean),
+        convert(x, "bhwc->bchw", mean=mean),
+    )
+
+
+def test_names_in_repr_pickle_plan_specs_and_sums():
+    pattern = "batch (height width) c -> batch c height width"
+    converter = Converter(pattern, height=4)
+    assert repr(converter) == f'Converter("{pattern}", height=4)'
+    x = numbered(2, 20, 3)
+    again = pickle.loads(pickle.dumps(converter))
+    np.testing.assert_array_equal(again(x), converter(x))
+    spec = converter.spec_of(x)
+    assert spec == ArraySpec("batch (height width) c", (2, 20, 3), "int32")
+    result = converter.resolve(spec)
+    assert str(result) == "int32 batch c height width (2, 3, 4, 5) on cpu"
+    assert converter.inverse().resolve(result) == spec
+    assert "batch c height width" in str(plan(pattern, (2, 20, 3), height=4))
+    assert pickle.loads(pickle.dumps(converter.plan(x))) == converter.plan(x)
+    flat = Converter("batch time -> (batch time)")
+    assert flat.resolve(flat.spec_of(numbered(2, 3))).axes == "(batch time)"
+    total = accumulate(
+        [(numbered(2, 3, 4), "batch time c"), (numbered(6, 4), "(batch time) c")],
+        "batch time c", batch=2,
+    )  # fmt: skip
+    np.testing.assert_array_equal(total, 2 * numbered(2, 3, 4))
+
+
+def test_gradients_of_names_come_back():
+    converter = Converter("batch (height width) -> width height batch", height=3)
+    x = numbered(2, 12).astype(np.float32)
+    y = converter(x)
+    np.testing.assert_array_equal(converter.backward(y), x)
+    np.testing.assert_array_equal(converter.backward(y, like=x), x)
+
+
+# --- letters of any case --------------------------------------------------------------
+
+
+def test_upper_case_letters_are_the_same_axes():
+    x = numbered(2, 4, 5, 3).astype(np.uint8)
+    np.testing.assert_array_equal(convert(x, "NHWC->NCHW"), convert(x, "bhwc->bchw"))
+    np.testing.assert_array_equal(
+        convert(x, "NHWC -> NCHW", mean=[1, 2, 3]), convert(x, "bhwc->bchw", mean=[1, 2, 3])
+    )
+    flat = convert(x, "NHWC->NF")
+    np.testing.assert_array_equal(convert(flat, "NF->NHWC", H=4, W=5), x)
+    assert Converter("NHWC->NCHW").pattern == "NHWC->NCHW"
+
+
+# --- axes that stay -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3), (1, 2, 0)])
+def test_dots_are_any_number_of_axes(lead):
+    x = numbered(*lead, 4, 5, 3)
+    converter = Converter("...hwc->...chw")
+    y = converter(x)
+    np.testing.assert_array_equal(y, np.moveaxis(x, -1, -3))
+    np.testing.assert_array_equal(converter.inverse()(y), x)
+    np.testing.assert_array_equal(convert(x, "... h w c -> c ... h w"), np.moveaxis(x, -1, 0))
+    grad = y.astype(np.float32)
+    np.testing.assert_array_equal(converter.backward(grad, like=x), x)
+    np.testing.assert_array_equal(converter.backward(grad), x)
+    result = converter.resolve(converter.spec_of(x))
+    assert result.shape == y.shape
+    assert converter.inverse().resolve(result).shape == x.shape
+    assert str(converter.plan(x)).startswith("...hwc->...chw")
+    again = pickle.loads(pickle.dumps(converter))
+    np.testing.assert_array_equal(again(x), y)
+
+
+def test_dots_with_folds_formulas_and_sums():
+    x = numbered(2, 7, 12, 3).astype(np.uint8)
+    unfold = Converter("...(hw)c->...chw", h=3)
+    expected = np.moveaxis(x.reshape(2, 7, 3, 4, 3), -1, 2)
+    np.testing.assert_array_equal(unfold(x), expected)
+    np.testing.assert_array_equal(unfold.backward(expected.astype("f4"), like=x), x)
+    normal = convert(x, "...c->c...", mean=[1, 2, 3])
+    np.testing.assert_array_equal(normal, np.moveaxis(x - np.float32([1, 2, 3]), -1, 0))
+    total = accumulate([(x, "b...c"), (np.moveaxis(x, -1, 1), "bc...")], "...bc")
+    np.testing.assert_array_equal(total, np.moveaxis(2 * x, 0, 2))
+    assert convert(x, "...f->...f") is x
+
+
+def test_dots_want_a_rank():
+    with pytest.raises(ShapeError, match=r"at least 3 axes \(\.\.\., h, w, c\).*rank 3 or more"):
+        convert(numbered(2, 3), "...hwc->...chw")
+
+
+# --- axes of size 1 -------------------------------------------------------------------
+
+
+def test_ones_are_dropped_and_added():
+    x = numbered(2, 1, 4, 1)
+    assert convert(x, "b1h1->bh").shape == (2, 4)
+    assert convert(x, "b 1 h 1 -> 1 b h").shape == (1, 2, 4)
+    y = convert(numbered(2, 4), "bh->1b1h1")
+    assert y.shape == (1, 2, 1, 4, 1)
+    np.testing.assert_array_equal(Converter("bh->1b1h1").inverse()(y), numbered(2, 4))
+    assert convert(numbered(2, 3, 4), "bhw->b1f").shape == (2, 1, 12)
+    assert convert(numbered(2, 12), "bf->b1hw", h=3).shape == (2, 1, 3, 4)
+    assert convert(numbered(1, 4), "1 height -> height 1").shape == (4, 1)
+    grad = np.ones((2, 4), np.float32)
+    assert Converter("b1h1->bh").backward(grad, like=x).shape == x.shape
+    with pytest.raises(ShapeError, match="an axis written as 1 has size 3"):
+        convert(numbered(2, 3), "b1->b")
+
+
+# --- what einops does and this does not -----------------------------------------------
+
+
+def test_patterns_that_reduce_or_repeat_say_which_call_does_it():
+    with pytest.raises(ShapeError, match=r'einops\.reduce\(x, "b h w c -> b c", "mean"\)'):
+        convert(numbered(2, 4, 5, 3), "bhwc->bc")
+    with pytest.raises(ShapeError, match=r'einops\.repeat\(x, "h w -> h w c", c=3\)'):
+        convert(numbered(4, 5), "hw->hwc", c=3)
+    with pytest.raises(PatternError, match=r"einops\.repeat"):
+        convert(numbered(4, 5), "h w -> h w 3")
+
+
+# --- what einops writes, this reads ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes"),
+    [
+        ("b h w c -> b c h w", (2, 4, 6, 3), {}),
+        ("batch height width channel -> batch channel height width", (2, 4, 6, 3), {}),
+        ("b (h p1) (w p2) c -> b (h w) (p1 p2 c)", (2, 4, 6, 3), {"p1": 2, "p2": 3}),
+        ("batch (heads dim) time -> batch heads time dim", (2, 12, 5), {"heads": 3}),
+        ("... h w -> ... w h", (2, 3, 4, 5), {}),
+        ("b ... c -> b c ...", (2, 3, 4, 5), {}),
+        ("b 1 h w -> h w b 1", (2, 1, 4, 5), {}),
+    ],
+)
+def test_values_are_those_of_einops(pattern, shape, sizes):
+    einops = pytest.importorskip("einops", reason="einops is compared with where it is installed")
+    x = numbered(*shape)
+    np.testing.assert_array_equal(
+        convert(x, pattern, **sizes), einops.rearrange(x, pattern, **sizes)
+    )
