@@ -127,7 +127,7 @@ _LAZY = {
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
 # Modules that are parts of other libraries, which they import: `layoutkit.keras.Convert`.
-_DOORS = ("keras", "sklearn")
+_DOORS = ("keras", "sklearn", "torch")
 
 
 def __getattr__(name: str) -> Any:
