@@ -11,6 +11,9 @@ import layoutkit.data
 HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
+DOORS = [
+    name for name in ("keras", "sklearn", "torch") if (HOME / "layoutkit" / f"{name}.py").exists()
+]
 SITE = (HOME / "mkdocs.yml").read_text()
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
@@ -72,6 +75,7 @@ def test_the_reference_has_every_public_name():
     errors = {f"layoutkit.{name}" for name in layoutkit.errors.__all__}
     assert public - errors - {"layoutkit.data"} <= described
     assert "layoutkit.errors" in described
+    assert described >= {f"layoutkit.{name}.Convert" for name in DOORS}
 
 
 def test_readme_leads_to_the_pages():
