@@ -1,6 +1,6 @@
 """Tables and columns of pandas, polars and those like them, as arrays of rows.
 
-Knows them by what they have, and that labels may be words; what else a column holds `arrays/` knows.
+Knows them by what they have, and that labels may be words; `arrays/` knows what else columns hold.
 """
 
 from __future__ import annotations
