@@ -20,7 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
-from .checks import as_int
+from .checks import as_int, is_symbol
 from .errors import ShapeError
 from .notation import ARROW, Layout, is_one, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
@@ -173,7 +173,10 @@ class Pattern:
         try:
             # Made plain before the cache sees them: to a cache True and 1 are one key.
             plain = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
-            return _resolve(self, as_shape(shape), tuple(plain))
+            known, given = as_shape(shape), tuple(plain)
+            if any(type(size) is not int for size in (*known, *(size for _, size in given))):
+                return _resolve.__wrapped__(self, known, given)  # symbols need not hash
+            return _resolve(self, known, given)
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 
@@ -293,6 +296,8 @@ def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[st
 
 
 def _as_size(name: object, size: SupportsIndex) -> int:
+    if is_symbol(size):
+        return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)
     if value is None or value < 0:
         raise ShapeError(f"{name} is {size!r}; a size is an int >= 0")

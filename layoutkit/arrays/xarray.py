@@ -85,9 +85,10 @@ def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
     sizes = dict(zip(target.groups, result.shape, strict=True))  # with into= others than those of x
     moved = {name for group, name in names.items() if sizes.get(group) == x.sizes[name]}
     dropped = {name: 0 for group, name in names.items() if not set(group) & set(target.letters)}
-    coords = x.coords.to_dataset().isel(dropped).drop_dims(set(x.dims) - moved - set(dropped))
+    kept = x.coords.to_dataset().isel(dropped, missing_dims="ignore")
+    kept = kept.drop_dims(set(x.dims) - moved - set(dropped), errors="ignore")
     kind = type(x)
-    return kind(result, dims=dims, coords=coords.coords, name=x.name, attrs=x.attrs)
+    return kind(result, dims=dims, coords=kept.coords, name=x.name, attrs=x.attrs)
 
 
 def _refuse_chunks(x: Any, what: str) -> None:

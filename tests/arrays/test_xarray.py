@@ -73,6 +73,12 @@ def test_a_dimension_that_is_dropped_leaves_its_coordinate():
     assert int(y.coords["time"]) == 10
 
 
+def test_without_coordinates():
+    x = xarray.DataArray(VALUES[:1], dims=("time", "lat", "lon", "band"), coords={"band": [*"rgb"]})
+    assert convert(x, "bhwc->(hw)c").dims == ("lat_lon", "band")
+    assert list(convert(x, "bhwc->(hw)c").coords) == ["band"]
+
+
 def test_a_letter_that_is_a_name_already():
     x = xarray.DataArray(np.zeros((2, 3)), dims=("c", "h"))
     assert convert(x, "ab->cab").dims == ("c", "c_", "h")

@@ -19,6 +19,7 @@ from ..reading.reader import Reader
 from .asked import check_names
 from .batch import Batch
 from .crew import Crew
+from .losses import handed_out
 from .passes import Pass
 from .places import Place, place_of
 from .progress import bar_of, warn
@@ -38,6 +39,8 @@ def sampled_batcher(
     epoch: int = 0,
     get: Any = None,
     processor: Callable[..., Any] | None = None,
+    size: tuple[int, int] | None = None,
+    fit: str | None = None,
     input_dims: Any = None,
     batch_dims: Callable[[int], Any] | None = None,
     dtype: Any = None,
@@ -86,6 +89,10 @@ def sampled_batcher(
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
         batch to fill, where the shape of a record is given, else None. Bytes are a vector of uint8.
+    size : (int, int), optional
+        Height and width of pictures: files are decoded into uint8 `bhwc` by a `pictures.Decoder`.
+    fit : "cover", "pad" or "stretch", optional
+        How pictures become that size, as `pictures.fit` says; by default "cover".
     input_dims : tuple of int, optional
         The shape of one record.
     batch_dims : callable, optional
@@ -95,7 +102,8 @@ def sampled_batcher(
     layout : str or (str, str), optional
         Of the batch's input, or of input and target; by default `b` and `bf`.
     on_error : "drop" or "raise"
-        A record that fails is left out and reported, or ends the loop with a DataError.
+        A record that fails is left out and reported, or ends the loop with a DataError. Where none
+        can be used, the loop ends with one in any case.
     refill : bool
         Take further records of the epoch in place of those left out.
     timeout : float, optional
@@ -130,6 +138,8 @@ def sampled_batcher(
         seed=seed,
         get=get,
         processor=processor,
+        size=size,
+        fit=fit,
         input_dims=input_dims,
         batch_dims=batch_dims,
         dtype=dtype,
@@ -229,9 +239,8 @@ class Batcher(Epochs[Batch]):
         marks = {**self._marks(place), "position": position} if position else {}
         run = Pass(self._settings, self._hands(), epoch, position, marks)
         with run, bar_of(self._settings, run.size, position) as bar:
-            while (handed := run.next()) is not None:
-                batch, position = handed
-                before, place = place, place.behind(batch, position, run.orders[0])
+            for batch, behind in handed_out(run, from_start=not position):
+                before, place = place, place.behind(batch, behind, run.orders[0])
                 # Whatever may be interrupted comes first: the state is that before this batch yet.
                 warn(batch.dropped)
                 if bar is not None:

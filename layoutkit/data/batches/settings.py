@@ -22,6 +22,7 @@ from ..reading.reader import Reader
 from .chunks import Work
 from .feeds import Feed
 from .orders import check_lengths, endless, samplers_of
+from .photographs import check_decoded, with_decoder
 from .viewers import Viewer, default_layout
 
 __all__ = ["Arguments", "Settings", "settings_of"]
@@ -43,6 +44,8 @@ class Arguments:
     seed: Any
     get: Any
     processor: Any
+    size: Any
+    fit: Any
     input_dims: Any
     batch_dims: Any
     dtype: Any
@@ -112,11 +115,13 @@ def settings_of(given: Arguments) -> Settings:
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
+    given = with_decoder(given)
     size = as_count("batch_size", given.batch_size, 1)
     _check_callable("processor", given.processor)
     dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given.layout)
     _check_ranks(given.input_dims, layouts[0])
     indexes = _indexes(given.sources)
+    check_decoded(given, indexes[0])
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
     samplers = samplers_of(
