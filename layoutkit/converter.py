@@ -133,11 +133,11 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
             short = shortcuts.get(type(x))
             if short is not None and (found := short(self, x, out)) is not NotImplemented:
                 return found
-            if is_followed():
-                return in_graph(self, x, out)
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
