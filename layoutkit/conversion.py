@@ -105,8 +105,10 @@ def convert(
     Returns
     -------
     array
-        `out`, or a contiguous array in the asked layout. New memory comes from a pool and
-        returns to it when the array and all its views are gone.
+        `out`, or a contiguous array in the asked layout: x itself or a view of it where nothing
+        has to move, which may depend on sizes (`bchw->bhwc` of one channel), so do not write into
+        it without `copy=True`. New memory comes from a pool and returns to it when the array and
+        all its views are gone.
 
     Raises
     ------

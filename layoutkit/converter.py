@@ -154,6 +154,9 @@ class Converter:
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
         """The gradient of x, in the layout and dtype of x, for the gradient of the result.
 
+        A conversion with a formula scales the gradient by scale / std in the same pass. One with
+        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
+
         Parameters
         ----------
         grad : array in the result's layout
@@ -163,9 +166,6 @@ class Converter:
             stays where `grad` is.
         out : array, optional
             Where to write the gradient.
-
-        A conversion with a formula scales the gradient by scale / std in the same pass. One with
-        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
 
         Raises
         ------

@@ -21,7 +21,7 @@ from ..memory import Array, as_numpy
 from ..spec import DType
 from .rows import take
 
-__all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
+__all__ = ["Seen", "based", "copies", "like_base", "on_cpu", "seen", "window"]
 
 
 class Seen(Protocol):
@@ -58,6 +58,11 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
             return Facts(*traced.facts(x, what)), traced.device(x, what)
         return adapters.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
+
+
+def based(x: Any, found: Any) -> Any:
+    """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
+    return found if type(found) is np.ndarray and _adapters().is_container(x) else x
 
 
 def copies(x: Any, axis: int, positions: Array) -> Any:

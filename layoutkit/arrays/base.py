@@ -117,8 +117,15 @@ class Adapter:
     # -- what the library records ----------------------------------------------------------
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether the library records what is done to an array now: for a gradient, or traced."""
+        """Whether the library records what is done to an array now: for a gradient, or traced.
+
+        So do those whose arrays have more than memory, such as names, or memory in parts.
+        """
         return False
+
+    def has_gradient(self, x: Any) -> bool:
+        """Whether to read its memory alone would lose what is recorded."""
+        return self.is_recorded(x)
 
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is, of an array that is recorded."""

@@ -22,6 +22,8 @@ from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
 from .jax_formulas import plan_of
+from .jax_placing import Placer
+from .jax_shards import ShardedAdapter
 from .symbolic import Symbolic
 from .traced import converted, summed
 
@@ -158,8 +160,7 @@ class JaxAdapter(_JaxArrays, Adapter):
     def leave(self, array: Array, like: Any) -> Any:
         """The array of JAX that shares the memory of `array`."""
         self.words.check(array.dtype)
-        (device,) = like.devices()
-        return self.words.jax.device_put(array, device, may_alias=True)
+        return _placer()(array, like)
 
 
 class TracedAdapter(_JaxArrays, Adapter):
@@ -236,13 +237,16 @@ class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array; None for a ShapeDtypeStruct, which is none."""
-    host, traced, on_gpu = _adapters()
+    host, traced, on_gpu, sharded = _adapters()
     if traced.is_recorded(x):
         return traced
     if not isinstance(x, library().jax.Array):
         return None
-    platforms = set() if x.is_deleted() else {device.platform for device in x.devices()}
-    return on_gpu if platforms and platforms <= {"gpu", "cuda"} else host
+    devices = () if x.is_deleted() else x.devices()
+    platforms = {device.platform for device in devices}
+    if platforms and platforms <= {"gpu", "cuda"}:
+        return on_gpu
+    return sharded if len(devices) > 1 and platforms == {"cpu"} else host
 
 
 def library_of(x: Any) -> Jax | None:
@@ -258,8 +262,14 @@ def library() -> Jax:
 
 
 @lru_cache(maxsize=1)
-def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter]:
-    return JaxAdapter(library()), TracedAdapter(library()), JaxCudaAdapter(library())
+def _placer() -> Placer:
+    return Placer(library().jax)
+
+
+@lru_cache(maxsize=1)
+def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter, ShardedAdapter]:
+    words = library()
+    return JaxAdapter(words), TracedAdapter(words), JaxCudaAdapter(words), ShardedAdapter(words)
 
 
 def _immutable() -> ArgumentError:

@@ -38,18 +38,18 @@ class DataView(Holder):
     >>> view.backward_get().shape, float(view.backward_get().max())
     ((8, 3, 3, 1), 2.0)
 
+    The array is held, not copied, and never written to. Results are made once a batch and shared
+    by all who ask; those that nothing has to move for share memory with the array.
+
+    A put drops results and gradients and keeps plans. Several threads may get at once; a put
+    beside them is the caller's to order. A refused call leaves the view as it was.
+
     Parameters
     ----------
     layout : str, optional
     array : array, optional
         Of any library. Put at once. Both or neither; without them the view is empty until the
         first put.
-
-    The array is held, not copied, and never written to. Results are made once a batch and shared
-    by all who ask; those that nothing has to move for share memory with the array.
-
-    A put drops results and gradients and keeps plans. Several threads may get at once; a put
-    beside them is the caller's to order. A refused call leaves the view as it was.
     """
 
     _own: ClassVar[tuple[str, ...]] = ("b", "bf")

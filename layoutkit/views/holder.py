@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays.access import seen
+from ..arrays.access import based, seen
 from ..compilation import is_followed
 from ..devices import CPU
 from ..errors import ViewError
@@ -52,9 +52,13 @@ class Holder(View):
 
         Its plans are those of the view's last batch where they fit, else new ones.
         """
-        if type(array) is not np.ndarray and is_followed():
+        if type(array) is np.ndarray:
+            found, device = array, CPU
+        elif is_followed():
             return FollowedBatch(layout, array)  # type: ignore[return-value]
-        found, device = (array, CPU) if type(array) is np.ndarray else seen(array, "array")
+        else:
+            found, device = seen(array, "array")
+            array = based(array, found)
         plans = getattr(self._batch, "plans", None)
         if plans is None or not plans.fits(layout, found, device):
             plans = self._planner(self._own, layout, found, device)

@@ -1,6 +1,8 @@
 """Arrays of JAX, in and out, and conversions under jit and grad."""
 
+import functools
 import gc
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +22,7 @@ from layoutkit import (  # noqa: E402
     buffers,
     convert,
 )
+from layoutkit.arrays import jax_placing  # noqa: E402
 from reference import reference_convert  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -136,6 +139,36 @@ def test_there_is_no_out(out):
         accumulate([(x, "bhwc")], "bchw", out=out)
 
 
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "device_put"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
+def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
+    placer = jax_placing.Placer(jax)
+    assert placer._put is not None  # this version's function is what it is taken for
+    monkeypatch.setattr(placer, "_put", placer._put if quick else None)
+    array = (
+        np.asarray(jnp.asarray(IMAGES * 9).astype(dtype)) if dtype != "float64" else IMAGES * 9.0
+    )
+    for like in (jnp.zeros(2), jax.device_put(jnp.zeros(2), jax.devices("cpu")[0])):
+        y = placer(array, like)
+        assert isinstance(y, jax.Array)
+        assert (y.devices(), y.committed) == (like.devices(), like.committed)
+        assert y.dtype == jax.dtypes.canonicalize_dtype(array.dtype)
+        assert y.aval == (y + 0 if dtype != "bool" else y | False).aval
+        np.testing.assert_array_equal(np.asarray(y), array.astype(y.dtype))
+
+
+def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
+    """One that copies, and one that has another signature."""
+    import jaxlib.xla_client
+
+    def copies(shaped, sharding, arrays, devices, committed):
+        return jax.device_put(arrays[0].copy(), devices[0])
+
+    for function in (copies, lambda: None):
+        monkeypatch.setattr(jaxlib.xla_client, "batched_device_put", function)
+        assert jax_placing.Placer(jax)._put is None
+
+
 # ---- gradients ---------------------------------------------------------------------------
 
 
@@ -172,6 +205,25 @@ def test_backward_called_by_hand():
     np.testing.assert_array_equal(np.asarray(got), wanted)
     traced = jax.jit(lambda grad, x: converter.backward(grad, like=x))(grad, IMAGES)
     np.testing.assert_allclose(np.asarray(traced), wanted, rtol=1e-6)
+
+
+def test_a_converter_is_a_static_argument():
+    """One that asks for the same is the same: nothing is compiled anew."""
+    traced = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(converter, x):
+        traced.append(converter)
+        return converter(x)
+
+    x = jnp.asarray(IMAGES)
+    for _ in range(3):
+        y = run(pickle.loads(pickle.dumps(Converter("bhwc->bchw", **FORMULA))), x)
+    assert len(traced) == 1
+    run(Converter("bhwc->bchw"), x)
+    assert len(traced) == 2
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
+    np.testing.assert_allclose(np.asarray(y), wanted, 1e-6, 1e-6)
 
 
 # ---- sums --------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_names_in_several_folders_go_by_path(folder):
     for name in ("b/1.png", "a/2.png", "a-b/0.png"):
         (folder / name).parent.mkdir()
         (folder / name).write_bytes(b"")
-    found, others = find_images(f"{folder}/**/*.png")
+    found, others = find_images([f"{folder}/**/*.png"])
     assert [str(path.relative_to(folder)) for path in found] == ["a/2.png", "a-b/0.png", "b/1.png"]
     assert others == 0
 
@@ -199,7 +199,7 @@ def test_names_in_several_folders_go_by_path(folder):
 def test_no_pictures_is_an_error(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArgumentError, match=name.replace("*", r"\*")):
-        find_images(str(tmp_path / name))
+        find_images([str(tmp_path / name)])
 
 
 # ---- sizes ---------------------------------------------------------------------------------

@@ -54,9 +54,14 @@ class Frame:
         return self.values
 
 
-def test_a_data_frame_is_told_what_to_give_instead():
+def test_the_rows_of_a_data_frame_are_records():
     for source in (Frame(X), {"x": Frame(X), "y": X}):
-        with pytest.raises(DataError, match=r"is a .*Frame.*to_numpy"):
+        assert open_index(source)[5].array.tolist() == X[5].tolist()
+
+
+def test_a_data_frame_of_anything_is_told_what_to_give_instead():
+    for source in (Frame(X.astype(object)), {"x": Frame(X.astype(object)), "y": X}):
+        with pytest.raises(DataError, match=r'is a .*Frame.*{"x": frame\[columns\]'):
             open_index(source)
 
 

@@ -91,6 +91,9 @@ class ArrayProvider(Epochs[ProviderBatch]):
     2 [2 3]
     1 [4 0]
 
+    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
+    order and resuming.
+
     Parameters
     ----------
     data, label : array or mapping of name -> array
@@ -107,9 +110,6 @@ class ArrayProvider(Epochs[ProviderBatch]):
         again, "drop" leaves the short batch out (`unvisited` samples).
     layout : str or mapping of name -> str, optional
         That of the data; by default `b` and `bf`.
-
-    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
-    order and resuming.
 
     Raises
     ------
