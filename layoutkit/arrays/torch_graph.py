@@ -49,9 +49,7 @@ def put_sum(
 ) -> Any:
     """What `accumulate` of these arguments is in a graph."""
     name = "" if dtype is None else _name_of(dtype)
-    return _accumulate(
-        parts, out, list(layouts), layout, name, list(sizes), list(sizes.values())
-    )
+    return _accumulate(parts, out, list(layouts), layout, name, list(sizes), list(sizes.values()))
 
 
 def _name_of(dtype: Any) -> str:

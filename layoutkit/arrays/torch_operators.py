@@ -75,7 +75,9 @@ def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
 def _map_convert(
     info: Any, axes: Any, x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]
 ) -> tuple[Any, int]:
-    source, target = (str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target))
+    source, target = (
+        str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target)
+    )
     mapped = f"{_mapped(source, source + target)}->{_mapped(target, source + target)}"
     return convert(x.movedim(axes[0], 0), mapped, keywords, names, sizes), 0
 
@@ -84,7 +86,12 @@ def _map_convert(
 
 
 def _accumulate(
-    parts: list[Any], layouts: list[str], layout: str, dtype: str, names: list[str], sizes: list[int]
+    parts: list[Any],
+    layouts: list[str],
+    layout: str,
+    dtype: str,
+    names: list[str],
+    sizes: list[int],
 ) -> Any:
     accumulator = _accumulator(tuple(layouts), layout, dtype, tuple(names), tuple(sizes))
     plain = [part.detach() for part in parts]
@@ -95,7 +102,12 @@ def _accumulate(
 
 
 def _fake_accumulate(
-    parts: list[Any], layouts: list[str], layout: str, dtype: str, names: list[str], sizes: list[int]
+    parts: list[Any],
+    layouts: list[str],
+    layout: str,
+    dtype: str,
+    names: list[str],
+    sizes: list[int],
 ) -> Any:
     accumulator = _accumulator_of(layouts, layout, dtype, names, sizes)
     facts = [(tuple(part.shape), _words.dtype(part)) for part in parts]
@@ -189,7 +201,9 @@ def _mapped(layout: str, others: str) -> str:
     return f"{name} {layout}" if " " in layout else f"{name}{layout}"
 
 
-def _registered(name: str, run: Any, fake: Any, setup: Any, back: Any, mapped: Any, schema: str) -> Any:
+def _registered(
+    name: str, run: Any, fake: Any, setup: Any, back: Any, mapped: Any, schema: str
+) -> Any:
     operator = _torch.library.custom_op(f"layoutkit::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(fake)
     operator.register_autograd(back, setup_context=setup)

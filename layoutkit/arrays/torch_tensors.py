@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
 
-__all__ = ["Tensors", "TorchAdapter", "TorchCudaAdapter", "adapter_of_memory", "refuse_recorded_out"]
+__all__ = [
+    "Tensors",
+    "TorchAdapter",
+    "TorchCudaAdapter",
+    "adapter_of_memory",
+    "refuse_recorded_out",
+]
 
 
 class Tensors:
