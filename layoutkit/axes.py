@@ -169,7 +169,7 @@ class Pattern:
         is dropped or added is not of size 1.
         """
         try:
-            # Made plain before the cache sees them: to a cache True and 1 are one key.
+            # Made plain before a cache sees them, to which True and 1 are one key.
             plain = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
             symbols = any(map(is_symbol, (*(known := as_shape(shape)), *sizes.values())))
             resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols need not hash
