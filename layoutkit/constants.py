@@ -179,6 +179,8 @@ def _array(name: str, value: Any) -> Any:
         if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
             return Traced(name, value)
         values = _listed(value)
+        if values is None and kind.__module__.partition(".")[0] == "torch":
+            return Traced(name, value)
         if values is None:
             raise ArgumentError(
                 f"the values of {name}, a {kind_text(value)}, cannot be read: "

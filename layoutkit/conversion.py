@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .axes import as_shape
 from .caching import MAX_KEPT
+from .compilation import call_in_graph, is_followed
 from .constants import is_by_value, plain
 from .converter import Converter, plan_of_spec
 from .cuda.runtime import check_device
@@ -112,6 +115,12 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if type(x) is not np.ndarray and is_followed():
+        return call_in_graph(
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
+            corner=corner, fill=fill,
+        )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:

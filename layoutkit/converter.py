@@ -10,6 +10,7 @@ import numpy as np
 
 from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
+from .compilation import in_graph, is_followed
 from .cuda.runtime import check_device
 from .devices import CPU
 from .gradients import Backs, known_clip, window_of_gradient
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from .planning.plan import Plan
 
 __all__ = ["Converter", "plan_of_spec"]
+
+
+# Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
+shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
 
 
 class Converter:
@@ -126,6 +131,11 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
+            short = shortcuts.get(type(x))
+            if short is not None and (found := short(self, x, out)) is not NotImplemented:
+                return found
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays.rows import as_positions, as_window
+from ..compilation import is_followed
 from ..devices import CPU
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from ..spec import DType
-from . import display
+from . import display, followed
 from .batch import HeldBatch
 from .forms import gradient_for, is_form
 from .holder import Holder
@@ -93,6 +94,8 @@ class DataView(Holder):
             return self._results[layout, dtype, device]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
             pass
+        if is_followed():
+            return followed.get(self._batch, layout, dtype, device)
         if is_form(layout):
             found = layout.get_from(self, dtype, device)
             self.batch.remember(layout, dtype, device, found)
