@@ -215,13 +215,12 @@ def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
 def _rank_fact(layout: Layout, ndim: int, what: str = "the array") -> str:
     """Why an array of a rank has not a layout, and what would help."""
     least = "at least " if layout.is_open else ""
-    unit = "axis" if layout.ndim == 1 else "axes"
     axes = ", ".join((" " if layout.names else "").join(names) for names in layout.named)
     blanks = ""
     if layout.names:
         blanks = "; with blanks between axes each word is one, without them each letter"
     return (
-        f"layout {layout} has {least}{layout.ndim} {unit} ({axes}), but {what} has {ndim}; give an "
+        f"layout {layout} has {least}{layout.ndim} axes ({axes}), but {what} has {ndim}; give an "
         f"array of rank {layout.ndim}{' or more' if least else ''}, or another layout{blanks}"
     )
 
