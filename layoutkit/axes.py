@@ -22,7 +22,8 @@ from typing import Any, SupportsIndex
 
 from .checks import as_int
 from .errors import ShapeError
-from .notation import ARROW, Layout, is_one, parse_layout, read_sides, require_text
+from .layout import Layout, is_one
+from .notation import ARROW, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
 
 __all__ = [

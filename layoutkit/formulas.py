@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .axes import Move
-from .constants import CHANNEL, Along, Bounds, Traced, number, read_clip, several, shorten
-from .errors import ArgumentError, DtypeError, ShapeError
+from .caching import MAX_KEPT
+from .constants import (
+    CHANNEL,
+    Along,
+    Bounds,
+    Traced,
+    is_by_value,
+    number,
+    plain,
+    read_clip,
+    several,
+    shorten,
+)
+from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .spec import DType, as_dtype, integer_bounds, kind_of
 
-__all__ = ["Formula", "computed_dtype", "make_formula"]
+__all__ = ["Formula", "computed_dtype", "formula_of", "make_formula"]
 
 Constants: TypeAlias = float | tuple[float, ...] | Traced
 
@@ -198,6 +210,25 @@ def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula |
     for name in ("scale", "mean"):
         _check_divisible(name, getattr(formula, name), formula.std)
     return formula
+
+
+def formula_of(
+    scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None
+) -> Formula | None:
+    """The same, kept: equal constants are one formula, whatever holds them."""
+    if scale is mean is std is clip is None:
+        return None
+    given = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [plain(*each) for each in given.items()]
+    try:
+        return (_kept if all(map(is_by_value, constants)) else make_formula)(*constants)
+    except LayoutkitError:
+        raise
+    except TypeError:  # unhashable, which is no constant: it will be said
+        return make_formula(*constants)
+
+
+_kept = lru_cache(maxsize=MAX_KEPT, typed=True)(make_formula)
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeAlias
 
 from .errors import ShapeError
-from .notation import Layout
+from .layout import Layout
 
 __all__ = ["FEATURE", "fitted"]
 

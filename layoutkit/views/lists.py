@@ -65,12 +65,17 @@ class ListView(View):
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
+    def forward_get(
+        self, layout: Any = None, dtype: Any = None, device: Any = None, **formula: Any
+    ) -> Any:
         """What each component gives for its layout and dtype, as nested tuples.
 
-        A CompositeSpace asks each for its component; another Space for all of them joined.
+        A CompositeSpace asks each for its component; another Space for all of them joined. A
+        formula is a component's own: ask `view.components[0].forward_get(..., mean=...)`.
         """
         self._require()
+        if formula:
+            raise ViewError(f"{', '.join(formula)}: a formula is one component's; ask it alone")
         if is_form(layout):
             return layout.get_from(self, dtype, device)
         asked = self._asked(layout, dtype)
