@@ -28,7 +28,9 @@ class LabelGettings(Gettings):
     def _mover(self, name: str, dtype: DType, device: str, formula: Formula | None) -> Mover:
         if name == "b" and self.layout in ("bt", "tb"):
             if formula is not None:
-                raise ArgumentError("classes take no scale, mean, std and clip; get the column first")
+                raise ArgumentError(
+                    "classes take no scale, mean, std and clip; get them as they are"
+                )
             columns = self._shape[1 - self.batch_axis]
             return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
         return super()._mover(name, dtype, device, formula)

@@ -83,9 +83,7 @@ class Gettings:
 
     # -- what is asked ---------------------------------------------------------------------
 
-    def find(
-        self, layout: Any, dtype: Any, device: Any, formula: Formula | None = None
-    ) -> Getting:
+    def find(self, layout: Any, dtype: Any, device: Any, formula: Formula | None = None) -> Getting:
         """The getting of a layout, dtype and device in any spelling; None is the base's.
 
         By default what a formula makes of integers is float32.

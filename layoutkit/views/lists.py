@@ -65,17 +65,15 @@ class ListView(View):
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
-    def forward_get(
-        self, layout: Any = None, dtype: Any = None, device: Any = None, **formula: Any
-    ) -> Any:
-        """What each component gives for its layout and dtype, as nested tuples.
+    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
+                    **formula: Any) -> Any:  # fmt: skip
+        """What each component gives, as nested tuples; formulas are asked of one alone.
 
-        A CompositeSpace asks each for its component; another Space for all of them joined. A
-        formula is a component's own: ask `view.components[0].forward_get(..., mean=...)`.
+        A CompositeSpace asks each for its component; another Space for all of them joined.
         """
         self._require()
         if formula:
-            raise ViewError(f"{', '.join(formula)}: a formula is one component's; ask it alone")
+            raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
         if is_form(layout):
             return layout.get_from(self, dtype, device)
         asked = self._asked(layout, dtype)

@@ -13,15 +13,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from ...converter import Converter
 from ...errors import DataError
 from ..epochs import EpochIterator, Epochs
 from ..reading.reader import Reader
+from .arguments import Arguments
 from .batch import Batch
 from .chunks import name_of, words_of
 from .crew import Crew
 from .passes import Pass
 from .places import Place, place_of
-from .settings import Arguments, Settings, settings_of
+from .settings import Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
 
@@ -42,6 +44,11 @@ def sampled_batcher(
     batch_dims: Callable[[int], Any] | None = None,
     dtype: Any = None,
     layout: Any = None,
+    convert: Converter | None = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    clip: Any = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -89,7 +96,11 @@ def sampled_batcher(
     dtype : dtype, optional
         By default float32 where the shape is given, else that of a batch's first record.
     layout : str or (str, str), optional
-        Of the batch's input, or of input and target; by default `b` and `bf`.
+        Of the rows and so of the batch's input, or of input and target; by default `b` and `bf`.
+    convert : Converter, optional
+        Makes the batch's input of the rows: ``Converter("bhwc->bchw", scale=1 / 255)``.
+    scale, mean, std, clip : optional
+        In place of `convert`, the formula of its keywords, in the layout of the rows.
     on_error : "drop" or "raise"
         A record that fails is left out and reported, or ends the loop with a DataError.
     refill : bool
@@ -127,6 +138,11 @@ def sampled_batcher(
         batch_dims=batch_dims,
         dtype=dtype,
         layout=layout,
+        convert=convert,
+        scale=scale,
+        mean=mean,
+        std=std,
+        clip=clip,
         on_error=on_error,
         refill=refill,
         timeout=timeout,
