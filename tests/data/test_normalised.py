@@ -60,7 +60,7 @@ BAD = [
     (
         {"convert": Converter("bhwc->bchw"), "mean": 3},
         DataError,
-        "convert and mean are two answers",
+        "convert and mean are two",
     ),
     ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert takes bhwc"),
     ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),

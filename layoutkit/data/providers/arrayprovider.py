@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ...checks import as_count, as_flag, as_word
-from ...converter import Converter
 from ...errors import DataError
 from ...views import DataView
 from ..epochs import Epochs
@@ -108,7 +107,8 @@ class ArrayProvider(Epochs[ProviderBatch]):
     ) -> None:
         super().__init__(0)
         arrays, labels = _named(data, "data"), _named(label, "label")
-        convert = dict.fromkeys(arrays, convert) if isinstance(convert, Converter) else convert
+        if convert is not None and not isinstance(convert, Mapping):
+            convert = dict.fromkeys(arrays, convert)
         _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
         constants = {"scale": scale, "mean": mean, "std": std, "clip": clip}
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
