@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import ArgumentError
+from ..planning.task import make_task
 from ..spec import CASTINGS
 
 __all__ = ["parse", "warmup_request"]
@@ -20,6 +21,7 @@ __all__ = ["parse", "warmup_request"]
 _LONGEST_INT = 18  # digits, all of which fit into 64 bits
 _NEGATIVE = re.compile(r"-[\d.]")
 _SIGNED = ("--scale", "--mean", "--std")
+_KEYWORDS = make_task.__kwdefaults__ or ()  # of a conversion, which are no names of sizes here
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -262,7 +264,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _size(text: str) -> tuple[str, int]:
     axis, equals, size = text.partition("=")
-    if not equals or len(axis) != 1:
+    if not equals or not axis.isidentifier() or axis in _KEYWORDS:
         raise argparse.ArgumentTypeError(f"{text!r} is not an axis and its size, such as h=32")
     return axis, _positive(size)
 

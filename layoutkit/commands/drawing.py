@@ -82,9 +82,9 @@ class _Example:
         return letters[: self.sizes[self.coloured]]
 
     @property
-    def labelled(self) -> str:
+    def labelled(self) -> list[str]:
         """The axes whose places make up a label, in its order."""
-        return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
+        return [a for a, size in self.sizes.items() if size > 1 and a != self.coloured]
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1)
@@ -205,6 +205,7 @@ def _legend(example: _Example, top: int) -> Iterator[str]:
 
 def _example(pattern: str) -> _Example:
     parsed = parse_pattern(pattern)
+    parsed = parsed.completed(parsed.left.ndim + 1)  # one axis for `...`
     source, target = parsed.source, parsed.target
     sizes = _sizes(source.letters, target.letters)
     shown = [axis for axis, size in sizes.items() if size > 1]
@@ -214,7 +215,8 @@ def _example(pattern: str) -> _Example:
         _order(title, layout, letters, sizes, coloured)
         for title, (layout, letters) in layouts.items()
     )
-    return _Example(pattern, sizes, coloured, (before, after))
+    named = {source.name(axis): size for axis, size in sizes.items()}
+    return _Example(pattern, named, source.name(coloured), (before, after))
 
 
 def _sizes(source: str, target: str) -> dict[str, int]:

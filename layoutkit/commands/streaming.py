@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
+from ..devices import CPU
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..sizes import FEATURE
 from ..spec import ArraySpec
@@ -97,7 +98,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
 def _result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = parse_pattern(job.pattern).left
-    return converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
+    return converter.resolve(ArraySpec.of(axes, source.shape, source.dtype, CPU))
 
 
 def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
@@ -123,7 +124,7 @@ def _convert_chunks(source: SlabSource, target: NpyFile, job: FileJob) -> None:
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    places = _places(job.pattern)
+    places = _places(job.pattern, len(source.shape))
     name = _streamed(source, target, job)
     left, right = places[name] if name else (None, None)
     samples = source.shape[places["b"][0]] if name else 1
@@ -151,7 +152,7 @@ def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
     A run that is short against a page of the file is paid with a whole page, in every slab again.
     None where `b` is no axis of its own.
     """
-    places = _places(job.pattern)
+    places = _places(job.pattern, len(source.shape))
     if "b" not in places:
         return None
     if job.chunk or not isinstance(source, NpyFile):
@@ -169,9 +170,9 @@ def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
     return max(["b", *sorted(others - {"b"})], key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-def _places(pattern: str) -> dict[str, tuple[int, int]]:
-    """The axes that are axes of their own in the source and in the result, and where."""
-    parsed = parse_pattern(pattern)
+def _places(pattern: str, ndim: int) -> dict[str, tuple[int, int]]:
+    """The axes that are axes of their own in a source of a rank and in the result, and where."""
+    parsed = parse_pattern(pattern).completed(ndim)
     left, right = parsed.source.groups, parsed.target.groups
     own = [name for name in left if len(name) == 1 and name in right and name != FEATURE]
     return {name: (left.index(name), right.index(name)) for name in own}
