@@ -107,7 +107,8 @@ class Formula:
     def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """One pair for all plans: of many channels they take more than all the rest of a plan."""
         count = self.channels
-        mean, std = (v if isinstance(v, tuple) else (v,) * count for v in (self.mean, self.std))
+        pair: list[Any] = [self.mean, self.std]  # not traced: `coefficients` has looked
+        mean, std = (v if isinstance(v, tuple) else (v,) * count for v in pair)
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 

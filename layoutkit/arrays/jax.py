@@ -118,7 +118,7 @@ class _JaxArrays:
             self.on_gpu()
         words, plan = self.words, plan_of(converter, x)
         words.check(plan.target.dtype)
-        if converter.task.formula is not None:
+        if converter.task.formula is not None and plan.formula is not None:
             wide = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
             x = computed(x, converter.task.formula, plan.move, wide, words)
         return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
