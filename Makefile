@@ -16,6 +16,9 @@
 #   make wheel          an sdist and a wheel in dist/, the wheel with compiled kernels for this kind of
 #                       machine, which takes minutes; OBJECTS=none for one without
 #
+#   make docs           a site of docs/ with a reference of every public function, in site/; an error
+#                       where a link leads nowhere
+#
 # TESTS="tests/core docs" runs some of the tests only, and EXTRA=testing all but those that need
 # PyTorch and JAX.
 #
@@ -46,7 +49,7 @@ TESTS  ?=
 EXTRA  ?= test
 OBJECTS ?=
 
-.PHONY: demo test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo docs test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
 
 demo: $(VENV)/.demo
 	@$(BIN)/python demo/demo.py
@@ -82,6 +85,10 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs
+	$(BIN)/zensical build --strict --clean
+	@echo "open site/index.html"
+
 # `build` makes the wheel from the sdist, in an environment of its own.
 wheel: $(VENV)/.wheel
 	LAYOUTKIT_OBJECTS="$(OBJECTS)" $(BIN)/python -m build --outdir dist .
@@ -99,7 +106,7 @@ sanitize-gpu: $(GPU_NEEDS)
 	$(SANITIZE) --tool racecheck env $(PATTERNS)
 
 clean:
-	rm -rf $(VENV) .venv-* build dist *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-* build dist site *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.base:
@@ -115,6 +122,7 @@ ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not the
   is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
 ABOUT_testing := NumPy, Numba, pytest and the rest: about 1 minute
 ABOUT_lint   := ruff and mypy: seconds
+ABOUT_docs   := NumPy, Numba, Zensical and mkdocstrings: about 1 minute
 ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minutes
 ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute
 ABOUT_cuda13 := $(ABOUT_cuda12)

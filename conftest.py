@@ -1,13 +1,24 @@
 """What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
+import os
 import signal
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-# Its class derives from one of PyTorch's, so that without PyTorch there is nothing to import.
-collect_ignore = [] if find_spec("torch") else ["layoutkit/arrays/torch_autograd.py"]
+# They are made of classes of a library, so that without it there is nothing to import.
+_MADE_OF = {
+    "layoutkit/torch.py": "torch",
+    "layoutkit/arrays/torch*.py": "torch",
+    "layoutkit/keras.py": "keras",
+    "layoutkit/sklearn.py": "sklearn",
+}
+collect_ignore_glob = [path for path, library in _MADE_OF.items() if not find_spec(library)]
+
+# Keras takes TensorFlow where it is told nothing, and fails where that is not installed.
+_BACKENDS = [name for name in ("jax", "torch", "numpy") if find_spec(name)]
+os.environ.setdefault("KERAS_BACKEND", _BACKENDS[0])
 
 # On a machine where nothing can be installed, the tests of its GPU run without the documentation's.
 if find_spec("sybil"):

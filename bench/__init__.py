@@ -7,6 +7,7 @@ entries       who takes part in a row, layoutkit's own calls
 host          what a row needs of the place where it runs, and the CPU's answers
 limit         the streaming pass that no conversion can beat by much
 peers         the same conversions with NumPy, torch and OpenCV
+others        `--others`: with compilers and pipelines of training
 hptt          the same with HPTT, where the environment names its library
 waiting       how OpenMP's threads wait between two operations
 files         what will be written, looked at first
@@ -35,18 +36,20 @@ def main(
     device: str = "cpu",
     loop: bool = False,
     saved: str | None = None,
+    others: bool = False,
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
     `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of
     under ten). `plot` names a picture file to draw, `json` a file for all numbers. `device` is
-    "cpu" or "cuda". `loop` measures one conversion in a loop, beside other work, instead. `saved`
-    is a JSON file of `loop`: nothing is measured, and its table is printed in Markdown. The exit
-    code is 0, or 1 if a conversion of layoutkit gave a wrong result or none. Raises DeviceError for
-    "cuda" without CuPy, a driver or a GPU, and ArgumentError, before anything is measured, for
-    files that could not be written, an HPTT that is none, and options that do not go together.
+    "cpu" or "cuda". `others` also measures compilers and pipelines of training. `loop` measures one
+    conversion in a loop, beside other work, instead. `saved` is a JSON file of `loop`: nothing is
+    measured, and its table is printed in Markdown. The exit code is 0, or 1 if a conversion of
+    layoutkit gave a wrong result or none. Raises DeviceError for "cuda" without CuPy, a driver or a
+    GPU, and ArgumentError, before anything is measured, for files that could not be written, an
+    HPTT that is none, and options that do not go together.
     """
-    _check(quick, json, device, loop, saved)
+    _check(quick, json, device, loop, saved, others)
     if saved is not None:
         from .saved import show
 
@@ -57,11 +60,17 @@ def main(
         return run_loop(quick=quick, plot=plot, json=json)
     from .run import run
 
-    return run(quick=quick, plot=plot, json=json, device=device)
+    return run(quick=quick, plot=plot, json=json, device=device, with_others=others)
 
 
-def _check(quick: bool, json: str | None, device: str, loop: bool, saved: str | None) -> None:
+def _check(
+    quick: bool, json: str | None, device: str, loop: bool, saved: str | None, others: bool
+) -> None:
     """Refuse what would be ignored."""
+    if others and (loop or saved is not None or device != "cpu"):
+        raise ArgumentError(
+            "--others: goes with the rows of the CPU; leave out --loop, --from and --device"
+        )
     if loop and device != "cpu":
         raise ArgumentError(f"--loop: measures on the CPU; leave out --device {device}")
     if saved is not None and (quick or json is not None or loop or device != "cpu"):

@@ -45,14 +45,16 @@ class _Setting:
     budget: Budget
 
 
-def run(quick: bool, plot: str | None, json: str | None, device: str) -> int:
+def run(
+    quick: bool, plot: str | None, json: str | None, device: str, with_others: bool = False
+) -> int:
     """Measure, print the table, write the files; return 1 if a result of ours is wrong or missing.
 
     Files are also written, with what there is, if it ends before all rows are measured.
     """
     check_files(plot, json)
     openmp = made_passive()  # before any library is imported that has such threads
-    setting = _on_cpu(quick) if device == "cpu" else _on_cuda(quick)
+    setting = _on_cpu(quick, with_others) if device == "cpu" else _on_cuda(quick)
     names = [peer.name for peer in setting.peers]
     about = environment(setting.peers, quick) | setting.device.about() | {"openmp": openmp}
     table = Table(sys.stdout, names)
@@ -69,8 +71,13 @@ def run(quick: bool, plot: str | None, json: str | None, device: str) -> int:
     return int(OURS in lost or FRESH in lost)
 
 
-def _on_cpu(quick: bool) -> _Setting:
-    peers = available(layoutkit.get_num_threads())
+def _on_cpu(quick: bool, with_others: bool) -> _Setting:
+    threads = layoutkit.get_num_threads()
+    peers = available(threads)
+    if with_others:
+        from .others import others
+
+        peers += others(threads)
     return _Setting(Host(), all_rows(quick), peers, QUICK if quick else FULL)
 
 

@@ -41,6 +41,7 @@ from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
+    from . import data, pictures
     from .configuration import show_config, warmup
     from .spaces import (
         CompositeSpace,
@@ -92,10 +93,12 @@ __all__ = [
     "accumulate",
     "buffers",
     "convert",
+    "data",
     "get_num_threads",
     "is_flat_source",
     "is_flat_space",
     "is_flat_specs",
+    "pictures",
     "plan",
     "set_num_threads",
     "set_threads",
@@ -104,7 +107,8 @@ __all__ = [
 ]
 
 # Loaded when the first of them is named: to define so many classes would take a third of the
-# time that `import layoutkit` may.
+# time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
+_ROOMS = ("data", "pictures")
 _LAZY = {
     "configuration": ("show_config", "warmup"),
     "spaces": (
@@ -123,9 +127,16 @@ _LAZY = {
     ),
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
+# Modules that are parts of other libraries, which they import: `layoutkit.keras.Convert`.
+_DOORS = ("keras", "sklearn", "torch")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return import_module(f".{name}", __name__)
+    if name in _ROOMS:
+        with forks.making:
+            return import_module(f".{name}", __name__)
     for package, names in _LAZY.items():
         if name in names:
             with forks.making:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .axes import as_shape
 from .caching import MAX_KEPT
+from .compilation import call_in_graph, is_followed
 from .constants import is_by_value, plain
 from .converter import Converter, plan_of_spec
 from .cuda.runtime import check_device
@@ -38,6 +41,11 @@ def convert(
     out: Any = None,
     device: str | None = None,
     copy: bool | None = None,
+    memory: str | None = None,
+    threads: int | None = None,
+    into: Mapping[str, int] | None = None,
+    corner: Mapping[str, int] | None = None,
+    fill: Any = None,
     **sizes: int,
 ) -> Any:
     """Move an array to another layout, dtype and scale in one pass over memory.
@@ -80,40 +88,67 @@ def convert(
     copy : bool, optional
         None: x itself or a view of it where nothing has to move, else new memory. True: always
         new memory. False: an error where bytes would have to move.
+    memory : str, optional
+        The axes of the result in the order in which new memory holds them. Default: that of the
+        result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
+    threads : int, optional
+        How many this conversion may use. Default: `get_num_threads()`.
+    into : dict of int by axis, optional
+        Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
+    corner : dict of int by axis, optional
+        Where x begins in it. Default: so that x is in the middle.
+    fill : number, or one number a channel, optional
+        What is around x, in the units of x: the formula is applied to it. Default: 0.
     **sizes : int
         Sizes of axes that x folds, such as `h=32` or `height=32`; one of a fold may be left out.
 
     Returns
     -------
     array
-        `out`, or a contiguous array in the asked layout. New memory comes from a pool and
-        returns to it when the array and all its views are gone.
+        `out`, or a contiguous array in the asked layout: x itself or a view of it where nothing
+        has to move, which may depend on sizes (`bchw->bhwc` of one channel), so do not write into
+        it without `copy=True`. New memory comes from a pool and returns to it when the array and
+        all its views are gone.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if type(x) is not np.ndarray and is_followed():
+        return call_in_graph(
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
+            corner=corner, fill=fill,
+        )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
-        converter = _kept(pattern, dtype, scale, mean, std, clip, casting, device, copy, **sizes)
+        converter = _kept(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, **sizes,
+        )  # fmt: skip
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
         converter = None
     if converter is None:
-        converter = _plainly(pattern, dtype, scale, mean, std, clip, casting, device, copy, **sizes)
+        converter = _plainly(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, **sizes,
+        )  # fmt: skip
     return converter(x, out)
 
 
 def _make(
     pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
-    device: str | None, copy: bool | None, **sizes: int,
+    device: str | None, copy: bool | None, memory: str | None, threads: int | None, into: Any,
+    corner: Any, fill: Any, **sizes: int,
 ) -> Converter:  # fmt: skip
     return Converter(
         pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
-        device=device, copy=copy, **sizes,
+        device=device, copy=copy, memory=memory, threads=threads, into=into, corner=corner,
+        fill=fill, **sizes,
     )  # fmt: skip
 
 
@@ -135,7 +170,7 @@ def _plainly(
     """The kept Converter of constants that are no keys, or a new one of what has no plain form."""
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
     constants = [plain(*each) for each in named.items()]
-    arguments = (pattern, dtype, *constants, *others)
+    arguments = (pattern, dtype, *constants, *map(_plain, others))
     keys = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
     return (_kept if keys else _make)(*arguments, **sizes)
 
@@ -146,6 +181,13 @@ def _is_hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _plain(value: Any) -> Any:
+    """`into` and `corner`, and a list of `fill`, as keys."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +10,24 @@ import numpy as np
 
 from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
+from .compilation import in_graph, is_followed
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import ArgumentError, DtypeError, ShapeError
+from .gradients import Backs, known_clip, window_of_gradient
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
-from .spec import ArraySpec, DType, as_dtype, kind_of
+from .spec import ArraySpec, DType
 
 if TYPE_CHECKING:
+    from .cpu.composed import Laid, Placed
     from .cpu.program import Program
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
 __all__ = ["Converter", "plan_of_spec"]
 
-_BYTES_A_CHANNEL = 32  # of a program: a factor and a term for each job, of which most have two
-_KEY_BYTES = 512  # of what says how a gradient and x look
+# Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
+shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
 
 
 class Converter:
@@ -41,7 +43,8 @@ class Converter:
     (2, 4, 5, 3)
 
     A Converter may be called from several threads at once and takes arrays of any shape;
-    plans are kept for the latest shapes.
+    plans are kept for the latest shapes. Two that were asked for the same are equal, as keys of
+    dicts and static arguments of `jax.jit` too.
     """
 
     def __init__(
@@ -56,31 +59,52 @@ class Converter:
         casting: str = "same_kind",
         device: str | None = None,
         copy: bool | None = None,
+        memory: str | None = None,
+        threads: int | None = None,
+        into: Mapping[str, int] | None = None,
+        corner: Mapping[str, int] | None = None,
+        fill: Any = None,
         **sizes: int,
     ) -> None:
         self._start(
             make_task(
                 pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
-                device=None if device is None else check_device(device), copy=copy, **sizes,
+                device=None if device is None else check_device(device), copy=copy, memory=memory,
+                threads=threads, into=into, corner=corner, fill=fill, **sizes,
             )
         )  # fmt: skip
+
+    @classmethod
+    def of_task(cls, task: Task) -> Converter:
+        """The Converter of what was asked and checked."""
+        made = cls.__new__(cls)
+        made._start(task)
+        return made
 
     def _start(self, task: Task) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
-        self._programs: Cache[Program] = Cache()
+        self._programs: Cache[Program | Laid | Placed] = Cache()
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
-        self._backs: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
+        self._backs = Backs(task, Converter)
+        self._derived: dict[Callable[[Task], Task], Converter] = {}
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
         shown += [f"{name}={value!r}" for name, value in self._task.keywords().items()]
         return f"Converter({', '.join(shown)})"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Converter):
+            return NotImplemented
+        return self is other or self._task.asked() == other._task.asked()
+
+    def __hash__(self) -> int:
+        return hash(self._task.asked())
+
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("on_gpus", "_programs", "_backs", "_found")
+        kept = ("on_gpus", "_programs", "_backs", "_derived")
         return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -106,6 +130,11 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
+            short = shortcuts.get(type(x))
+            if short is not None and (found := short(self, x, out)) is not NotImplemented:
+                return found
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
@@ -122,6 +151,9 @@ class Converter:
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
         """The gradient of x, in the layout and dtype of x, for the gradient of the result.
 
+        A conversion with a formula scales the gradient by scale / std in the same pass. One with
+        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
+
         Parameters
         ----------
         grad : array in the result's layout
@@ -132,9 +164,6 @@ class Converter:
         out : array, optional
             Where to write the gradient.
 
-        A conversion with a formula scales the gradient by scale / std in the same pass. One with
-        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
-
         Raises
         ------
         ShapeError
@@ -142,12 +171,15 @@ class Converter:
         ArgumentError
             There is a `clip`, and `like` is no array.
         """
-        clip = self._clip(like)
+        clip = known_clip(self._task, like)
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
-        key = (facts, source, out is None)
-        back = self._found.get(key) or remember(self._found, key, self._back(*key), _KEY_BYTES)
-        found = back(grad, out)
+        if self._task.canvas is not None:
+            from .planning.composed import into_window
+
+            window = window_of_gradient(self._task, grad, facts, source)
+            return self.derived(into_window).backward(window, like=like, out=out)
+        found = self._backs.find(facts, source, out is None)(grad, out)
         return found if clip is None else _adapters().stopped(found, like, clip, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
@@ -188,24 +220,22 @@ class Converter:
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of `shape`."""
-        return self._task.pattern.resolve(shape, self._task.sizes).target_shape
+        task = self._task
+        if task.canvas is not None:
+            from .planning.composed import place_of
+
+            return place_of(task, shape).shape
+        return task.pattern.resolve(shape, task.sizes).target_shape
 
     @property
     def task(self) -> Task:
         """What is asked of it."""
         return self._task
 
-    def _clip(self, like: Any) -> Any:
-        """The window of clip, None for none; raises unless x is there to be looked at."""
-        formula = self._task.formula
-        if formula is None or formula.clip is None:
-            return None
-        if like is None or isinstance(like, ArraySpec):
-            raise ArgumentError(
-                "the gradient under clip depends on the values of x, which like= does not give; "
-                "pass backward(grad, like=x)"
-            )
-        return formula.clip
+    def derived(self, how: Callable[[Task], Task]) -> Converter:
+        """The Converter of what follows from what was asked, such as `made`; kept."""
+        found = self._derived.get(how)
+        return found or self._derived.setdefault(how, Converter.of_task(how(self._task)))
 
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Shape, dtype and device of an array or of a spec that fits."""
@@ -214,53 +244,22 @@ class Converter:
         self._task.check_spec(like)
         return like.shape, like.dtype, like.device
 
-    def _keep(self, key: Any, array: Array, out: Array | None) -> Program:
+    def _keep(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
         """Plan for arrays like these and keep the program."""
         with forks.making:
-            from .cpu.program import Program
+            made = self._program(array, out)
+            return remember(self._programs, key, made, PROGRAM_BYTES + made.nbytes)
 
-            plan = _planned(self._task, array.shape, array.strides, array.dtype, CPU, out)
-            constants = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
-            return remember(self._programs, key, Program(plan), PROGRAM_BYTES + constants)
-
-    def _back(
-        self,
-        grad: tuple[tuple[int, ...], DType, str],
-        source: tuple[tuple[int, ...], DType, str] | None,
-        fresh: bool,
-    ) -> Converter:
-        """The Converter of such a gradient to x, whose shape, dtype and device `source` gives."""
-        shape, dtype, device = grad
-        if kind_of(dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
+    def _program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
         task = self._task
-        if source is None:
-            return self._reverse(task.sizes, as_dtype(dtype) if fresh else None, None)
-        move = task.pattern.resolve(source[0], task.sizes)
-        if shape != move.target_shape:
-            raise ShapeError(
-                f'grad has shape {shape}, but "{self.pattern}" makes '
-                f"{move.target_shape} of {source[0]}; pass the gradient of that result"
-            )
-        sizes = move.named_sizes
-        place = None if device == source[2] else source[2]
-        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
-        return self._reverse(sizes, wanted, place)
+        if task.is_composed:
+            from .cpu.composed import Laid, Placed
 
-    def _reverse(
-        self, sizes: Mapping[str, int], dtype: DType | None, device: str | None
-    ) -> Converter:
-        """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
-        with forks.making:
-            from .planning.back import folded, gradient
+            return Placed(task, array, out) if task.memory is None else Laid(self, out)
+        from .cpu.program import Program
 
-        known = folded(self._task, sizes)
-        key = (tuple(known.items()), dtype, device)
-        back = self._backs.get(key)
-        if back is None:
-            pattern, keywords = gradient(self._task, known, dtype, device)
-            back = remember(self._backs, key, Converter(pattern, **keywords))
-        return back
+        plan = _planned(task, array.shape, array.strides, array.dtype, CPU, out)
+        return Program(plan, task.threads)
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
@@ -282,7 +281,9 @@ def _planned(
             from .cpu.program import has_half
         else:
             from .cuda.launches import has_half
-        return task.plan(shape, strides, dtype, device, out, has_half)
+        from .planning.composed import planned
+
+        return planned(task, shape, strides, dtype, device, out, has_half)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

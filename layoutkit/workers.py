@@ -49,17 +49,21 @@ HAND_OVER = ("serve", "clock", "lend", "join", "run")  # the kernels that thread
 class Job:
     """A kernel with its parameter block, cut into `units` that are drawn `grain` at a time."""
 
-    __slots__ = ("_keep", "alone", "kernel", "nbytes", "params", "units", "words")
+    __slots__ = ("_keep", "alone", "kernel", "nbytes", "params", "threads", "units", "words")
 
-    def __init__(self, kernel: Any, params: bytes, units: int, grain: int, nbytes: int) -> None:
+    def __init__(
+        self, kernel: Any, params: bytes, units: int, grain: int, nbytes: int,
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
         self.kernel, self.params, self.units, self.nbytes = kernel, params, units, nbytes
+        self.threads = threads
         self._keep = np.frombuffer(params, np.uint8)
         urgent = nbytes >= URGENT_BYTES
         self.words = struct.pack("5q", kernel.address, address(self._keep), units, grain, urgent)
         self.alone = None
         if nbytes < SHORT_BYTES:
             self.alone = _holding(kernel.address)
-        elif nbytes < ALONE_BYTES:
+        elif nbytes < ALONE_BYTES or threads == 1:
             self.alone = kernel.run
 
     def run(self, src: int, dst: int) -> None:
@@ -88,7 +92,7 @@ class Pool:
 
     def run(self, job: Job, src: int, dst: int) -> None:
         """Do all units of a job with as many threads as are free."""
-        count = get_num_threads()
+        count = job.threads or get_num_threads()
         if count > self._ready and not self._start(count):
             job.kernel.run(job.params, src, dst, 0, job.units)
         elif job.nbytes >= LARGE_BYTES and self._has_team():

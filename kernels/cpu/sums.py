@@ -19,7 +19,7 @@ import numpy as np
 from ...memory import address
 from ...planning.epilogue import Epilogue, Operand
 from ...planning.kernels import choose
-from ...planning.loops import Loop, SumLoop, canonical
+from ...planning.loops import Loop, SumLoop, canonical, grow, nearest
 from .compiler import KernelSpec, LoadedKernel, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .words import LINE, MAX_LOOPS
@@ -111,7 +111,7 @@ def prepare_sum(
 
 def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tuple[int, ...]:
     """How many places of each loop one tile takes. `items`: of the parts; `item`: computed."""
-    near = _near(loops, items)
+    near = {part: nearest(loops, part) for part in range(len(items))}
     places = [1] * len(loops)
     inner = len(loops) - 1
     rows_only = all(at == inner for at in near.values())
@@ -122,31 +122,11 @@ def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tu
     for part_item, at in (item, inner), *((items[p], at) for p, at in near.items()):
         piece = max(places[at], PIECE_BYTES // part_item)
         places[at] = min(loops[at].count, piece, max(1, places[at] * room // prod(places)))
-    _grow(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
+    grow(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
     others = [at for at in reversed(range(len(loops))) if at not in near.values()]
     for at in others:
-        _grow(places, loops, [at], min(room, cache_bytes // FAR_SHARE // item))
+        grow(places, loops, [at], min(room, cache_bytes // FAR_SHARE // item))
     return tuple(_even(loop.count, count) for loop, count in zip(loops, places, strict=True))
-
-
-def _near(loops: Sequence[SumLoop], items: Sequence[int]) -> dict[int, int]:
-    """For each part, the loop along which its elements lie closest."""
-    found = {}
-    for part in range(len(items)):
-        steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
-        found[part] = min(reversed(range(len(loops))), key=steps.__getitem__)
-    return found
-
-
-def _grow(places: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
-    """Lengthen a tile along `axes` in turn, doubling, as long as it has room."""
-    grown = True
-    while grown:
-        grown = False
-        for at in axes:
-            longer = min(loops[at].count, 2 * places[at])
-            if longer > places[at] and prod(places) // places[at] * longer <= room:
-                places[at], grown = longer, True
 
 
 def _even(total: int, count: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ...planning.epilogue import DTYPES, Operand
-from ...planning.loops import SumLoop
+from ...planning.loops import SumLoop, grow, nearest
 from .launch import MAX_PARTS, THREADS, TURNS, CudaLaunch
 from .packing import divisor
 
@@ -83,28 +83,11 @@ def _box(loops: Sequence[SumLoop], room: int, area: int) -> tuple[list[int], lis
 def _places(loops: Sequence[SumLoop], room: int) -> list[int]:
     """A box that is long wherever the output or a part is contiguous, and then along others."""
     inner = len(loops) - 1
-    near = {inner, *(_nearest(loops, part) for part in range(len(loops[0].srcs)))}
+    near = {inner, *(nearest(loops, part) for part in range(len(loops[0].srcs)))}
     box = [1] * len(loops)
     for axes in sorted(near, reverse=True), *([at] for at in reversed(range(inner))):
-        _grow(box, loops, axes, room)
+        grow(box, loops, axes, room)
     return [_even(loop.count, count) for loop, count in zip(loops, box, strict=True)]
-
-
-def _nearest(loops: Sequence[SumLoop], part: int) -> int:
-    """The loop along which the elements of a part lie closest."""
-    steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
-    return min(reversed(range(len(loops))), key=steps.__getitem__)
-
-
-def _grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
-    """Lengthen a box along `axes` in turn, doubling, as long as there is room."""
-    grown = True
-    while grown:
-        grown = False
-        for at in axes:
-            longer = min(loops[at].count, 2 * box[at])
-            if longer > box[at] and prod(box) // box[at] * longer <= room:
-                box[at], grown = longer, True
 
 
 def _even(total: int, count: int) -> int:

@@ -11,7 +11,7 @@ whose batches are NumPy's should start without them.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..memory import Array, as_numpy
 from ..spec import DType
 from .rows import take
 
-__all__ = ["Seen", "copies", "like_base", "on_cpu", "seen", "window"]
+__all__ = ["Seen", "based", "copies", "like_base", "on_cpu", "seen", "window"]
 
 
 class Seen(Protocol):
@@ -36,6 +36,13 @@ class Seen(Protocol):
         """The dtype in NumPy's words."""
 
 
+class Facts(NamedTuple):
+    """What is known of an array that a library traces, and that holds no data."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
 def seen(x: Any, what: str) -> tuple[Any, str]:
     """How an array of any library is seen, and its device.
 
@@ -46,8 +53,16 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     adapters = _adapters()
     adapter = adapters.device_adapter_of(x)
     if adapter is None:
+        other = adapters.adapter_of(x)
+        if other is not None and other.is_traced:
+            return Facts(*other.facts(x, what)), other.device(x, what)
         return adapters.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
+
+
+def based(x: Any, found: Any) -> Any:
+    """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
+    return found if type(found) is np.ndarray and _adapters().whose(x).is_container else x
 
 
 def copies(x: Any, axis: int, positions: Array) -> Any:

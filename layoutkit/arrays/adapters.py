@@ -1,7 +1,8 @@
 """Whose array is it, and which way does it take: one question at every door where arrays come in.
 
 The adapter of an array is for its library's file to say (`libraries.py` finds it). What no file
-here is named after comes in by `__dlpack__` or `__cuda_array_interface__`.
+here is named after comes in by `__dlpack__` or `__cuda_array_interface__`. What holds an array and
+is none (`containers.py`) comes last.
 
 `convert_foreign` and `sum_foreign` know all the ways there are; the adapters only bring in and out.
 """
@@ -20,12 +21,14 @@ from ..cuda.sums import DeviceSums
 from ..cuda.transfers import download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
-from ..memory import Array, as_numpy
+from ..memory import Array
+from ..planning.composed import larger, made, of_larger, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
 from .clipping import stopped
+from .containers import Stacked, protocol_of
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
-from .libraries import file_of
+from .libraries import asked
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -37,9 +40,11 @@ __all__ = [
     "convert_foreign",
     "device_adapter_of",
     "facts",
+    "is_container",
     "memory_layout",
     "stopped",
     "sum_foreign",
+    "whose",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
@@ -53,10 +58,23 @@ def adapter_of(x: Any) -> Adapter | None:
     """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
     if isinstance(x, np.ndarray):
         return None
-    library = file_of(x)
-    found: Adapter | None = None if library is None else library.adapter_for(x)
-    if found is not None:
-        return found
+    found: Adapter | None = asked("adapter_for", x)
+    return found or _by_dlpack(x)
+
+
+def whose(x: Any) -> Adapter:
+    """The adapter of all that a conversion takes, and NumPy's for what it does not, to refuse it.
+
+    What no library here makes but holds an array is a Container's.
+    """
+    if isinstance(x, np.ndarray):
+        return NUMPY
+    found: Adapter | None = asked("adapter_for", x) or asked("container_for", x)
+    return found or _by_dlpack(x) or protocol_of(x) or (_stacked if _stacked.holds(x) else NUMPY)
+
+
+def _by_dlpack(x: Any) -> Adapter | None:
+    """The adapter of what gives its memory by a protocol of arrays that GPUs know too."""
     kind = type(x)
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
@@ -69,22 +87,21 @@ def device_adapter_of(x: Any) -> CudaAdapter | None:
     return adapter if isinstance(adapter, CudaAdapter) else None
 
 
+_stacked = Stacked(whose)
+
+
 # ---- what it is --------------------------------------------------------------------------
 
 
 def as_array(x: Any, what: str = "x") -> Array:
-    """The NumPy array that shares the memory of an array of any library; `as_numpy` of others."""
-    adapter = adapter_of(x)
-    return as_numpy(x, what) if adapter is None else adapter.arrive(x, what)
+    """The NumPy array that shares the memory of an array, or is what a container holds."""
+    return whose(x).arrive(x, what)
 
 
 def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
     """Shape, dtype and device of an array of any library; it need not hold data."""
-    adapter = adapter_of(x)
-    if adapter is not None:
-        return *adapter.facts(x, what), adapter.device(x, what)
-    array = as_numpy(x, what)
-    return array.shape, array.dtype, CPU
+    adapter = whose(x)
+    return *adapter.facts(x, what), adapter.device(x, what)
 
 
 def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
@@ -105,9 +122,14 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    adapter = adapter_of(x) or NUMPY
-    formula = converter.task.formula
-    traced = formula is not None and formula.is_traced and adapter.traces_constants
+    task = converter.task
+    if task.memory is not None:
+        return _laid(converter, x, out)
+    adapter = whose(x)
+    if task.canvas is not None and (adapter.makes_larger or converter.is_away):
+        found = larger(task, *adapter.facts(x, "x"))
+        return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
     if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)
     if isinstance(adapter, CudaAdapter):
@@ -119,12 +141,20 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     return _on_cpu(converter, adapter, x, out)
 
 
+def _laid(converter: Converter, x: Any, out: Any) -> Any:
+    """A view of what is made in another order of memory."""
+    refuse_out(converter.task, out)
+    found = converter.derived(made)(x)
+    return whose(found).permuted(found, order(converter.task, found.ndim))
+
+
 def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
     _refuse_out_on_gpu(out, "x")
     if out is not None:
-        converter(array, adapter.target(out))
-        return adapter.written(out)
+        writer = _writer(adapter, out)
+        converter(array, writer.target(out))
+        return writer.written(out)
     result = converter(array)
     return adapter.same(x, array) if result is array else adapter.leave(result, x)
 
@@ -156,6 +186,7 @@ def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> A
     target = None
     if out is not None:
         _refuse_out_on_gpu(out, None)
+        here = _writer(here, out)
         target = here.target(out)
     host = download(_programs(converter), array, target, adapter)
     return here.leave(host, x) if target is None else here.written(out)
@@ -172,6 +203,12 @@ def _programs(converter: Converter) -> DevicePrograms:
 def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
     """Where the caller's output lies, if there is one."""
     return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
+
+
+def _writer(adapter: Adapter, out: Any) -> Adapter:
+    """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
+    found = whose(out)
+    return found if found.is_container else adapter
 
 
 def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
@@ -195,7 +232,7 @@ def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
 
 def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
-    adapters = [adapter_of(part) or NUMPY for part in parts]
+    adapters = [whose(part) for part in parts]
     traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
     leader = traced[0] if traced else adapters[0]
     if not traced:
@@ -213,8 +250,9 @@ def _sum_on_cpu(
 ) -> Any:
     _refuse_out_on_gpu(out, "part 0")
     if out is not None:
-        accumulator(arrays, adapter.target(out))
-        return adapter.written(out)
+        writer = _writer(adapter, out)
+        accumulator(arrays, writer.target(out))
+        return writer.written(out)
     return adapter.leave(accumulator(arrays), like)
 
 
@@ -248,7 +286,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
 def _detached(number: int, pair: tuple[Any, Adapter]) -> Any:
     """The memory of a part of a sum that no gradient is recorded of."""
     part, adapter = pair
-    if adapter.is_recorded(part):
+    if adapter.has_gradient(part):
         raise ArgumentError(
             f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
             f"none; give a tensor first, or part {number}.detach()"

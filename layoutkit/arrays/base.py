@@ -27,6 +27,7 @@ from .rows import take
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..planning.composed import Larger
     from .cupy import CudaAdapter
 
 __all__ = ["NUMPY", "Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
@@ -39,6 +40,9 @@ class Adapter:
     """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
 
     is_traced = False  # whether its arrays stand for data that is not there yet
+    # Whether a conversion into a larger result is one of a larger x, and not of a window of memory.
+    makes_larger = False
+    is_container = False  # whether its arrays are none, but hold one
     traces_constants = False  # whether constants that jax traces are operands beside its arrays
 
     # -- in --------------------------------------------------------------------------------
@@ -67,7 +71,19 @@ class Adapter:
         """Copies of the samples at positions that exist, as an array of the library."""
         return self.leave(take(self.arrive(x, "x"), axis, positions), x)
 
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        made = np.empty(found.full, found.fill.dtype)
+        made[...] = found.fill
+        made[found.window] = self.arrive(x, "x").reshape(found.sizes)
+        return self.leave(made, x)
+
     # -- out -------------------------------------------------------------------------------
+
+    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+        """The view of a result whose axes are in another order."""
+        namespace = getattr(x, "__array_namespace__", None)
+        return x.transpose(order) if namespace is None else namespace().permute_dims(x, order)
 
     def leave(self, array: Array, like: Any) -> Any:
         """The array of the library of `like` that shares the memory of `array`."""
@@ -102,8 +118,15 @@ class Adapter:
     # -- what the library records ----------------------------------------------------------
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether the library records what is done to an array now: for a gradient, or traced."""
+        """Whether the library records what is done to an array now: for a gradient, or traced.
+
+        So do those whose arrays have more than memory, such as names, or memory in parts.
+        """
         return False
+
+    def has_gradient(self, x: Any) -> bool:
+        """Whether to read its memory alone would lose what is recorded."""
+        return self.is_recorded(x)
 
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is, of an array that is recorded."""

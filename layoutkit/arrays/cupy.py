@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..planning.plan import contiguous
 from ..spec import DType, kind_of
 from .base import NUMPY, Adapter, on_device, out_of_reach
 
+if TYPE_CHECKING:
+    from ..planning.composed import Larger
+
 __all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 
 # Arrays of other libraries that kernels may not have done with, each behind an event.
@@ -34,7 +37,7 @@ _held_lock = threading.Lock()
 class CudaAdapter(Adapter):
     """The way of arrays on a GPU. This one is CuPy's."""
 
-    name = "CuPy"
+    name, makes_larger = "CuPy", True
 
     # -- what the library knows ------------------------------------------------------------
 
@@ -91,6 +94,18 @@ class CudaAdapter(Adapter):
 
         CuPy and torch hand memory on in the order of the stream that kernels are put on.
         """
+
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        array = self.reach(x, "x")
+        made = self.empty(found.full, array.dtype, array.ordinal).owner
+        sizes = found.fill.shape
+        sizes = found.fill.shape
+        for at, value in np.ndenumerate(found.fill):  # one number a channel at most
+            place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
+            made[tuple(place)] = value.item()
+        made[found.window] = array.owner.reshape(found.sizes)
+        return made
 
     # -- in and out ------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Arrays of classes of package `torch` are the business of `torch.py`, so a new library is one new
 file, with a function `adapter_for(x)`: the adapter of an array, or None for what is none. Where its
 arrays can be said in words of their own (`symbolic.py`), it has `library_of(x)` and `library()`
-too.
+too. A library whose objects only hold an array (`containers.py`) has `container_for(x)`.
 
 A library that is not imported has made no array, so none is imported to find one out.
 """
@@ -23,7 +23,7 @@ from .. import forks
 from ..errors import ArgumentError
 from .symbolic import NUMPY, Library, Symbolic
 
-__all__ = ["file_of", "framework_named", "library_of"]
+__all__ = ["asked", "file_of", "framework_named", "library_of"]
 
 _FRAMEWORKS = ("jax", "torch")  # whose words batches of spaces can be said in
 _ALIASES = {"jaxlib": "jax"}  # packages whose classes are another package's arrays
@@ -34,8 +34,14 @@ def library_of(x: Any) -> Library | None:
     sparse = sys.modules.get("scipy.sparse")
     if isinstance(x, np.ndarray) or (sparse is not None and sparse.issparse(x)):
         return NUMPY
-    find = getattr(file_of(x), "library_of", None)
-    return None if find is None else find(x)
+    found: Library | None = asked("library_of", x)
+    return found
+
+
+def asked(question: str, x: Any) -> Any:
+    """What the file of the library of x answers about it; None where there is none to ask."""
+    answer = getattr(file_of(x), question, None)
+    return None if answer is None else answer(x)
 
 
 def framework_named(name: str) -> Symbolic:
@@ -72,6 +78,7 @@ def _file_of(kind: type) -> ModuleType | None:
         if package in sys.modules and find_spec(name) is not None:
             with forks.making:
                 found = import_module(name)
-            if hasattr(found, "adapter_for"):  # not one of the other rooms of this folder
+            # Not one of the other rooms of this folder.
+            if hasattr(found, "adapter_for") or hasattr(found, "container_for"):
                 return found
     return None

@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
-from ..devices import CPU
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..sizes import FEATURE
-from ..spec import ArraySpec
+from ..spec import ArraySpec, DType, can_cast, integer_bounds, kind_of
 from .npyfiles import NpyFile, create_npy
 from .printing import printable
 
-__all__ = ["FileJob", "SlabSource", "convert_to_file"]
+__all__ = ["FileJob", "SlabSource", "check_sign", "convert_to_file"]
 
 # Input and output of one chunk together: large against the last cache, so that threads and
 # streaming stores pay, and small against the memory of any machine.
@@ -43,6 +42,8 @@ _RUN_BYTES = 16 << 20
 
 # Runs of a file beyond this are as good as longer ones.
 _LONG_RUN = 64 << 10
+
+_BATCH = ("b", "n", "batch")  # what its axis is called
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -90,7 +91,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
     with replacing(destination) as file:
         target = _create(file, result, destination)
         with _naming(name):
-            _convert_chunks(source, target, job)
+            _convert_chunks(source, target, name, job)
     if not job.quiet:
         _report(name, source, destination, target, time.perf_counter() - began)
 
@@ -98,7 +99,23 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
 def _result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = parse_pattern(job.pattern).left
-    return converter.resolve(ArraySpec.of(axes, source.shape, source.dtype, CPU))
+    result = converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
+    if "casting" not in job.options:
+        fix = "say what becomes of them: --casting saturate (clipped), or same_kind (wrapped)"
+        check_sign(source.dtype, result.dtype, fix)
+    return result
+
+
+def check_sign(source: DType, result: DType, fix: str) -> None:
+    """Refuse integers with a sign that have no room for those without one.
+
+    To NumPy's same_kind that is a cast like others, and 200 becomes -56 without a word.
+    """
+    if kind_of(source) == "u" and kind_of(result) == "i" and not can_cast(source, result, "safe"):
+        raise DtypeError(
+            f"{source} to {result} makes negative numbers of those above "
+            f"{integer_bounds(result)[1]}; {fix}"
+        )
 
 
 def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
@@ -110,31 +127,35 @@ def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
         nbytes = math.prod(result.shape) * result.dtype.itemsize
         free = shutil.disk_usage(resolved(destination).parent).free
         message = (
-            f"{destination}: no room for {_megabytes(nbytes)} ({error.strerror}; "
-            f"{_megabytes(free)} free there); make room or write it elsewhere"
+            f"{destination}: no room for {_amount(nbytes)} ({error.strerror}; "
+            f"{_amount(free)} free there); make room or write it elsewhere"
         )
         raise ArgumentError(message) from error
 
 
-def _convert_chunks(source: SlabSource, target: NpyFile, job: FileJob) -> None:
-    """Convert along one axis, with a progress bar over the samples.
+def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
+    """Convert along one axis, with a progress bar over the samples where somebody sees it.
 
     A thread reads the next chunk of a file while this one is converted and written. Pictures have
     threads of their own, which an interruption should not have to wait for.
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    places = _places(job.pattern, len(source.shape))
-    name = _streamed(source, target, job)
-    left, right = places[name] if name else (None, None)
-    samples = source.shape[places["b"][0]] if name else 1
+    batch, places = _places(source, job)
+    axis = _streamed(source, target, job)
+    left, right = places[axis] if axis else (None, None)
+    samples = source.shape[places[batch][0]] if batch else 1
     length = 1 if left is None else source.shape[left]
     in_runs = isinstance(source, NpyFile) and not source.scatters(left) | target.scatters(right)
     nbytes = _RUN_BYTES if in_runs else _CHUNK_BYTES
     size = max(1, job.chunk or _positions(source, target, length, nbytes))
-    converter = job.converter(without=name)
+    converter = job.converter(without=axis)
     coming: Future[NDArray[Any]] | None = None
-    bar = tqdm(total=samples, unit="sample", disable=job.quiet, file=sys.stderr)
+    # In a file of a log each step would be a line.
+    unseen = job.quiet or not sys.stderr.isatty()
+    label = printable(Path(name).name)
+    bar = tqdm(total=samples, desc=label, unit="sample", disable=unseen, file=sys.stderr)
+    began = time.perf_counter()
     with bar, ThreadPoolExecutor(1) as reader:
         for start in range(0, length, size):
             stop = min(start + size, length)
@@ -143,39 +164,41 @@ def _convert_chunks(source: SlabSource, target: NpyFile, job: FileJob) -> None:
                 coming = reader.submit(source.read, left, stop, min(stop + size, length))
             target.write(right, start, stop, converter(slab))
             del slab  # before the next one
+            done = (_nbytes(source) + _nbytes(target)) * stop / length
+            bar.set_postfix_str(_rate(done, time.perf_counter() - began), refresh=False)
             bar.update(samples * stop // length - samples * start // length)
 
 
 def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
-    """The axis along which to convert: `b`, unless slabs of another lie in longer runs.
+    """The axis along which to convert: the batch's, unless slabs of another lie in longer runs.
 
     A run that is short against a page of the file is paid with a whole page, in every slab again.
-    None where `b` is no axis of its own.
+    None where the batch has no axis of its own.
     """
-    places = _places(job.pattern, len(source.shape))
-    if "b" not in places:
-        return None
-    if job.chunk or not isinstance(source, NpyFile):
-        return "b"
+    batch, places = _places(source, job)
+    if batch is None or job.chunk or not isinstance(source, NpyFile):
+        return batch
 
     def shortest_run(name: str) -> int:
         left, right = places[name]
         count = _positions(source, target, source.shape[left], _CHUNK_BYTES)
-        if count == 0 and name != "b":  # a single position would be more than a chunk
+        if count == 0 and name != batch:  # a single position would be more than a chunk
             return 0
         return min(source.run(left, max(1, count)), target.run(right, max(1, count)))
 
     # The constants of a formula are those of channels, and every slab needs them all.
     others = places.keys() - ({"c"} if {"mean", "std"} & job.options.keys() else set())
-    return max(["b", *sorted(others - {"b"})], key=lambda name: min(shortest_run(name), _LONG_RUN))
+    names = [batch, *sorted(others - {batch})]
+    return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-def _places(pattern: str, ndim: int) -> dict[str, tuple[int, int]]:
-    """The axes that are axes of their own in a source of a rank and in the result, and where."""
-    parsed = parse_pattern(pattern).completed(ndim)
-    left, right = parsed.source.groups, parsed.target.groups
-    own = [name for name in left if len(name) == 1 and name in right and name != FEATURE]
-    return {name: (left.index(name), right.index(name)) for name in own}
+def _places(source: SlabSource, job: FileJob) -> tuple[str | None, dict[str, tuple[int, int]]]:
+    """That of the batch among the axes that are their own in source and result, and all of them."""
+    move = parse_pattern(job.pattern).resolve(source.shape, job.sizes)
+    left, right = move.source.groups, move.target.groups
+    own = [axis for axis in left if len(axis) == 1 and axis in right and axis != FEATURE]
+    batch = next((axis for axis in own if move.source.name(axis) in _BATCH), None)
+    return batch, {axis: (left.index(axis), right.index(axis)) for axis in own}
 
 
 def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
@@ -200,13 +223,18 @@ def _report(
     name: str, source: SlabSource, destination: Path, target: NpyFile, seconds: float
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
+    large = nbytes > _CHUNK_BYTES  # below, the time is that of beginning
     print(
         f"{printable(name)} {source.shape} {source.dtype} -> {printable(destination)} "
         f"{target.shape} {target.dtype}: "
-        f"{_megabytes(nbytes)} in {seconds:.2f} s, {nbytes / 1e9 / seconds:.2f} GB/s",
+        f"{_amount(nbytes)} in {seconds:.2f} s" + (f", {_rate(nbytes, seconds)}" if large else ""),
         file=sys.stderr,
     )
 
 
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB"
+def _amount(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
+
+
+def _rate(nbytes: float, seconds: float) -> str:
+    return f"{nbytes / 1e9 / max(seconds, 1e-9):.2f} GB/s"

@@ -25,14 +25,21 @@ def has_half() -> bool:
         return not cpu_features().isdisjoint({"f16c", "neon"})
 
 
+_BYTES_A_CHANNEL = 32  # a factor and a term for each job, of which most have two
+
+
 class Program:
     """What a Converter keeps for arrays of one shape, strides and dtype.
 
     Safe to call from many threads: it is not changed, except that jobs are added.
+
+    threads    how many the conversion may use; None: as many as others
+    nbytes     what the constants take beside the program
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, threads: int | None = None) -> None:
+        self.plan, self.threads = plan, threads
+        self.nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
         self._shape, self._dtype = plan.target.shape, plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
         self._simple, self._same = plan.is_one_pass, plan.move.is_identity
@@ -82,5 +89,5 @@ class Program:
 
             launch = prepare(plan.choice, plan.epilogue, alignment)
             kernel = load(launch.spec)
-        job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved)
+        job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)
         return self._jobs.setdefault(alignment, job)

@@ -10,6 +10,7 @@ permutation.py     keyed random numbers and permutations, the same on every mach
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
 formats.py         which suffix is which format, and who reads it
+frames.py          tables and columns of pandas and polars, as arrays
 protocolerrors.py  DataErrors that are also what a Python protocol waits for
 samples/           Sample and Dataset, and what they read and write
 indexes/           one file for each kind of source

@@ -20,12 +20,20 @@ class Record(NamedTuple):
     Two records are equal when they lie in the same place and have the same labels; their arrays
     are not compared. (A named tuple, because nothing else that is frozen is made in 0.3 us.)
 
-    url : str               the file it lies in
-    offset, length : int    where in the file, in bytes
-    array : array           the record itself, a window on the source
-    label                   the label that it is listed under
-    labels : tuple          all labels that it has
-    position : int          its number in the index; in part files, its line
+    Attributes
+    ----------
+    url : str
+        The file it lies in.
+    offset, length : int
+        Where in the file, in bytes.
+    array : array
+        The record itself, a window on the source.
+    label : str or int
+        The label that it is listed under.
+    labels : tuple
+        All labels that it has.
+    position : int
+        Its number in the index; in part files, its line.
     """
 
     url: str | None = None

@@ -24,8 +24,9 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
         keywords |= {"dtype": as_dtype(dtype), "casting": "saturate"}
     elif task.casting != "same_kind":
         keywords["casting"] = task.casting
-    if task.copy is not None:
-        keywords["copy"] = task.copy
+    for name in ("copy", "threads"):
+        if getattr(task, name) is not None:
+            keywords[name] = getattr(task, name)
     return task.pattern.reversed().text, keywords
 
 
@@ -39,7 +40,7 @@ def gradient(
     task: Task, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
     """The pattern and keywords of what takes gradients to an x of a dtype, of these folds."""
-    keywords: dict[str, Any] = {"dtype": dtype, "device": device, **known}
+    keywords: dict[str, Any] = {"dtype": dtype, "device": device, "threads": task.threads, **known}
     keywords["copy"] = None if device else task.copy
     formula = task.formula
     if formula is not None and formula.scales:

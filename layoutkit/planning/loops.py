@@ -19,7 +19,17 @@ from typing import NamedTuple, TypeVar
 
 from ..axes import Move
 
-__all__ = ["CanonicalLoops", "Loop", "Nest", "SumLoop", "canonical", "nest", "steps_of"]
+__all__ = [
+    "CanonicalLoops",
+    "Loop",
+    "Nest",
+    "SumLoop",
+    "canonical",
+    "grow",
+    "nearest",
+    "nest",
+    "steps_of",
+]
 
 ITEMS = (1, 2, 4, 8, 16)  # bytes that kernels move at once
 
@@ -250,3 +260,23 @@ def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
     turned = turned or [SumLoop(1, 0, (0,) * parts)]
     turned.sort(key=lambda loop: -loop.dst)
     return Nest(tuple(_fuse(turned)), dst, tuple(srcs))
+
+
+# ---- boxes of places, in which launchers cut the loops of a sum ----------------------------
+
+
+def nearest(loops: Sequence[SumLoop], part: int) -> int:
+    """The loop along which the elements of a part lie closest."""
+    steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
+    return min(reversed(range(len(loops))), key=steps.__getitem__)
+
+
+def grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
+    """Lengthen a box along `axes` in turn, doubling, as long as it has room."""
+    grown = True
+    while grown:
+        grown = False
+        for at in axes:
+            longer = min(loops[at].count, 2 * box[at])
+            if longer > box[at] and prod(box) // box[at] * longer <= room:
+                box[at], grown = longer, True

@@ -20,6 +20,7 @@ from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
 from ..spec import ArraySpec, DType, as_dtype, kind_of
+from .canvas import Place
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .kernels import Choice, choose, why, work
 from .loops import CanonicalLoops, Loop, canonical, steps_of
@@ -75,6 +76,8 @@ class Plan:
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
     formula: Formula | None = None
+    memory: str | None = None  # the layout in which the result lies, where it is another
+    place: Place | None = None  # where x lies in a larger result
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -124,6 +127,10 @@ class Plan:
             details.append(("cast", "as it passes" + (", saturating" if self.saturate else "")))
         if self.after is not None:
             details.append(("after", f"{library} writes the {self.after} result to the output"))
+        if self.place is not None:
+            details.append(("into", f"{self.place}, filled around x"))
+        if self.memory is not None:
+            details.append(("lies as", f"{self.memory}, contiguous; the result is a view of it"))
         details.append(("memory", _megabytes(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Pattern, axis_name, parse_pattern
+from ..axes import Layout, Move, Pattern, axis_name, parse_layout, parse_pattern
+from ..checks import as_int
 from ..devices import canonical
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..formulas import Formula, computed_dtype, make_formula
+from ..limits import MAX_THREADS
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
+from .canvas import Canvas, make_canvas
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -33,6 +36,9 @@ class Task(NamedTuple):
     device: str | None
     copy: bool | None
     sizes: dict[str, int]
+    memory: Layout | None = None
+    threads: int | None = None
+    canvas: Canvas | None = None
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""
@@ -48,7 +54,26 @@ class Task(NamedTuple):
             found["device"] = self.device
         if self.copy is not None:
             found["copy"] = self.copy
+        if self.memory is not None:
+            found["memory"] = str(self.memory)
+        if self.threads is not None:
+            found["threads"] = self.threads
+        if self.canvas is not None:
+            found |= self.canvas.keywords()
         return found | self.sizes
+
+    def asked(self) -> tuple[Any, ...]:
+        """All of it in a form that hashes; equal where the same was asked."""
+        # In a tuple of its own, as to NumPy float64 == None is True.
+        dtype = None if self.dtype is None else (self.dtype,)
+        kinds = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
+        others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
+        return tuple(others.values())
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is more than one conversion: see `composed.py`, which plans it then."""
+        return self.memory is not None or self.canvas is not None
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise unless the spec is of the layout that is converted."""
@@ -77,13 +102,7 @@ class Task(NamedTuple):
         # Imported with the first conversion, so that `import layoutkit` stays light.
         from .plan import Request, make_plan
 
-        move = self.pattern.resolve(shape, self.sizes)
-        check_movable(source)
-        target = self._target(source, out)
-        computed = source
-        if self.formula is not None and not self.formula.keeps(source, target):
-            computed = computed_dtype(source, target)
-        check_cast(computed, target, self.casting)
+        move, target = self.judge(shape, source, out)
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
@@ -95,19 +114,34 @@ class Task(NamedTuple):
         )  # fmt: skip
         found = make_plan(request, has_half)
         if self.copy is False and found.kernel != "view":
-            self._refuse_copy(shape, strides, source, devices)
+            self.refuse_copy(shape, strides, source, devices)
         return found
 
-    def _refuse_copy(
+    def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
+        """Where elements of an array of this shape and dtype go, and the dtype of the result.
+
+        Sizes may be symbols of whoever traces. Raises where the array is not converted.
+        """
+        move = self.pattern.resolve(shape, self.sizes)
+        check_movable(source)
+        target = self.target_dtype(source, out)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
+        check_cast(computed, target, self.casting)
+        return move, target
+
+    def refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
     ) -> None:
+        """Raise where bytes have to move and may not."""
         way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
         raise ArgumentError(
             f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '
             f"of shape {shape} and strides {strides}{way}; allow a copy (copy=None)"
         )
 
-    def _target(self, source: DType, out: Any) -> DType:
+    def target_dtype(self, source: DType, out: Any) -> DType:
         """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
         if out is not None:
             if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
@@ -136,6 +170,11 @@ def make_task(
     casting: str = "same_kind",
     device: Any = None,
     copy: Any = None,
+    memory: Any = None,
+    threads: Any = None,
+    into: Any = None,
+    corner: Any = None,
+    fill: Any = None,
     **sizes: int,
 ) -> Task:
     """The task of arguments as users write them; whether the device is there is not asked."""
@@ -146,8 +185,14 @@ def make_task(
         check_movable(wanted)
     formula = make_formula(scale, mean, std, clip)
     place = None if device is None else canonical(device)
+    canvas = make_canvas(into, corner, fill)
+    if canvas is not None and copy is False:
+        raise ArgumentError("copy=False, but into= asks for a result larger than x; leave one away")
     known = _checked_sizes(parsed, sizes)
-    return Task(parsed, wanted, formula, casting, place, _checked_copy(copy), known)
+    return Task(
+        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
+        _checked_memory(memory, parsed), _checked_threads(threads), canvas,
+    )  # fmt: skip
 
 
 def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
@@ -170,6 +215,32 @@ def _checked_copy(copy: Any) -> bool | None:
     if copy is None or copy is True or copy is False:
         return copy
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
+
+
+def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
+    """The layout of new memory; PatternError unless it has the axes of the result."""
+    if memory is None:
+        return None
+    found, right = parse_layout(memory), pattern.right
+    groups = dict(zip(right.named, right.groups, strict=True))
+    if sorted(found.named) != sorted(groups):
+        axes = ", ".join(map(" ".join, groups))
+        raise PatternError(
+            f'memory="{memory}" is no order of the axes of {right}, which are {axes}; name each of '
+            "them once, as a whole"
+        )
+    return Layout(tuple(groups[names] for names in found.named), right.names)
+
+
+def _checked_threads(threads: Any) -> int | None:
+    """`threads`; ArgumentError unless it is None or a number of them."""
+    count = None if threads is None else as_int(threads)
+    if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
+        raise ArgumentError(
+            f"threads={threads!r}; it is a whole number from 1 to {MAX_THREADS}, or None for as "
+            "many as set_num_threads says"
+        )
+    return count
 
 
 def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:

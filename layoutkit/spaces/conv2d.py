@@ -34,6 +34,9 @@ class Conv2DSpace(ArraySpace):
     >>> space == Conv2DSpace((32, 48), 3, "bchw")
     True
 
+    As vectors the numbers are always in the order (rows, columns, channels), whatever the
+    axes, so that going through a VectorSpace never scrambles an image.
+
     Parameters
     ----------
     shape : (rows, columns), whatever the axes
@@ -41,9 +44,6 @@ class Conv2DSpace(ArraySpace):
     axes : the order of "b", 0 (rows), 1 (columns), "c", outermost first; or a layout ("bhwc")
     dtype : dtype or None
         None: any.
-
-    As vectors the numbers are always in the order (rows, columns, channels), whatever the
-    axes, so that going through a VectorSpace never scrambles an image.
     """
 
     shape: tuple[int, int]

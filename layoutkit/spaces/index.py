@@ -71,6 +71,8 @@ class IndexSpace(LabelSpace):
     >>> labels.format_as(np.array([[0, 2]]), VectorSpace(8))           # one block a label
     array([[1., 0., 0., 0., 0., 0., 1., 0.]], dtype=float32)
 
+    It becomes a VectorSpace of `max_labels` or `dim * max_labels`; nothing becomes labels.
+
     Parameters
     ----------
     max_labels : int
@@ -79,8 +81,6 @@ class IndexSpace(LabelSpace):
         How many of them a sample has: a batch is a matrix (batch, dim) of integers.
     dtype : dtype or None
         An integer dtype; None: any.
-
-    It becomes a VectorSpace of `max_labels` or `dim * max_labels`; nothing becomes labels.
     """
 
     max_labels: int

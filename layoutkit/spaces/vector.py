@@ -30,6 +30,9 @@ class VectorSpace(ArraySpace):
     Traceback (most recent call last):
     layoutkit.errors.ShapeError: VectorSpace(dim=3, dtype="float32") takes (batch, dim=3), ...
 
+    It becomes and comes from a Conv2DSpace of as many numbers, always in the order (rows,
+    columns, channels), and from and to a CompositeSpace, whose components lie side by side.
+
     Parameters
     ----------
     dim : int
@@ -37,9 +40,6 @@ class VectorSpace(ArraySpace):
         The batch is a matrix of scipy.sparse. What `format_as` makes is in csr format.
     dtype : dtype or None
         None: any.
-
-    It becomes and comes from a Conv2DSpace of as many numbers, always in the order (rows,
-    columns, channels), and from and to a CompositeSpace, whose components lie side by side.
     """
 
     dim: int

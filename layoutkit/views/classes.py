@@ -52,14 +52,14 @@ class ClassView(DataView):
            [1, 0, 1, 0],
            [0, 1, 1, 0]], dtype=int8)
 
+    The gradient of `b` goes to the first column of `bt`, and zeros to the others.
+
     Parameters
     ----------
     layout, array
         As for `DataView`: `b`, `bt` or `tb`.
     classes : sequence or int, optional
         What the ranks stand for, or how many there are. Parts of the view have them too.
-
-    The gradient of `b` goes to the first column of `bt`, and zeros to the others.
     """
 
     _own: ClassVar = ("b", "bt")

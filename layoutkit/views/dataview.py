@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays.rows import as_positions, as_window
+from ..compilation import is_followed
 from ..devices import CPU
 from ..errors import ArgumentError, DeviceError
 from ..formulas import formula_of
 from ..memory import Array
 from ..spec import DType
-from . import display
+from . import display, followed
 from .batch import HeldBatch
 from .forms import gradient_for, is_form, refuse_formula
 from .holder import Holder
@@ -38,18 +39,18 @@ class DataView(Holder):
     >>> view.backward_get().shape, float(view.backward_get().max())
     ((8, 3, 3, 1), 2.0)
 
+    The array is held, not copied, and never written to. Results are made once a batch and shared
+    by all who ask; those that nothing has to move for share memory with the array.
+
+    A put drops results and gradients and keeps plans. Several threads may get at once; a put
+    beside them is the caller's to order. A refused call leaves the view as it was.
+
     Parameters
     ----------
     layout : str, optional
     array : array, optional
         Of any library. Put at once. Both or neither; without them the view is empty until the
         first put.
-
-    The array is held, not copied, and never written to. Results are made once a batch and shared
-    by all who ask; those that nothing has to move for share memory with the array.
-
-    A put drops results and gradients and keeps plans. Several threads may get at once; a put
-    beside them is the caller's to order. A refused call leaves the view as it was.
     """
 
     _own: ClassVar[tuple[str, ...]] = ("b", "bf")
@@ -102,6 +103,8 @@ class DataView(Holder):
             return self._results[words]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
             pass
+        if is_followed():
+            return followed.get(self._batch, layout, dtype, device)
         if is_form(layout):
             refuse_formula(layout, formula)
             found = layout.get_from(self, dtype, device)

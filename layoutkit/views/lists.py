@@ -34,13 +34,13 @@ class ListView(View):
     >>> pictures.shape, labels.shape, len(batch)
     ((8, 1, 3, 3), (8,), 8)
 
-    Parameters
-    ----------
-    components : views, at least one, none of them twice
-
     Layouts and dtypes are one for all components or a sequence with one for each, nested as the
     components are. Arrays are such sequences too; results are nested tuples. Everything is
     checked for all components before any of them changes.
+
+    Parameters
+    ----------
+    components : views, at least one, none of them twice
     """
 
     _joined: HeldBatches | None  # of the last call, to see whether a component began a new batch

@@ -15,14 +15,14 @@ class SequenceView(DataView):
     >>> view.forward_get("bcw").shape, view.forward_get("bf").shape
     ((8, 5, 2), (8, 10))
 
+    Everything else is as for `DataView`.
+
     Parameters
     ----------
     layout, array
         As for `DataView`.
     max_labels : int, optional
         What all numbers are below, where they are labels: only spaces ask. Parts have it too.
-
-    Everything else is as for `DataView`.
     """
 
     _own: ClassVar = ("b", "bf", "bwc", "bcw")

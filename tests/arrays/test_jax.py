@@ -1,6 +1,8 @@
 """Arrays of JAX, in and out, and conversions under jit and grad."""
 
+import functools
 import gc
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +22,7 @@ from layoutkit import (  # noqa: E402
     buffers,
     convert,
 )
+from layoutkit.arrays import jax_placing  # noqa: E402
 from reference import reference_convert  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -136,6 +139,36 @@ def test_there_is_no_out(out):
         accumulate([(x, "bhwc")], "bchw", out=out)
 
 
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "device_put"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
+def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
+    placer = jax_placing.Placer(jax)
+    assert placer._put is not None  # this version's function is what it is taken for
+    monkeypatch.setattr(placer, "_put", placer._put if quick else None)
+    array = (
+        np.asarray(jnp.asarray(IMAGES * 9).astype(dtype)) if dtype != "float64" else IMAGES * 9.0
+    )
+    for like in (jnp.zeros(2), jax.device_put(jnp.zeros(2), jax.devices("cpu")[0])):
+        y = placer(array, like)
+        assert isinstance(y, jax.Array)
+        assert (y.devices(), y.committed) == (like.devices(), like.committed)
+        assert y.dtype == jax.dtypes.canonicalize_dtype(array.dtype)
+        assert y.aval == (y + 0 if dtype != "bool" else y | False).aval
+        np.testing.assert_array_equal(np.asarray(y), array.astype(y.dtype))
+
+
+def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
+    """One that copies, and one that has another signature."""
+    import jaxlib.xla_client
+
+    def copies(shaped, sharding, arrays, devices, committed):
+        return jax.device_put(arrays[0].copy(), devices[0])
+
+    for function in (copies, lambda: None):
+        monkeypatch.setattr(jaxlib.xla_client, "batched_device_put", function)
+        assert jax_placing.Placer(jax)._put is None
+
+
 # ---- gradients ---------------------------------------------------------------------------
 
 
@@ -172,6 +205,69 @@ def test_backward_called_by_hand():
     np.testing.assert_array_equal(np.asarray(got), wanted)
     traced = jax.jit(lambda grad, x: converter.backward(grad, like=x))(grad, IMAGES)
     np.testing.assert_allclose(np.asarray(traced), wanted, rtol=1e-6)
+
+
+def test_a_converter_is_a_static_argument():
+    """One that asks for the same is the same: nothing is compiled anew."""
+    traced = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(converter, x):
+        traced.append(converter)
+        return converter(x)
+
+    x = jnp.asarray(IMAGES)
+    for _ in range(3):
+        y = run(pickle.loads(pickle.dumps(Converter("bhwc->bchw", **FORMULA))), x)
+    assert len(traced) == 1
+    run(Converter("bhwc->bchw"), x)
+    assert len(traced) == 2
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
+    np.testing.assert_allclose(np.asarray(y), wanted, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keywords", "shape"),
+    [
+        ("bhwc->bchw", FORMULA, "b, 4, 5, 3"),
+        ("bhwc->b(hw)c", {"dtype": "float16", **FORMULA}, "b, h, w, 3"),
+        ("bhwc->(bh)wc", {}, "b, h, w, c"),
+        ("(bt)hwc->btchw", {"t": 2}, "2*b, 4, 5, 3"),
+        ("bh(wq)c->bhwqc", {"w": 5}, "b, h, 5, 3"),
+        ("b(hp)wc->bhw(pc)", {"p": 2}, "b, 2*h, 5, 3"),
+        ("bhwc->bf", {}, "b, h, 5, 3"),
+        ("batch ... c -> batch c ...", {}, "b, 4, 5, 3"),
+        ("bhwc->bchw", {"into": {"h": 8}, "fill": 3}, "b, 4, 5, 3"),
+    ],
+)
+def test_sizes_may_be_symbols(pattern, keywords, shape):
+    """Exported once, for batches of all sizes."""
+    export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
+    converter = Converter(pattern, **keywords)
+    open_shape = jax.ShapeDtypeStruct(export.symbolic_shape(shape), np.float32)
+    exported = export.export(jax.jit(converter))(open_shape)
+    for x in (IMAGES, np.concatenate([IMAGES, 2 * IMAGES])):
+        wanted = converter(x)
+        got = np.asarray(exported.call(x))
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(got, wanted, 2e-3 if got.dtype == np.float16 else 1e-6, 1e-6)
+
+
+def test_symbols_that_do_not_fit_are_told():
+    export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
+    open_shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, 4, 5, 3"), np.float32)
+    for converter, words in [
+        (Converter("bhwc->hwc"), "axis b of size b is not on the right"),
+        (Converter("(bt)hwc->btchw", t=2), "size b cannot be divided by t=2"),
+        (Converter("bhw->bwh"), "give an array of rank 3"),
+        (Converter("bhwc->bchw", mean=(1, 2)), "2 values and axis c has size 3"),
+    ]:
+        with pytest.raises(ShapeError, match=words):
+            export.export(jax.jit(converter))(open_shape)
+    with pytest.raises(
+        ArgumentError, match=r"copy=False, but x of shape .* is traced for all sizes"
+    ):
+        export.export(jax.jit(Converter("bhwc->bchw", copy=False)))(open_shape)
 
 
 # ---- sums --------------------------------------------------------------------------------

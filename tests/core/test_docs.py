@@ -1,16 +1,22 @@
-"""README.md and docs/ hold no code that is never run, and no link that leads nowhere."""
+"""README.md and docs/ hold no code that is never run or seen, and no link that leads nowhere."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+import layoutkit
+
 HOME = Path(__file__).parents[2]
-PAGES = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md"))]
+DOCS = HOME / "docs"
+PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
+SITE = (HOME / "mkdocs.yml").read_text()
 
-pytestmark = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
 
 
+@every_page
 def test_every_block_says_whether_it_is_run(page):
     fences = re.findall(r"^ *```+(.*)$", page.read_text(), re.MULTILINE)
     opening = fences[::2]
@@ -18,7 +24,73 @@ def test_every_block_says_whether_it_is_run(page):
     assert set(opening) <= {"python", "bash", "text"}
 
 
+@every_page
+def test_no_code_is_hidden_from_the_reader(page):
+    comments = re.findall(r"<!--(.*?)-->", page.read_text(), re.DOTALL)
+    assert [
+        comment for comment in comments if not re.match(r" skip: (start|next|end)", comment)
+    ] == []
+
+
+@every_page
+def test_a_page_with_code_says_what_it_needs(page):
+    text = page.read_text()
+    if re.search(r"^```+(python|bash)", text, re.MULTILINE):
+        assert re.search(r"needs? (layoutkit|no more|NumPy|Pillow|PyTorch|scipy)|pip install", text)
+
+
+@every_page
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
     targets = [link for link in links if "://" not in link]
     assert [link for link in targets if not (page.parent / link).exists()] == []
+
+
+@every_page
+def test_anchors_within_the_pages_are_those_of_headings(page):
+    """The site's builder looks as well; this is for whoever does not build it."""
+    wrong = []
+    for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
+        target = (page.parent / link) if link else page
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+        if anchor not in {_anchor(heading) for heading in headings}:
+            wrong.append(f"{link}#{anchor}")
+    assert wrong == []
+
+
+def test_the_site_leads_to_every_page():
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", SITE, re.MULTILINE)
+    there = [str(page.relative_to(DOCS)) for page in PAGES[1:]]
+    assert sorted(listed) == sorted(there)
+
+
+def test_the_reference_has_every_public_name():
+    pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    described = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
+    rooms = {"data", "pictures"}
+    public = {f"layoutkit.{name}" for name in {*layoutkit.__all__} - rooms}
+    public -= {f"layoutkit.{name}" for name in layoutkit.errors.__all__}
+    for path in ("data/__init__.py", "pictures/__init__.py", "keras.py", "sklearn.py", "torch.py"):
+        room = path.removesuffix(".py").removesuffix("/__init__")
+        public |= {f"layoutkit.{room}.{name}" for name in _public(HOME / "layoutkit" / path)}
+    assert sorted(described) == sorted({*public, "layoutkit.errors"})
+
+
+def _public(path):
+    """The names that a module exports; it is not imported, as what it needs may be missing."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path} has no __all__")
+
+
+def test_readme_leads_to_the_pages():
+    links = set(re.findall(r"\]\(docs/([^)#]+\.md)", PAGES[0].read_text()))
+    guides = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    assert guides <= links
+
+
+def _anchor(heading):
+    """As code hosts and the site's builder make it of a heading."""
+    plain = re.sub(r"[^\w\- ]", "", heading.lower())
+    return re.sub(r" +", "-", plain.strip())

@@ -99,6 +99,19 @@ def test_dir_lists_the_api_and_nothing_else():
     assert all(hasattr(layoutkit, name) for name in dir(layoutkit))
 
 
+def test_data_is_found_by_its_name_and_loaded_then(tmp_path):
+    first = """
+import sys, layoutkit
+print("data" in dir(layoutkit), "layoutkit.data" in sys.modules)
+print(layoutkit.data.sampled_batcher.__module__, "layoutkit.data" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    found = "layoutkit.data.batches.batcher"
+    assert done.stdout.split() == ["True", "False", found, "True"]
+
+
 def test_top_level_names_of_others_are_not_taken():
     names = importlib.metadata.distribution("layoutkit").read_text("top_level.txt").split()
     assert names == ["layoutkit"]

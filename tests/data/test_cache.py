@@ -9,18 +9,12 @@ import pytest
 from loopback import serving
 
 from layoutkit.data.reading import cache as cache_module
-from layoutkit.data.reading import urls
 from layoutkit.data.reading.cache import DiskCache
 from layoutkit.data.reading.reader import Reader
 from layoutkit.errors import DataError
 
 SIZE = 1000
 NAMES = "abcdef"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture

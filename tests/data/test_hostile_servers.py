@@ -17,8 +17,7 @@ DATA = bytes(range(250)) * 16
 
 
 @pytest.fixture(params=[False, True], ids=["", "cached"])
-def reader(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
+def reader(request, tmp_path):
     return Reader(cache=DiskCache(tmp_path / "kept", 1 << 20) if request.param else None)
 
 
@@ -62,8 +61,7 @@ def test_nothing_behind_the_end_is_what_the_server_says_itself(line):
             assert Reader().read(url, 4000) == b""
 
 
-def test_a_chunked_part_that_ends_early_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
+def test_a_chunked_part_that_ends_early_is_asked_for_again():
     lines = "Content-Range: bytes 100-119/4000", "Transfer-Encoding: chunked", "Connection: close"
     with (
         answering(head(206, *lines) + b"a\r\n0123456789\r\n0\r\n\r\n") as url,

@@ -22,11 +22,6 @@ from layoutkit.data.reading.reader import Reader
 PLACE = "http://host/some/parts/"
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
-
-
 @pytest.fixture
 def home(site):
     with serving(site) as home:

@@ -16,11 +16,6 @@ from layoutkit.data.reading.reader import Reader
 DATA = bytes(range(200)) * 3
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
-
-
 @pytest.fixture
 def home(site):
     site.files["/a.bin"] = DATA

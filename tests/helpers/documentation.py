@@ -1,8 +1,13 @@
-"""Every code block of README.md and docs/ is a test, in the order of the page.
+"""Every code block of README.md, docs/ and docs/recipes/ is a test, in the order of the page.
 
 Python blocks of one page share their names, and where a block shows `>>>` its output is
 compared. Shell blocks are run by bash with the command `layoutkit` at hand, and must succeed.
 Both work in an empty folder that a page has to itself. Blocks marked `text` are not run.
+
+A page is all that its reader sees: no code is hidden in comments. Only what says which blocks are
+skipped stands there, and may ask whether packages are missing:
+
+    <!-- skip: start if(missing("torch"), reason="PyTorch is not installed") -->
 """
 
 import doctest
@@ -10,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +38,13 @@ def _run_shell(example: Example) -> None:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
+def _missing(*packages: str) -> bool:
+    """Whether one of these packages is not installed."""
+    return any(find_spec(package) is None for package in packages)
+
+
 def _enter_folder(names: dict[str, Any]) -> None:
+    names["missing"] = _missing
     names["_folder"] = tempfile.TemporaryDirectory()
     names["_before"] = Path.cwd()
     os.chdir(names["_folder"].name)
@@ -50,7 +62,7 @@ pytest_collect_file = Sybil(
         SkipParser(),
     ],
     path=str(Path(__file__).parents[2]),
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/recipes/*.md"],
     setup=_enter_folder,
     teardown=_leave_folder,
 ).pytest()

@@ -16,9 +16,12 @@ class Arguments:
     batch_size: Any
     sampler: Any
     num_batches: Any
+    drop_last: Any
     seed: Any
     get: Any
     processor: Any
+    size: Any
+    fit: Any
     input_dims: Any
     batch_dims: Any
     dtype: Any

@@ -6,7 +6,7 @@ Knows what it holds; how it came about is not known here.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -24,16 +24,27 @@ Dropped = tuple[Record, int, BaseException | None]
 class Batch:
     """Real records, in the epoch's order: `count` rows, without padding.
 
-    input : View or None       the records' arrays; None where there is none and no shape is known
-    target : View or None      labels as ranks into the index's labels, or what there is as target
-    count : int                rows
-    index : int64 array        each row's place in the epoch's order
-    item : list of Record      each row's record, of the first source
-    label : list               each row's label, None for a record without
-    dropped : list             (record, place, error) of those left out; no error for a refusal
-    stats : dict               seconds in "get" and "process", summed over threads, and in "wait"
+    A batch is a pair as well: `for x, y in batches` takes input and target apart. The memory of the
+    views is the batch's own: it is not used again while anything of it is held.
 
-    The memory of the views is the batch's own: it is not used again while anything of it is held.
+    Attributes
+    ----------
+    input : View or None
+        The records' arrays; None where there is none and no shape is known.
+    target : View or None
+        Labels as ranks into the index's labels, or what there is as target.
+    count : int
+        Rows.
+    index : int64 array
+        Each row's place in the epoch's order.
+    item : list of Record
+        Each row's record, of the first source.
+    label : list
+        Each row's label, None for a record without.
+    dropped : list
+        (record, place, error) of those left out; no error for a refusal.
+    stats : dict
+        Seconds in "get" and "process", summed over threads, and in "wait".
     """
 
     def __init__(
@@ -61,6 +72,9 @@ class Batch:
     def label(self) -> list[Label | None]:
         """Each row's label, None for a record without."""
         return [record.label for record in self.item]
+
+    def __iter__(self) -> Iterator[DataView | None]:
+        return iter((self.input, self.target))
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it, for a queue between processes; it waits for ever for what does not pickle."""

@@ -6,28 +6,28 @@ modules below it.
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import fields
+from typing import Any, Never
 
 from ...converter import Converter
 from ...errors import DataError
 from ..epochs import EpochIterator, Epochs
+from ..protocolerrors import NoLength
 from ..reading.reader import Reader
 from .arguments import Arguments
+from .asked import check_names
 from .batch import Batch
-from .chunks import name_of, words_of
 from .crew import Crew
+from .losses import handed_out
 from .passes import Pass
 from .places import Place, place_of
+from .progress import bar_of, warn
 from .settings import Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
-
-_log = logging.getLogger("layoutkit.data")
 
 
 def sampled_batcher(
@@ -36,10 +36,13 @@ def sampled_batcher(
     batch_size: int,
     sampler: Any = "linear",
     num_batches: int | None = None,
+    drop_last: bool = False,
     seed: int = 0,
     epoch: int = 0,
     get: Any = None,
     processor: Callable[..., Any] | None = None,
+    size: tuple[int, int] | None = None,
+    fit: str | None = None,
     input_dims: Any = None,
     batch_dims: Callable[[int], Any] | None = None,
     dtype: Any = None,
@@ -59,17 +62,18 @@ def sampled_batcher(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = 10 * 2**30,
     max_record_bytes: int | None = None,
+    **others: Never,
 ) -> Batcher:
     """Batches of the records of an index, got and processed on threads ahead of time.
 
     >>> import numpy as np
     >>> source = {"x": np.arange(10.0).reshape(5, 2), "y": ["cat", "dog", "cat", "dog", "cat"]}
     >>> with sampled_batcher(source, batch_size=2) as batches:
-    ...     for batch in batches:
-    ...         print(batch.index, batch.target.input, batch.input.forward_get("bf").tolist())
-    [0 1] [0 1] [[0.0, 1.0], [2.0, 3.0]]
-    [2 3] [0 1] [[4.0, 5.0], [6.0, 7.0]]
-    [4] [0] [[8.0, 9.0]]
+    ...     for x, y in batches:
+    ...         print(y.input, x.forward_get("bf").tolist())
+    [0 1] [[0.0, 1.0], [2.0, 3.0]]
+    [0 1] [[4.0, 5.0], [6.0, 7.0]]
+    [0] [[8.0, 9.0]]
 
     Parameters
     ----------
@@ -78,9 +82,12 @@ def sampled_batcher(
     batch_size : int
         Records in a batch.
     sampler : str, Sampler, or a list with one for each source
-        The order of the records. The others need as many as the first, or a kind that draws.
+        The order of the records: "linear", "shuffle" and others, see `sampler`. Other sources need
+        as many records as the first, or a kind that draws.
     num_batches : int, optional
         Batches in an epoch, if not all.
+    drop_last : bool
+        Leave out the records at an epoch's end that fill no batch, as the kinds `even_...` do.
     seed, epoch : int
         Another seed or epoch, another order.
     get : callable, or a list with one for each source
@@ -89,6 +96,10 @@ def sampled_batcher(
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
         batch to fill, where the shape of a record is given, else None. Bytes are a vector of uint8.
+    size : (int, int), optional
+        Height and width of pictures: files are decoded into uint8 `bhwc` by a `pictures.Decoder`.
+    fit : "cover", "pad" or "stretch", optional
+        How pictures become that size, as `pictures.fit` says; by default "cover".
     input_dims : tuple of int, optional
         The shape of one record.
     batch_dims : callable, optional
@@ -102,7 +113,8 @@ def sampled_batcher(
     scale, mean, std, clip : optional
         In place of `convert`, the formula of its keywords, in the layout of the rows.
     on_error : "drop" or "raise"
-        A record that fails is left out and reported, or ends the loop with a DataError.
+        A record that fails is left out and reported, or ends the loop with a DataError. Where none
+        can be used, the loop ends with one in any case.
     refill : bool
         Take further records of the epoch in place of those left out.
     timeout : float, optional
@@ -124,44 +136,28 @@ def sampled_batcher(
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError
-        An argument is wrong, or sources do not fit together.
+        An argument is wrong, there is none of that name (and it may have another one in other
+        libraries), or sources do not fit together.
     """
+    check_names(others, [field.name for field in fields(Arguments)])
     given = Arguments(
-        sources=sources,
-        batch_size=batch_size,
-        sampler=sampler,
-        num_batches=num_batches,
-        seed=seed,
-        get=get,
-        processor=processor,
-        input_dims=input_dims,
-        batch_dims=batch_dims,
-        dtype=dtype,
-        layout=layout,
-        convert=convert,
-        scale=scale,
-        mean=mean,
-        std=std,
-        clip=clip,
-        on_error=on_error,
-        refill=refill,
-        timeout=timeout,
-        retries=retries,
-        prefetch=prefetch,
-        num_workers=num_workers,
-        progress=progress,
-        cache_dir=cache_dir,
-        cache_size=cache_size,
+        sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
+        drop_last=drop_last, seed=seed, get=get, processor=processor, size=size, fit=fit,
+        input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout, convert=convert,
+        scale=scale, mean=mean, std=std, clip=clip, on_error=on_error, refill=refill,
+        timeout=timeout, retries=retries, prefetch=prefetch, num_workers=num_workers,
+        progress=progress, cache_dir=cache_dir, cache_size=cache_size,
         max_record_bytes=max_record_bytes,
-    )
+    )  # fmt: skip
     return Batcher(settings_of(given), epoch)
 
 
 class Batcher(Epochs[Batch]):
     """Batches, epoch by epoch; made by `sampled_batcher`.
 
-    `for batch in batcher` is an epoch, and `state_dict()` names the place behind the batch handed
-    out last. Threads start with the first loop and end with `close()`, or the `with` block.
+    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`, and
+    `state_dict()` names the place behind the batch handed out last. Threads start with the first
+    loop and end with `close()`, or the `with` block.
     """
 
     def __init__(self, settings: Settings, epoch: int) -> None:
@@ -177,6 +173,15 @@ class Batcher(Epochs[Batch]):
         """Batches in an epoch, at most where `refill`; None while there are parts to open."""
         limit = self._settings.limit
         return self._settings.feeds[0].order(self._epoch).num_batches if limit is None else limit
+
+    def __len__(self) -> int:
+        number = self.num_batches
+        if number is None:
+            raise NoLength("the number of batches is not known until every part is opened")
+        return number
+
+    def __bool__(self) -> bool:
+        return True  # also where an epoch has no batches
 
     @property
     def dropped(self) -> int:
@@ -227,17 +232,16 @@ class Batcher(Epochs[Batch]):
         place = place_of(position) if position else Place()
         marks = {**self._marks(place), "position": position} if position else {}
         run = Pass(self._settings, self._hands(), epoch, position, marks)
-        with run, _bar(self._settings, run.size, position) as bar:
-            while (handed := run.next()) is not None:
-                batch, position = handed
-                before, place = place, place.behind(batch, position, run.orders[0])
+        with run, bar_of(self._settings, run.size, position) as bar:
+            for batch, behind in handed_out(run, from_start=not position):
+                before, place = place, place.behind(batch, behind, run.orders[0])
                 # Whatever may be interrupted comes first: the state is that before this batch yet.
-                _warn(batch.dropped)
+                warn(batch.dropped)
                 if bar is not None:
                     bar.update(place - before)
                     bar.set_postfix(dropped=place.dropped, refresh=False)
                 yield batch, place
-            _warn(run.rest)
+            warn(run.rest)
         return Place(0, dropped=place.dropped + len(run.rest))
 
     def _hands(self) -> Crew | None:
@@ -279,21 +283,3 @@ class Batcher(Epochs[Batch]):
         feed = self._settings.feeds[0]
         order = feed.order(epoch, state) if feed.in_parts else None  # wrong marks are found now
         return Place(position, state["batch"], state["dropped"], order)
-
-
-def _warn(dropped: Sequence[Any]) -> None:
-    for record, _, error in dropped:
-        why = "refused" if error is None else words_of(error)
-        _log.warning("left out %s: %s", name_of(record), why)
-
-
-def _bar(settings: Settings, total: int | None, position: int) -> Any:
-    """The progress bar, or None, in a `with` block."""
-    if not settings.progress:
-        return nullcontext()
-    from tqdm import tqdm  # loaded where a bar is shown
-
-    class Bar(tqdm):  # type: ignore[misc]
-        monitor_interval = 0  # no thread beside ours
-
-    return Bar(total=total, initial=position, unit="record")

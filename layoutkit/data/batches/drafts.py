@@ -31,6 +31,9 @@ Refill = Callable[[int, int, int], Sequence[Numbers]]
 class Draft:
     """A batch under way.
 
+    `draw`, `commit` and `salvage` are called by one thread at a time; `settle` by the one that was
+    told to.
+
     Parameters
     ----------
     work : Work
@@ -42,9 +45,6 @@ class Draft:
         The shape of one record, where it is known before.
     refill : Refill, optional
         Where records come from that take the place of those left out.
-
-    `draw`, `commit` and `salvage` are called by one thread at a time; `settle` by the one that was
-    told to.
     """
 
     def __init__(

@@ -19,11 +19,11 @@ from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
-from ..samplers import Sampler
-from ..samplers import sampler as make_sampler
 from .arguments import Arguments
 from .chunks import Work
 from .feeds import Feed
+from .orders import check_lengths, endless, samplers_of
+from .photographs import check_decoded, with_decoder
 from .preparing import check_convert
 from .viewers import Viewer, default_layout
 
@@ -87,14 +87,18 @@ def settings_of(given: Arguments) -> Settings:
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
+    given = with_decoder(given)
     size = as_count("batch_size", given.batch_size, 1)
     _check_callable("processor", given.processor)
     dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given)
     _check_ranks(given.input_dims, layouts[0])
     indexes = _indexes(given.sources)
+    check_decoded(given, indexes[0])
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    samplers = _samplers(indexes, given.sampler, size, given.num_batches, given.seed)
+    samplers = samplers_of(
+        indexes, given.sampler, given.drop_last, size, given.num_batches, given.seed
+    )
     workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
@@ -103,10 +107,10 @@ def settings_of(given: Arguments) -> Settings:
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
     feeds = tuple(
-        Feed(index, _endless(each), get, reader.get)
+        Feed(index, endless(each), get, reader.get)
         for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
     )
-    _check_lengths(feeds, limit, size)
+    check_lengths(feeds, limit, size)
     return Settings(
         feeds=feeds,
         work=Work(feeds, given.processor, _dtype(given.dtype), timeout, strict),
@@ -138,45 +142,6 @@ def _indexes(sources: Any) -> list[Index]:
     return [each if isinstance(each, Index) else open_index(each) for each in listed]
 
 
-def _samplers(
-    indexes: Sequence[Index], given: Any, size: int, num_batches: Any, seed: Any
-) -> list[Sampler]:
-    """A sampler for each index."""
-    kinds = given if isinstance(given, list | tuple) else [given] * len(indexes)
-    if len(kinds) != len(indexes):
-        raise DataError(f"there are {len(kinds)} samplers for {len(indexes)} sources; give as many")
-    return [
-        _adopted(kind, index, size, num_batches)
-        if isinstance(kind, Sampler)
-        else make_sampler(kind, index, batch_size=size, num_batches=num_batches, seed=seed)
-        for kind, index in zip(kinds, indexes, strict=True)
-    ]
-
-
-def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
-    """A copy of the caller's sampler that has our batch size."""
-    plan = given.plan
-    if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
-        raise DataError(
-            "the sampler is over another index; give sampled_batcher the very Index that the "
-            "sampler was made for"
-        )
-    if plan.batch_size not in (None, size):
-        raise DataError(
-            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
-            "sampler's out"
-        )
-    asked = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
-    if asked is None and plan.draws:
-        asked = -(-plan.count // size)
-    return given.with_plan(batch_size=size, num_batches=asked)
-
-
-def _endless(sampler: Sampler) -> Sampler:
-    """A sampler that draws goes on without end: how many batches are made, the Batcher counts."""
-    return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
-
-
 def _getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
     listed = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
     if len(listed) != len(indexes):
@@ -184,19 +149,6 @@ def _getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
     for get in listed:
         _check_callable("get", get)
     return listed
-
-
-def _check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
-    """DataError unless all sources last as long as the first one."""
-    first = feeds[0].order(0).size if limit is None else limit * size
-    for number, feed in enumerate(feeds[1:], 1):
-        other = feed.order(0).size
-        if feed.sampler.plan.draws or None in (first, other) or first == other:
-            continue
-        raise DataError(
-            f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            f"they must give as many, or source {number} needs a sampler that draws"
-        )
 
 
 def _dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:

@@ -43,14 +43,21 @@ class Index(Sequence[Record]):
     Made by `open_index`. A sequence of `Record`: numbers count from 0, negative ones from the
     end.
 
-    kind : str          "csv", "tsv", "directory", "parts" or "tensor"
-    url_prefix : str    what relative file names begin with; None for arrays
-    labels : list       sorted, of all partitions, whether this one has such records or not
-    label_index : dict  from a label to its rank among them
-    partition : (part, parts)   which of the whole source's records are here
-
     Who reads many records at once takes `records`, `rows`, `ranks` and `targets`: columns, by an
     int64 array of numbers that count from 0.
+
+    Attributes
+    ----------
+    kind : str
+        "csv", "tsv", "directory", "parts" or "tensor".
+    url_prefix : str
+        What relative file names begin with; None for arrays.
+    labels : list
+        Sorted, of all partitions, whether this one has such records or not.
+    label_index : dict
+        From a label to its rank among them.
+    partition : (part, parts)
+        Which of the whole source's records are here.
     """
 
     in_memory = False  # whether the records are rows of a NumPy array

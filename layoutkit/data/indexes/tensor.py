@@ -13,10 +13,10 @@ import numpy as np
 
 from ...arrays.adapters import adapter_of, as_array
 from ...arrays.rows import take
-from ...checks import kind_text
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
 from ..formats import explained, open_arrays
+from ..frames import is_frame, rows_of
 from ..reading.npy import StoredArray
 from ..records import Record, records_of
 from .base import Index
@@ -165,13 +165,8 @@ def _array(value: Any, name: str) -> Any:
         return value
     if isinstance(value, StoredArray):
         value = _in_memory(value)
-    if hasattr(value, "iloc"):  # of pandas, whose [0] is the column or the label 0
-        if len(value.shape) > 1:
-            raise DataError(
-                f"{name} is a {kind_text(value)}, whose rows are no arrays; give "
-                '{"x": frame[columns].to_numpy(), "y": frame[column].to_numpy()}'
-            )
-        value = value.to_numpy()
+    if is_frame(value):
+        value = rows_of(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)

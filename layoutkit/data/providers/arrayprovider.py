@@ -58,6 +58,9 @@ class ArrayProvider(Epochs[ProviderBatch]):
     2 [2 3]
     1 [4 0]
 
+    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
+    order and resuming.
+
     Parameters
     ----------
     data, label : array or mapping of name -> array
@@ -78,9 +81,6 @@ class ArrayProvider(Epochs[ProviderBatch]):
         Makes what is provided of a batch: of all data, or of the arrays that are named.
     scale, mean, std, clip : optional
         In place of `convert`, the formula of its keywords, of all data in their layouts.
-
-    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
-    order and resuming.
 
     Raises
     ------

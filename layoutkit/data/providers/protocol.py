@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ...arrays.adapters import adapter_of, as_array
+from ...arrays.adapters import adapter_of
+from ...arrays.base import NUMPY
 from ...axes import parse_layout
 from ...checks import kind_text
 from ...errors import DataError, ShapeError
@@ -125,7 +126,8 @@ def _checked(part: slice, size: int, name: str) -> slice:
 
 def _memory(array: Any, rows: Array, name: str) -> Array:
     """The memory of a target that can take the rows."""
-    memory = as_array(array, f"the target of {name}")
+    adapter, what = adapter_of(array) or NUMPY, f"the target of {name}"
+    memory = adapter.arrive(array, what)
     if memory.shape != rows.shape:
         raise ShapeError(
             f"a target of {name} has shape {memory.shape}, but its rows of the batch have "

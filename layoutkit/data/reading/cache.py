@@ -33,16 +33,16 @@ _PATIENCE = 60.0
 class DiskCache:
     """A folder of files by URL; those used longest ago go first, and there is never too much.
 
+    A file appears when it is complete. A cache that cannot be written says so once, in the log,
+    and from then on only gives what it has. Safe from many threads; processes may share the
+    folder, but each counts what it put there itself and what it found when it began.
+
     Parameters
     ----------
     folder : path
         Made where it does not exist. Other files in it are neither counted nor touched.
     limit : int
         Bytes of all files together, those that are being written included.
-
-    A file appears when it is complete. A cache that cannot be written says so once, in the log,
-    and from then on only gives what it has. Safe from many threads; processes may share the
-    folder, but each counts what it put there itself and what it found when it began.
     """
 
     _open: ClassVar[WeakValueDictionary[Path, DiskCache]] = WeakValueDictionary()

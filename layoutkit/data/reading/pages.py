@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def files_linked(page: bytes, place: str) -> list[str]:
-    """The names of the files right in a folder, as URLs write them.
+    """The names of the files right in a folder, as URLs write them; ValueError for no listing.
 
     Parameters
     ----------
@@ -28,8 +28,6 @@ def files_linked(page: bytes, place: str) -> list[str]:
         What the server sent. It is taken as UTF-8; a server writes all but ASCII as %C3%A4.
     place : str
         The URL that sent it. Relative links begin below it, whether or not it ends in a slash.
-
-    Raises ValueError for what is no listing.
     """
     # Never closed: that is where the parser takes its hours, over a last tag that has no end.
     parser = _Links(place)

@@ -12,7 +12,7 @@ from ...errors import DataError
 from . import labels, partwise, sequences, slices, walks
 from .order import Order
 
-__all__ = ["KINDS", "OTHER_NAMES", "Kind", "kind_of"]
+__all__ = ["KINDS", "OTHER_NAMES", "Kind", "full_batches", "kind_of"]
 
 
 class Kind(NamedTuple):
@@ -87,6 +87,7 @@ KINDS = {
 }
 OTHER_NAMES = {
     "sequential": "linear",
+    "shuffle": "permutation",
     "shuffled_sequential": "permutation",
     "random_uniform": "uniform",
 }
@@ -100,3 +101,23 @@ def kind_of(name: Any) -> Kind:
             f"no sampler is called {name!r}; there are {', '.join([*KINDS, *OTHER_NAMES])}"
         )
     return known
+
+
+def full_batches(name: Any) -> str:
+    """The name of the kind whose order this one's is, less what fills no batch.
+
+    >>> full_batches("shuffle"), full_batches("uniform")
+    ('even_shuffled_sequential', 'uniform')
+
+    Raises DataError for the kinds of part files, which have none.
+    """
+    kind = kind_of(name)
+    if kind.even or kind.draws:
+        return kind.name
+    for other in KINDS.values():
+        if other.even and other.base == kind.base:
+            return other.name
+    raise DataError(
+        f"drop_last=True, but {kind.name} does not know how many records there are before every "
+        "part is opened; look at batch.count"
+    )

@@ -17,6 +17,7 @@ from ...arrays.adapters import adapter_of, as_array
 from ...checks import kind_text
 from ...errors import DataError, LayoutkitError
 from ..formats import open_arrays
+from ..frames import is_frame, rows_of
 from ..reading.npy import StoredArray
 from .files import FileSource
 from .sources import ArraySource, LikeSource, Source
@@ -76,6 +77,9 @@ def _array(source: Any) -> Source | None:
     if isinstance(source, np.generic):
         source = np.asarray(source)
         source.flags.writeable = False  # a scalar cannot be written to
+    if is_frame(source):
+        source = rows_of(source, "source").view()
+        source.flags.writeable = False  # a copy, or what pandas believes to know
     if isinstance(source, np.ndarray) or adapter_of(source) is not None:
         try:
             return ArraySource(as_array(source, "source"))

@@ -38,6 +38,9 @@ class Sample(HasFields):
 
     Its methods begin with `_`, so that all other names are free for fields.
 
+    Raises DataError for what is no source or no field name, PatternError and ShapeError for a
+    layout that does not fit.
+
     Parameters
     ----------
     source
@@ -53,9 +56,6 @@ class Sample(HasFields):
     read_only : bool, optional
         None: as the source is; files are read-only. False lets what is written to a `.npy` file
         land in it, and is a DataError for what cannot be written to. What is derived inherits it.
-
-    Raises DataError for what is no source or no field name, PatternError and ShapeError for a
-    layout that does not fit.
     """
 
     __slots__ = ()

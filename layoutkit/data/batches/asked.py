@@ -1,0 +1,54 @@
+"""Words for the arguments of `sampled_batcher` that other libraries use, and what they are here.
+
+Knows names; what an argument does is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+from ..protocolerrors import NoSuchArgument
+
+__all__ = ["check_names"]
+
+# What somebody who comes from PyTorch, Keras, tf.data, grain, DALI or MXNet tries first.
+_ELSEWHERE = {
+    "batch_sampler": "sampler= and batch_size=, which name an order and where it is cut",
+    "collate_fn": "processor=, which makes a row of a record; rows become a batch by themselves",
+    "drop_remainder": "drop_last=True",
+    "generator": "seed=; an order is a function of seed, epoch and position",
+    "image_size": "size=, (height, width) of pictures",
+    "multiprocessing_context": "num_workers=, which are threads",
+    "num_epochs": "a loop for each: every `for batch in batches` is the next epoch",
+    "num_parts": "open_index(source, partition=p, partitions=P) as the source",
+    "num_replicas": "open_index(source, partition=p, partitions=P) as the source",
+    "num_shards": "open_index(source, partition=p, partitions=P) as the source",
+    "num_threads": "num_workers=, which are threads",
+    "persistent_workers": "nothing: threads live until close(), over all epochs",
+    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
+    "prefetch_buffer_size": "prefetch=, in batches",
+    "prefetch_factor": "prefetch=, in batches, however many threads there are",
+    "random_state": "seed=; an order is a function of seed, epoch and position",
+    "rank": "open_index(source, partition=rank, partitions=world) as the source",
+    "repeat": "a loop for each: every `for batch in batches` is the next epoch",
+    "shuffle": 'sampler="shuffle", each record once in random order',
+    "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
+    "target_size": "size=, (height, width) of pictures",
+    "transform": "processor=, called with what was read and out=",
+    "use_multiprocessing": "num_workers=, which are threads",
+    "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
+    "worker_init_fn": "num_workers=, which are threads of this process",
+    "workers": "num_workers=, which are threads",
+    "world_size": "open_index(source, partition=rank, partitions=world) as the source",
+}
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Raise NoSuchArgument for names of arguments that there are not, with what they are here."""
+    for name in names:
+        if name in _ELSEWHERE:
+            raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
+        close = get_close_matches(name, known, 1)
+        meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+        raise NoSuchArgument(f"sampled_batcher has no {name}=; {meant}")

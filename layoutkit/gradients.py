@@ -1,0 +1,116 @@
+"""The way back of gradients: which Converter brings one from the result's layout to that of x.
+
+Knows what was asked of the conversion, and of arrays their shape, dtype and device. The class of
+Converters is handed in, as it stands on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .caching import Cache, remember
+from .constants import Bounds
+from .errors import ArgumentError, DtypeError, ShapeError
+from .planning.back import folded, gradient
+from .planning.composed import place_of
+from .planning.task import Task
+from .spec import ArraySpec, DType, as_dtype, kind_of
+
+if TYPE_CHECKING:
+    from .converter import Converter
+
+__all__ = ["Backs", "Facts", "known_clip", "window_of_gradient"]
+
+Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
+
+_KEY_BYTES = 512  # of what says how a gradient and x look
+
+
+class Backs:
+    """The Converters of gradients of one conversion, kept by what gradient and x look like."""
+
+    def __init__(self, task: Task, converter: type[Converter]) -> None:
+        self._task, self._converter = task, converter
+        self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
+        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
+
+    def find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
+        """The Converter of such a gradient to x, which is as `source` says.
+
+        `fresh`: whether there is no output of the caller, whose dtype would count.
+
+        Raises
+        ------
+        DtypeError, ShapeError
+            It is no gradient of the result for such an x.
+        """
+        key = (grad, source, fresh)
+        found = self._found.get(key)
+        return found or remember(self._found, key, self._find(*key), _KEY_BYTES)
+
+    def _find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
+        shape, dtype, device = grad
+        if kind_of(dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
+        task = self._task
+        if source is None:
+            return self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+        move = task.pattern.resolve(source[0], task.sizes)
+        _check_shape(task, shape, move.target_shape, source[0])
+        sizes = move.named_sizes
+        place = None if device == source[2] else source[2]
+        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
+        return self._make(sizes, wanted, place)
+
+    def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
+        """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
+        known = folded(self._task, sizes)
+        key = (tuple(known.items()), dtype, device)
+        back = self._made.get(key)
+        if back is None:
+            pattern, keywords = gradient(self._task, known, dtype, device)
+            back = remember(self._made, key, self._converter(pattern, **keywords))
+        return back
+
+
+def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None) -> Any:
+    """The gradient of x alone, of one for a result that is larger than x.
+
+    Raises
+    ------
+    ArgumentError
+        What x looks like is not known.
+    ShapeError
+        It is no gradient of the result for such an x.
+    """
+    if source is None:
+        raise ArgumentError(
+            f'"{task.pattern.text}" with into= has results of one size for an x of any; say which '
+            "it was: backward(grad, like=x)"
+        )
+    place = place_of(task, source[0])
+    _check_shape(task, facts[0], place.shape, source[0])
+    return grad.reshape(place.full)[place.window]
+
+
+def known_clip(task: Task, like: Any) -> Bounds | None:
+    """The window of clip, None for none; ArgumentError unless x is there to be looked at."""
+    if task.formula is None or task.formula.clip is None:
+        return None
+    if like is None or isinstance(like, ArraySpec):
+        raise ArgumentError(
+            "the gradient under clip depends on the values of x, which like= does not give; pass "
+            "backward(grad, like=x)"
+        )
+    return task.formula.clip
+
+
+def _check_shape(
+    task: Task, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
+) -> None:
+    if shape != target:
+        raise ShapeError(
+            f'grad has shape {shape}, but "{task.pattern.text}" makes {target} of {source}; pass '
+            "the gradient of that result"
+        )

@@ -1,0 +1,121 @@
+"""Arrays of JAX in shards on four devices of the CPU.
+
+In a process of its own, as JAX counts devices once: there is one test here, which runs the others.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+from layoutkit import (  # noqa: E402
+    ArgumentError,
+    Converter,
+    DeviceError,
+    ShapeError,
+    accumulate,
+    convert,
+)
+
+FOUR = len(jax.devices()) == 4
+
+X = np.random.default_rng(0).integers(0, 256, (8, 4, 6, 3), np.uint8)
+FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3)}
+MESH = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model")) if FOUR else None
+
+
+def four(test):
+    """Keep a test for the process with four devices; in the other it is none."""
+    return test if FOUR else None
+
+
+def test_with_four_devices():
+    if FOUR:
+        return
+    flags = "--xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", __file__],
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+
+
+def put(*spec, x=X):
+    return jax.device_put(x, NamedSharding(MESH, PartitionSpec(*spec)))
+
+
+@four
+def test_shards_stay_where_they_are():
+    cases = [
+        ("bhwc->bchw", ("data",), ("data",)),
+        ("bhwc->bchw", (("data", "model"),), (("data", "model"),)),
+        ("bhwc->chwb", ("data", None, "model"), (None, None, "model", "data")),
+        ("bhwc->b(hwc)", ("model",), ("model",)),
+        ("bhwc->bchw", (), ()),  # a copy on each device
+    ]
+    for pattern, spec, wanted in cases:
+        for keywords in ({}, FORMULA):
+            x = put(*spec)
+            y = Converter(pattern, **keywords)(x)
+            assert isinstance(y, jax.Array)
+            assert y.sharding.is_equivalent_to(put(*wanted, x=np.asarray(y)).sharding, y.ndim)
+            assert {shard.device for shard in y.addressable_shards} == set(jax.devices())
+            np.testing.assert_array_equal(np.asarray(y), convert(X, pattern, **keywords))
+
+
+@four
+def test_sizes_are_those_of_the_whole():
+    y = convert(put("data"), "bhw(c)->bchw", b=8, c=3)
+    np.testing.assert_array_equal(np.asarray(y), X.transpose(0, 3, 1, 2))
+    with pytest.raises(ShapeError, match="b=4 was given"):
+        convert(put("data"), "bhwc->bchw", b=4)
+
+
+@four
+def test_what_a_shard_does_not_know_is_refused():
+    fix = "run it under jax.jit, or put x in shards along b alone"
+    with pytest.raises(ShapeError, match=fix):
+        convert(put(None, "data"), "bhwc->b(hwc)")
+    last = put(None, None, "data", x=X[..., :2].swapaxes(2, 3))
+    with pytest.raises(ShapeError, match="along axis c"):
+        convert(last, "bhcw->bchw", mean=(1, 2))
+    np.testing.assert_array_equal(convert(last, "bhcw->bchw"), X[..., :2].transpose(0, 3, 1, 2))
+    with pytest.raises(ArgumentError, match="immutable"):
+        convert(put("data"), "bhwc->bchw", out=X)
+    with pytest.raises(ArgumentError, match=fix):
+        accumulate([(put("data"), "bhwc")], "bchw")
+    with pytest.raises(DeviceError, match="several devices"):
+        accumulate([(X, "bhwc"), (put("data"), "bhwc")], "bchw")
+
+
+@four
+def test_tracing_takes_any_shards():
+    y = jax.jit(Converter("bhwc->b(hwc)", **FORMULA))(put(None, "data"))
+    np.testing.assert_allclose(np.asarray(y), convert(X, "bhwc->b(hwc)", **FORMULA), 1e-5, 1e-6)
+    per_shard = jax.shard_map(
+        Converter("bhwc->bchw"),
+        mesh=MESH,
+        in_specs=PartitionSpec("data"),
+        out_specs=PartitionSpec("data"),
+    )
+    np.testing.assert_array_equal(per_shard(put("data")), X.transpose(0, 3, 1, 2))
+
+
+@four
+def test_results_of_one_device_go_to_any_mesh():
+    """As results of JAX's own operations do, unless x was put on a device by name."""
+    free, bound = jnp.asarray(X), jax.device_put(X, jax.devices()[1])
+    assert [convert(x, "bhwc->bchw").committed for x in (free, bound)] == [False, True]
+    assert convert(bound, "bhwc->bchw").devices() == {jax.devices()[1]}
+    np.testing.assert_array_equal(
+        jnp.add(convert(free, "bhwc->bhwc", copy=True), put("data")), X + X
+    )

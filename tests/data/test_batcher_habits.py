@@ -1,0 +1,226 @@
+"""What people bring from other libraries: shuffle, drop_last, len, pairs, DataFrames, names."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layoutkit import DataError
+from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
+from layoutkit.data.samplers.kinds import KINDS, OTHER_NAMES, full_batches, kind_of
+
+X = np.arange(20.0).reshape(10, 2)
+Y = np.array([*"abababcabc"])
+
+
+def rows_of(source=X, **arguments):
+    """What an epoch hands out, a list a batch."""
+    with sampled_batcher(source, num_workers=0, **arguments) as batches:
+        return [batch.input.input[:, 0].tolist() for batch in batches]
+
+
+# ---- orders ------------------------------------------------------------------------------------
+
+
+def test_shuffle_is_the_permutation():
+    shuffled = rows_of(batch_size=4, sampler="shuffle", seed=3)
+    assert shuffled == rows_of(batch_size=4, sampler="permutation", seed=3)
+    order = [*chain.from_iterable(shuffled)]
+    assert sorted(order) == X[:, 0].tolist() != order
+    assert sampler("shuffle", 10, seed=3).state_dict()["kind"] == "permutation"
+
+
+@given(
+    count=st.integers(0, 30),
+    size=st.integers(1, 12),
+    seed=st.integers(0, 5),
+    kind=st.sampled_from(["linear", "shuffle", "batchwise_shuffled_sequential"]),
+)
+def test_drop_last_is_the_same_order_without_the_batch_that_is_not_full(count, size, seed, kind):
+    source = np.arange(count, dtype=np.float64)[:, None]
+    how = {"batch_size": size, "sampler": kind, "seed": seed}
+    with sampled_batcher(source, **how, drop_last=True, num_workers=0) as batches:
+        number = len(batches)
+    found = rows_of(source, **how, drop_last=True)
+    assert number == len(found) == count // size
+    assert all(len(rows) == size for rows in found)
+    assert len({*chain.from_iterable(found)}) == number * size
+    if not kind.startswith("batchwise"):  # in which the short one may come anywhere
+        assert found == rows_of(source, **how)[:number]
+
+
+def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order():
+    for kind in ("uniform", "random_slice", "even_sequential"):
+        how = {"batch_size": 4, "sampler": kind}
+        assert rows_of(**how, drop_last=True) == rows_of(**how)
+    assert {full_batches(name) for name in KINDS if not KINDS[name].parts} == {
+        kind.name for kind in KINDS.values() if kind.even or kind.draws
+    }
+    with pytest.raises(DataError, match="part-linear does not know how many"):
+        full_batches("part-linear")
+    assert all(kind_of(name).name == kind for name, kind in OTHER_NAMES.items())
+
+
+def test_drop_last_beside_a_sampler_that_is_made():
+    index = open_index(X)
+    even = sampler("even_sequential", index, batch_size=4)
+    assert rows_of(index, batch_size=4, sampler=even, drop_last=True) == rows_of(
+        batch_size=4, drop_last=True
+    )
+    with pytest.raises(DataError, match="make it of kind 'even_shuffled_sequential'"):
+        sampled_batcher(
+            index, batch_size=4, sampler=sampler("shuffle", index), drop_last=True, num_workers=0
+        )
+
+
+def test_drop_last_of_several_sources():
+    def joined(one, other, out):
+        return one + other
+
+    how = {"batch_size": 4, "processor": joined, "sampler": ["linear", "uniform"]}
+    with sampled_batcher([X, X], **how, drop_last=True, num_workers=0) as batches:
+        assert [batch.count for batch in batches] == [4, 4]
+
+
+@pytest.mark.parametrize("wrong", [1, "yes", None])
+def test_drop_last_is_a_flag(wrong):
+    with pytest.raises(DataError, match="drop_last="):
+        sampled_batcher(X, batch_size=2, drop_last=wrong)
+
+
+# ---- len and pairs -----------------------------------------------------------------------------
+
+
+def test_len_is_the_number_of_batches_of_an_epoch():
+    with sampled_batcher(X, batch_size=4, num_workers=0) as batches:
+        assert len(batches) == batches.num_batches == len(list(batches)) == 3
+        next(iter(batches))
+        assert len(batches) == 3  # of the epoch, however far a loop is
+    with sampled_batcher(X, batch_size=4, sampler="uniform", num_batches=7) as batches:
+        assert len(batches) == 7
+
+
+def test_a_batcher_without_batches_is_one():
+    with sampled_batcher(X[:0], batch_size=4, num_workers=0) as batches:
+        assert (bool(batches), len(batches), list(batches)) == (True, 0, [])
+
+
+def test_no_len_while_there_are_parts_to_open(tmp_path):
+    for part in "ab":
+        (tmp_path / part).write_text("1\n2\n3\n")
+    index = open_index(tmp_path, kind="parts")
+    how = {"batch_size": 2, "sampler": "part-linear", "get": lambda record: np.zeros(2)}
+    with sampled_batcher(index, **how, num_workers=0) as batches:
+        with pytest.raises(TypeError, match="not known until every part is opened"):
+            len(batches)
+        assert len(list(batches)) > 0  # `list` asks for a length, and takes the TypeError
+
+
+def test_a_batch_is_a_pair_of_views():
+    source = {"x": X, "y": Y}
+    with sampled_batcher(source, batch_size=4, num_workers=0) as batches:
+        pairs = [(x.input.tolist(), y.input.tolist()) for x, y in batches]
+        whole = [(b.input.input.tolist(), b.target.input.tolist()) for b in batches]
+    assert pairs == whole
+    [first, *_] = pairs
+    assert first == (X[:4].tolist(), [0, 1, 0, 1])
+
+
+def test_a_batch_without_a_target_is_a_pair_with_none():
+    with sampled_batcher(X, batch_size=4, num_workers=0) as batches:
+        x, y = next(iter(batches))
+    assert (np.asarray(x).tolist(), y) == (X[:4].tolist(), None)
+
+
+def test_a_dataset_with_input_and_target_gives_pairs():
+    dataset = Dataset({"input": X, "target": np.arange(10.0)})
+    with sampled_batcher(dataset, batch_size=5, num_workers=0) as batches:
+        assert [(len(x), y.input.tolist()) for x, y in batches] == [
+            (5, [0.0, 1.0, 2.0, 3.0, 4.0]),
+            (5, [5.0, 6.0, 7.0, 8.0, 9.0]),
+        ]
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["pandas", "polars"])
+def frame(request):
+    library = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    return library.DataFrame({"a": X[:, 0], "b": X[:, 1], "n": np.arange(10), "kind": list(Y)})
+
+
+def test_rows_of_a_table_are_vectors_and_a_column_has_labels(frame):
+    source = {"x": frame[["a", "b"]], "y": frame["kind"]}
+    with sampled_batcher(source, batch_size=4, sampler="shuffle", num_workers=2) as batches:
+        for batch in batches:
+            places = [record.position for record in batch.item]
+            assert batch.input.forward_get("bf", "float32").tolist() == X[places].tolist()
+            assert batch.label == Y[places].tolist()
+    assert open_index(source).labels == ["a", "b", "c"]
+
+
+def test_columns_of_several_kinds_of_numbers_promote(frame):
+    found = open_index(frame[["n", "a"]])[3].array
+    assert (found.tolist(), found.dtype) == ([3, 6], np.float64)
+
+
+def test_a_column_alone(frame):
+    index = open_index({"x": frame["n"], "y": frame["a"]})
+    assert (len(index), index[4].array.tolist(), index.labels) == (10, 4, [])
+    assert index.targets(np.array([4])).tolist() == [8.0]
+
+
+def test_a_table_with_words_in_it_is_refused(frame):
+    for source in (frame, {"x": frame}):
+        with pytest.raises(DataError, match=r"dtype"):
+            open_index(source)
+
+
+def test_a_column_of_arrays_is_a_batch_of_them():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"pixels": list(np.arange(12).reshape(3, 2, 2)), "label": list("aba")})
+    index = open_index({"x": frame["pixels"], "y": frame["label"]})
+    assert (index[1].array.tolist(), index[1].label) == ([[4, 5], [6, 7]], "b")
+
+
+def test_missing_labels_and_numbers_are_refused():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    for column in (pandas.Series(["a", None, "b"]), pandas.array([1, None, 3], dtype="Int64")):
+        with pytest.raises(DataError):
+            open_index({"x": np.zeros((3, 2)), "y": pandas.Series(column)})
+
+
+def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
+    turned = frame[::-1]  # of pandas, with the labels 9, 8, .. 0
+    dataset = Dataset({"input": turned[["a", "b"]], "target": turned["n"]})
+    assert dataset.target[2]() == 7
+    assert dataset.target[[0, 1]]().tolist() == [9, 8]
+    assert dataset.input[:2]().tolist() == X[:-3:-1].tolist()
+    with pytest.raises(DataError, match=r"cannot be written to|read-only"):
+        dataset.target[0] = 5
+
+
+# ---- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shuffle", 'sampler="shuffle"'),
+        ("collate_fn", "processor="),
+        ("workers", "num_workers="),
+        ("drop_remainder", "drop_last=True"),
+        ("pin_memory", "device="),
+        ("num_shards", "partition=p"),
+        ("bach_dims", "did you mean batch_dims=?"),
+        ("whatsoever", "there are sources, batch_size"),
+    ],
+)
+def test_arguments_of_others_are_translated(name, says):
+    with pytest.raises(DataError) as found:
+        sampled_batcher(X, batch_size=2, **{name: True})
+    assert f"has no {name}=; " in str(found.value)
+    assert says in str(found.value)
