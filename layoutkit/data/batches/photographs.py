@@ -16,7 +16,7 @@ from ..formats import PICTURES, suffix_of
 from ..indexes import Index, PartsIndex
 
 if TYPE_CHECKING:
-    from .settings import Arguments
+    from .arguments import Arguments
 
 __all__ = ["check_decoded", "with_decoder"]
 
