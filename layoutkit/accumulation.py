@@ -12,8 +12,8 @@ import numpy as np
 from . import forks
 from .axes import Move, Pattern, axis_name, parse_layout, parse_pattern
 from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
-from .compilation import is_followed
-from .converter import Converter, in_graph, sum_in_graph
+from .compilation import in_graph, is_followed, sum_in_graph
+from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .memory import Array, as_numpy, check_writable, layout_key
 from .notation import ARROW

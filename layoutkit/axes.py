@@ -164,19 +164,16 @@ class Pattern:
         (64, 32, 28, 3)
         >>> parse_pattern("bf->bhwc").resolve((64, 3072), {"h": 32, "w": 32}).target_shape
         (64, 32, 32, 3)
-        >>> parse_pattern("bf->b").resolve((64, 1)).target_shape
-        (64,)
 
         Raises ShapeError where shape, sizes and pattern do not fit, and where an axis that
         is dropped or added is not of size 1.
         """
         try:
-            # Made plain before the cache sees them: to a cache True and 1 are one key.
+            # Made plain before a cache sees them, to which True and 1 are one key.
             plain = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
-            known, given = as_shape(shape), tuple(plain)
-            if any(type(size) is not int for size in (*known, *(size for _, size in given))):
-                return _resolve.__wrapped__(self, known, given)  # symbols need not hash
-            return _resolve(self, known, given)
+            symbols = any(map(is_symbol, (*(known := as_shape(shape)), *sizes.values())))
+            resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols need not hash
+            return resolve(self, known, tuple(plain))
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 

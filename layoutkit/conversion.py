@@ -10,9 +10,9 @@ import numpy as np
 
 from .axes import as_shape
 from .caching import MAX_KEPT
-from .compilation import is_followed
+from .compilation import call_in_graph, is_followed
 from .constants import is_by_value, plain
-from .converter import Converter, call_in_graph, plan_of_spec
+from .converter import Converter, plan_of_spec
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import LayoutkitError

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
-from .compilation import is_followed
+from .compilation import in_graph, is_followed
 from .cuda.runtime import check_device
 from .devices import CPU
 from .gradients import Backs, known_clip, window_of_gradient
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Converter", "plan_of_spec"]
 
 
-# What a library has for arrays of exactly one class, which most of its arrays are: a quicker way,
-# called with a Converter, x and out; it gives NotImplemented where it is not for them. A library
-# puts it here with the first array that comes.
+# Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
 shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
-
 
 class Converter:
     """A conversion that is planned once and called for batch after batch.
@@ -133,11 +130,11 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
             short = shortcuts.get(type(x))
             if short is not None and (found := short(self, x, out)) is not NotImplemented:
                 return found
-            if is_followed():
-                return in_graph(self, x, out)
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
@@ -287,27 +284,6 @@ def _planned(
         from .planning.composed import planned
 
         return planned(task, shape, strides, dtype, device, out, has_half)
-
-
-def in_graph(asked: Any, x: Any, out: Any) -> Any:
-    """What torch.compile puts into its graph in place of `asked(x, out)`."""
-    from .arrays import adapters  # not under the lock, which it could not follow
-
-    return adapters.in_graph(asked, x, out)
-
-
-def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
-    """What torch.compile puts into its graph in place of `convert`."""
-    from .arrays import adapters
-
-    return adapters.call_in_graph(x, pattern, out, sizes, keywords)
-
-
-def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
-    """What torch.compile puts into its graph in place of `accumulate`."""
-    from .arrays import adapters
-
-    return adapters.sum_in_graph(parts, out, *asked)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

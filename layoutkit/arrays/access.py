@@ -53,9 +53,9 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     adapters = _adapters()
     adapter = adapters.device_adapter_of(x)
     if adapter is None:
-        traced = adapters.traced_adapter_of(x)
-        if traced is not None:
-            return Facts(*traced.facts(x, what)), traced.device(x, what)
+        other = adapters.adapter_of(x)
+        if other is not None and other.is_traced:
+            return Facts(*other.facts(x, what)), other.device(x, what)
         return adapters.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
 

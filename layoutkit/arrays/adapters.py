@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 __all__ = [
     "adapter_of",
     "as_array",
-    "call_in_graph",
     "convert_foreign",
     "device_adapter_of",
     "facts",
-    "in_graph",
+    "is_container",
     "memory_layout",
     "stopped",
     "sum_foreign",
-    "sum_in_graph",
-    "traced_adapter_of",
     "whose",
 ]
 
@@ -91,12 +88,6 @@ def device_adapter_of(x: Any) -> CudaAdapter | None:
 
 
 _stacked = Stacked(whose)
-
-
-def traced_adapter_of(x: Any) -> Adapter | None:
-    """The adapter of an array that stands for data, None for all others."""
-    adapter = adapter_of(x)
-    return adapter if adapter is not None and adapter.is_traced else None
 
 
 # ---- what it is --------------------------------------------------------------------------
@@ -234,27 +225,6 @@ def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
         f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
         "give an out on the CPU"
     )
-
-
-def in_graph(asked: Any, x: Any, out: Any) -> Any:
-    """What torch.compile, which follows, puts in place of `convert_foreign` or `sum_foreign`."""
-    from .torch_graph import put
-
-    return put(asked, x, out)
-
-
-def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
-    """The same in place of `convert`."""
-    from .torch_graph import put_call
-
-    return put_call(x, pattern, out, sizes, keywords)
-
-
-def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
-    """The same in place of `accumulate`."""
-    from .torch_graph import put_sum
-
-    return put_sum(parts, out, *asked)
 
 
 # ---- the ways of a sum -------------------------------------------------------------------

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..converter import in_graph, shortcuts
+from ..converter import shortcuts
 from ..devices import CPU, name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
 
 _torch: Any = import_module("torch")
-_is_followed = _torch.compiler.is_dynamo_compiling  # quicker than ours
 
 
 class TracedTensors(Tensors, Adapter):
@@ -98,8 +97,6 @@ def _traced() -> TracedTensors:
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
     """`converter(x, out)` of a tensor on the CPU that nobody looks at; else NotImplemented."""
-    if _is_followed():
-        return in_graph(converter, x, out)
     if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
         return NotImplemented
     try:

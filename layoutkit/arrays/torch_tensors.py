@@ -16,9 +16,9 @@ from ..devices import name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from ..spec import DType, kind_of
+from . import traced
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter
-from .torch_traced import converted
 from .torch_words import Torch, library
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Tensors:
         """What `converter(x, out)` is, in the graph of `x`."""
         refuse_recorded_out(out, "x")
         if converter.task.formula is not None and converter.task.formula.is_traced:
-            return converted(converter.task, x, None)
+            return traced.converted(converter.task, x, self.words).contiguous()
         plan = converter.plan(x)
         if plan.kernel != "view":
             return _autograd().converted(converter, x)

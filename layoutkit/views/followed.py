@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..converter import call_in_graph
+from ..compilation import call_in_graph
 
 __all__ = ["FollowedBatch", "get"]
 
