@@ -17,7 +17,7 @@ from ..errors import BackwardError, DtypeError
 from ..formulas import Formula
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
-from .getting import Getting
+from .getting import PLAIN, Getting, How
 from .gettings import Gettings
 
 __all__ = ["Gradient", "HeldBatch", "HeldBatches"]
@@ -56,14 +56,14 @@ class HeldBatch:
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
-    def get(self, layout: Any, dtype: Any, device: Any, formula: Formula | None = None) -> Any:
+    def get(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Any:
         """The base in a layout and dtype; made once, whatever words it is asked in."""
-        getting = self.plans.find(layout, dtype, device, formula)
+        getting = self.plans.find(layout, dtype, device, how)
         found = self.got.get(getting)
         if found is None:
             made = self.input if getting is self.plans.base else getting.mover(self.source)
             found = self.got.setdefault(getting, made)
-        words = (layout, dtype, device) if formula is None else (layout, dtype, device, formula)
+        words = (layout, dtype, device) if how is PLAIN else (layout, dtype, device, how)
         self.remember(words, found)
         return found
 

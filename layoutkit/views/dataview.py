@@ -19,7 +19,8 @@ from ..memory import Array
 from ..spec import DType
 from . import display, followed
 from .batch import HeldBatch
-from .forms import gradient_for, is_form, refuse_formula
+from .forms import gradient_for, is_form, refuse_how
+from .getting import PLAIN, How
 from .holder import Holder
 
 __all__ = ["DataView"]
@@ -79,11 +80,12 @@ class DataView(Holder):
     def forward_get(
         self, layout: Any = None, dtype: Any = None, device: str | None = None, *,
         scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
+        memory: str | None = None,
     ) -> Any:  # fmt: skip
         """The batch in a layout and dtype, by default the base's; made once a batch.
 
         With a Form such as a Space in place of the layout it is what that makes of the batch.
-        `scale`, `mean`, `std` and `clip` are those of `convert`, computed in the same pass.
+        `scale`, `mean`, `std`, `clip` and `memory` are those of `convert`, in the same pass.
 
         The base's layout and dtype give the array that was put, as it is. Everything else is
         contiguous, and shares memory with it where nothing has to move. Casts are "same_kind".
@@ -95,10 +97,15 @@ class DataView(Holder):
         PatternError, ShapeError, DtypeError, DeviceError
             The base cannot become that, or not with its sizes.
         """
-        formula, words = None, (layout, dtype, device)
-        if not (scale is mean is std is clip is None):
-            formula = formula_of(scale, mean, std, clip)
-            words = (layout, dtype, device, formula)  # type: ignore[assignment]
+        how, words = PLAIN, (layout, dtype, device)
+        if not (scale is mean is std is clip is memory is None):
+            if is_followed():
+                return followed.get(
+                    self._batch, layout, dtype, device,
+                    scale=scale, mean=mean, std=std, clip=clip, memory=memory,
+                )  # fmt: skip
+            how = How(formula_of(scale, mean, std, clip), memory)
+            words = (layout, dtype, device, how)  # type: ignore[assignment]
         try:
             return self._results[words]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
@@ -106,11 +113,11 @@ class DataView(Holder):
         if is_followed():
             return followed.get(self._batch, layout, dtype, device)
         if is_form(layout):
-            refuse_formula(layout, formula)
+            refuse_how(layout, how)
             found = layout.get_from(self, dtype, device)
             self.batch.remember(words, found)
             return found
-        return self.batch.get(layout, dtype, device, formula)
+        return self.batch.get(layout, dtype, device, how)
 
     def backward_put(
         self, layout: Any, grad: Any, *,

@@ -21,10 +21,10 @@ class FollowedBatch:
         self.results: dict[Any, Any] = {}
 
 
-def get(batch: Any, layout: Any, dtype: Any, device: Any) -> Any:
-    """The base in a layout and dtype, in the graph."""
+def get(batch: Any, layout: Any, dtype: Any, device: Any, **how: Any) -> Any:
+    """The base in a layout and dtype, with the keywords of a formula or memory, in the graph."""
     base = batch.layout if isinstance(batch, FollowedBatch) else batch.plans.layout
-    if layout is None and dtype is None and device is None:
+    if layout is None and dtype is None and device is None and not how:
         return batch.input
     pattern = f"{base}->{base if layout is None else layout}"
-    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device)
+    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device, **how)

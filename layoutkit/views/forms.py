@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from ..errors import ArgumentError
+from .getting import PLAIN, How
 
 if TYPE_CHECKING:
     from .base import View
     from .batch import Gradient
 
-__all__ = ["Form", "check_get", "gradient_for", "is_form", "refuse_formula"]
+__all__ = ["Form", "check_get", "gradient_for", "is_form", "refuse_how"]
 
 
 class Form(Protocol):
@@ -36,12 +37,12 @@ def is_form(layout: Any) -> TypeGuard[Form]:
     return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
-def refuse_formula(form: Form, formula: Any) -> None:
-    """Raise ArgumentError where a formula is asked of a form, which has none."""
-    if formula is not None:
+def refuse_how(form: Form, how: How) -> None:
+    """Raise ArgumentError where of a form more is asked than that."""
+    if how != PLAIN:
         raise ArgumentError(
-            f"scale, mean, std and clip are for layouts, and {form!r} is none; get the layout with "
-            "them and put that into a view of its own"
+            f"scale, mean, std, clip and memory are for layouts, and {form!r} is none; get the "
+            "layout with them and put that into a view of its own"
         )
 
 
@@ -57,6 +58,6 @@ def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Grad
     """The gradient of a view of one array, checked."""
     if not is_form(layout):
         return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
-    refuse_formula(layout, formula)
+    refuse_how(layout, How(formula))
     [found] = layout.gradients_for(view, grad)
     return found

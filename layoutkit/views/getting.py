@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..converter import Converter
 from ..devices import CPU
@@ -14,7 +14,17 @@ from ..spec import ArraySpec, DType, as_dtype, kind_of
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
-__all__ = ["Getting", "Mover"]
+__all__ = ["PLAIN", "Getting", "How", "Mover"]
+
+
+class How(NamedTuple):
+    """What is asked of a getting beside layout, dtype and device."""
+
+    formula: Formula | None = None
+    memory: str | None = None  # the order of the axes in memory, where it is another
+
+
+PLAIN = How()
 
 
 class Mover(Protocol):
@@ -44,11 +54,16 @@ class Getting:
     dtype: DType
     mover: Mover
     device: str = CPU
-    formula: Formula | None = None
+    how: How = PLAIN
 
     def takes(self, dtype: DType) -> bool:
         """Whether a floating gradient of this dtype can belong to it."""
         return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
+
+    @property
+    def formula(self) -> Formula | None:
+        """The formula that it was computed with."""
+        return self.how.formula
 
     def has(self, formula: Formula) -> bool:
         """Whether it was got with a formula; one that changes nothing is none."""
@@ -70,6 +85,7 @@ class Getting:
 
     def __str__(self) -> str:
         where = "" if self.device == CPU else f" on {self.device}"
-        shown = {} if self.formula is None else self.formula.keywords()
+        shown: dict[str, Any] = {} if self.formula is None else self.formula.keywords()
+        shown |= {} if self.how.memory is None else {"memory": self.how.memory}
         words = "".join(f" {name}={value}" for name, value in shown.items())
         return f"{self.layout} {self.dtype}{where}{words}"

@@ -25,7 +25,7 @@ from ..layout import Layout
 from ..memory import Array
 from ..notation import identity
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
-from .getting import Getting, Mover
+from .getting import PLAIN, Getting, How, Mover
 
 if TYPE_CHECKING:
     from ..arrays.access import Seen
@@ -59,7 +59,7 @@ class Gettings:
         self._sizes = _sizes(parsed, array.shape)
         self._names: dict[str, str] = {}
         self._aliases: dict[tuple[Any, ...], Getting] = {}
-        self._gettings: dict[tuple[str, DType, str, Formula | None], Getting] = {}
+        self._gettings: dict[tuple[str, DType, str, How], Getting] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
         own_way = self._converter(self.layout, self.native)
@@ -83,7 +83,7 @@ class Gettings:
 
     # -- what is asked ---------------------------------------------------------------------
 
-    def find(self, layout: Any, dtype: Any, device: Any, formula: Formula | None = None) -> Getting:
+    def find(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Getting:
         """The getting of a layout, dtype and device in any spelling; None is the base's.
 
         By default what a formula makes of integers is float32.
@@ -97,13 +97,13 @@ class Gettings:
         """
         if device is not None:
             device = check_device(device)  # now: "cuda" is the current one, which may change
-        key: tuple[Any, ...] | None = (layout, dtype, device, formula)
+        key: tuple[Any, ...] | None = (layout, dtype, device, how)
         try:
             found = self._aliases.get(key)  # type: ignore[arg-type]
         except TypeError:  # not hashable, such as a structured dtype in a list
             found = key = None
         if found is None:
-            found = self._resolve(layout, dtype, device, formula)
+            found = self._resolve(layout, dtype, device, how)
             if key is not None:
                 remember(self._aliases, key, found)
         return found
@@ -132,20 +132,20 @@ class Gettings:
         """A copy of samples of the base's kind, in `out` if it is given."""
         return self._copier(samples, out)
 
-    def _resolve(self, layout: Any, dtype: Any, device: Any, formula: Formula | None) -> Getting:
-        place, name = device or self.device, self.name_of(layout)
+    def _resolve(self, layout: Any, dtype: Any, device: Any, how: How) -> Getting:
+        formula, place, name = how.formula, device or self.device, self.name_of(layout)
         wanted = self._default(formula) if dtype is None else as_dtype(dtype)
-        own = place == self.device and name == self.layout and formula is None
+        own = place == self.device and name == self.layout and how == PLAIN
         if own and self._is_own(dtype, wanted):
             return self.base
-        key = name, wanted, place, formula
+        key = name, wanted, place, how
         found = self._gettings.get(key)
         if found is None:
             check_movable(wanted)
             plain = formula is None or formula.keeps(self.dtype, wanted)
             computed = self.dtype if plain else computed_dtype(self.dtype, wanted)
             check_cast(computed, wanted, "same_kind")
-            getting = Getting(name, wanted, self._mover(*key), place, formula)
+            getting = Getting(name, wanted, self._mover(*key), place, how)
             found = remember(self._gettings, key, getting)
         return found
 
@@ -163,23 +163,24 @@ class Gettings:
 
     # -- how it is made --------------------------------------------------------------------
 
-    def _mover(self, name: str, dtype: DType, device: str, formula: Formula | None) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
         """What takes the base to a layout, or the error that says why nothing can."""
         pattern = parse_pattern(f"{self.layout}->{name}")
         same = set(pattern.target.letters) == set(self._parsed.letters)
         unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
         if unfolds or not (same or name in self._own):
             raise PatternError(self._why_not(name, unfolds))
-        converter = self._converter(name, dtype, device=device, formula=formula)
+        converter = self._converter(name, dtype, device=device, how=how)
         converter.target_shape(self._shape)  # raises where only the sizes forbid it
         return converter
 
     def _converter(
         self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None,
-        formula: Formula | None = None,
+        how: How = PLAIN,
     ) -> Converter:  # fmt: skip
         keywords: dict[str, Any] = self._folded(name)
-        keywords |= {} if formula is None else formula.keywords()
+        keywords |= {} if how.formula is None else how.formula.keywords()
+        keywords["memory"] = how.memory
         place = None if device == self.device else device
         return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **keywords)
 
