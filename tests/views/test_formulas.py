@@ -146,5 +146,5 @@ def test_what_takes_no_formula_says_so():
     with pytest.raises(ViewError, match=re.escape("ask one of view.components")):
         both.forward_get(("bchw", None), scale=2)
     view = DataView("bf", np.ones((2, 3)))
-    with pytest.raises(ArgumentError, match="scale, mean, std and clip are for layouts"):
+    with pytest.raises(ArgumentError, match="clip and memory are for layouts"):
         view.forward_get(VectorSpace(3), scale=2)
