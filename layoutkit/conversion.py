@@ -63,7 +63,7 @@ def convert(
 
     Parameters
     ----------
-    x : array
+    x : array, of any library, or what holds one
         Any strides, read-only or not; it is never written to.
     pattern : str
         Layout of x, `->`, layout of the result: one letter an axis, or, as in

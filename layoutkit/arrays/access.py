@@ -48,7 +48,7 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
 
     Raises ArgumentError for what is no array, or holds no data.
     """
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | list | tuple):  # views nest: a list is a view of several arrays
         return as_numpy(x, what), CPU
     adapters = _adapters()
     adapter = adapters.device_adapter_of(x)
