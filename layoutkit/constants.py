@@ -47,7 +47,7 @@ class Along(NamedTuple):
 
 
 class Traced:
-    """A constant that jax traces: it has no value yet, but a shape. Equal to itself only."""
+    """A constant that is traced, or recorded for a gradient: an operand. Equal to itself only."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.value = value
