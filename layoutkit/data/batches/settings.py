@@ -93,7 +93,7 @@ def settings_of(given: Arguments) -> Settings:
     dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given)
     _check_ranks(given.input_dims, layouts[0])
     indexes = _indexes(given.sources)
-    check_decoded(given, indexes[0])
+    check_decoded(given, indexes)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
     samplers = samplers_of(
