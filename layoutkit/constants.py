@@ -47,7 +47,7 @@ class Along(NamedTuple):
 
 
 class Traced:
-    """A constant that jax traces: it has no value yet, but a shape. Equal to itself only."""
+    """A constant that is traced, or recorded for a gradient: an operand. Equal to itself only."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.value = value
@@ -58,7 +58,7 @@ class Traced:
         return int(self.value.shape[0]) if self.value.ndim else 1
 
     def __repr__(self) -> str:
-        return f"<traced by jax, of shape {self.value.shape}>"
+        return f"<traced, of shape {self.value.shape}>"
 
 
 Constants: TypeAlias = float | tuple[float, ...] | Traced
@@ -204,7 +204,7 @@ def _bound(value: Any, absent: float) -> float:
 
 def _along(axis: str, found: float | Along | Traced) -> float | Along | Traced:
     if isinstance(found, Traced):
-        raise ArgumentError("a constant that jax traces is along axis c, in no dict")
+        raise ArgumentError("a constant that is traced is along axis c, in no dict")
     return Along(axis, found.values) if isinstance(found, Along) else found
 
 

@@ -85,14 +85,14 @@ class Formula:
         ShapeError
             `mean` or `std` has not one value for each of `count` (None: there is no such axis).
         ArgumentError
-            jax traces a constant.
+            A constant is traced.
         """
         for name in ("mean", "std"):
             values = getattr(self, name)
             if isinstance(values, Traced):
                 raise ArgumentError(
-                    f"{name} is traced by jax, but x is not; trace both, as arguments of the "
-                    "function that jax traces, or give numbers"
+                    f"{name} is traced or requires a gradient, but x is no array of its library; "
+                    "give one, or constants that are numbers"
                 )
             if isinstance(values, tuple):
                 check_count(name, values, self.axis, count)
@@ -153,7 +153,7 @@ class Formula:
         Raises ArgumentError for a scale of 0, after which x is not known.
         """
         if isinstance(self.mean, Traced) or isinstance(self.std, Traced):
-            raise ArgumentError("mean or std is traced by jax; invert with numbers")
+            raise ArgumentError("mean or std is traced or requires a gradient; invert with numbers")
         if self.scale == 0:
             raise ArgumentError("scale is 0, after which x is not known; there is no inverse")
         if not isinstance(self.std, tuple):
@@ -169,7 +169,7 @@ class Formula:
         )
 
     def stand_in(self) -> Formula:
-        """The formula with ones in place of what jax traces, to be checked as any other."""
+        """The formula with ones in place of what is traced, to be checked as any other."""
         ones: dict[str, Any] = {
             name: (1.0,) * len(values) if _is_several(values) else 1.0
             for name in ("mean", "std")
