@@ -30,6 +30,7 @@ __all__ = ["Converter", "plan_of_spec"]
 # Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
 shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
 
+
 class Converter:
     """A conversion that is planned once and called for batch after batch.
 

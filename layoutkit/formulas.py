@@ -79,8 +79,8 @@ class Formula:
             values = getattr(self, name)
             if isinstance(values, Traced):
                 raise ArgumentError(
-                    f"{name} is traced by jax, but x is not; trace both, as arguments of the "
-                    "function that jax traces, or give numbers"
+                    f"{name} is traced by {values.library}, but x is not; trace both, as arguments "
+                    f"of the function that {values.library} traces, or give numbers"
                 )
             if isinstance(values, tuple):
                 _check_count(name, values, self.axis, count)

@@ -1,8 +1,8 @@
 """What torch.compile puts into its graph in place of a conversion.
 
-It follows Python's bytecode up to `put` and `put_call`, and takes the functions below as they are: they stand in
-the graph and are called with fake tensors when it is made ready, and only then say what becomes of
-a tensor (`torch_traced`). They are given words, numbers and tensors, which a graph can hold.
+It follows Python's bytecode up to `put`, `put_call` and `put_sum`, and takes the functions below as
+they are: they stand in the graph and are called with fake tensors when it is made ready, and only
+then say what becomes of a tensor (`torch_traced`). They are given words, numbers and tensors, which a graph can hold.
 
 Imported while torch.compile looks at a conversion, as its own modules take seconds to import.
 """
@@ -72,7 +72,7 @@ def _convert(
     x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
     constants: dict[str, Any],
 ) -> Any:  # fmt: skip
-    return Converter(pattern, **keywords_of(keywords, names, sizes), **constants)(x, out)
+    return Converter(pattern, **{**keywords_of(keywords, names, sizes), **constants})(x, out)
 
 
 def _accumulate(

@@ -71,7 +71,8 @@ def boxed(x):
 
 
 def named(x):
-    return convert(x, "batch height width c -> batch c (height width)", std={"width": [1, 2, 3, 4, 5]})
+    std = {"width": [1, 2, 3, 4, 5]}
+    return convert(x, "batch height width c -> batch c (height width)", std=std)
 
 
 def viewed(x):
@@ -187,7 +188,7 @@ def test_constants_are_operands_of_a_graph():
 
 def test_constants_may_be_learned():
     x = photos()
-    mean, std = (torch.rand(3, requires_grad=True) for _ in range(2))
+    mean, std = ((torch.rand(3) + n).requires_grad_() for n in range(2))
     wanted = ((x * 1.5 - mean) / std).permute(0, 3, 1, 2)
     wanted.square().sum().backward()
     grads = [each.grad.clone() for each in (mean, std)]
