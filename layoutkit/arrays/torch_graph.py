@@ -2,7 +2,8 @@
 
 It follows Python's bytecode up to `put`, `put_call` and `put_sum`, and takes the functions below as
 they are: they stand in the graph and are called with fake tensors when it is made ready, and only
-then say what becomes of a tensor (`torch_traced`). They are given words, numbers and tensors, which a graph can hold.
+then say what becomes of a tensor (`torch_traced`). They are given words, numbers and tensors, which
+a graph can hold.
 
 Imported while torch.compile looks at a conversion, as its own modules take seconds to import.
 """
