@@ -41,7 +41,7 @@ from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
-    from . import data
+    from . import data, pictures
     from .configuration import show_config, warmup
     from .spaces import (
         CompositeSpace,
@@ -98,6 +98,7 @@ __all__ = [
     "is_flat_source",
     "is_flat_space",
     "is_flat_specs",
+    "pictures",
     "plan",
     "set_num_threads",
     "set_threads",
@@ -107,7 +108,7 @@ __all__ = [
 
 # Loaded when the first of them is named: to define so many classes would take a third of the
 # time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
-_ROOMS = ("data",)
+_ROOMS = ("data", "pictures")
 _LAZY = {
     "configuration": ("show_config", "warmup"),
     "spaces": (

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "plan_of_spec"]
 
-
 # Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
 shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
 

@@ -62,7 +62,7 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
 
 def based(x: Any, found: Any) -> Any:
     """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
-    return found if type(found) is np.ndarray and _adapters().is_container(x) else x
+    return found if type(found) is np.ndarray and _adapters().whose(x).is_container else x
 
 
 def copies(x: Any, axis: int, positions: Array) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import kind_text
+from ..checks import is_symbol, kind_text
 from ..cuda.memory import DeviceArray
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
@@ -129,7 +129,13 @@ class _JaxArrays:
             raise _immutable()
         if converter.is_away:
             self.on_gpu()
-        plan_of(converter, x)  # raises where it is refused
+        if not any(map(is_symbol, x.shape)):  # else it is judged by what is known of its shape
+            plan_of(converter, x)  # raises where it is refused
+        elif converter.task.copy is False:
+            raise ArgumentError(
+                f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
+                "have to move is not known; allow a copy (copy=None)"
+            )
         return converted(converter.task, x, self.words)
 
     def on_gpu(self) -> CudaAdapter:

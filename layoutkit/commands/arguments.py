@@ -259,7 +259,7 @@ def _add_formula(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    help_text = "size of an axis inside a fold, such as h=32; once for each axis"
+    help_text = "size of an axis inside a fold, such as h=32 or height=32; once for each"
     parser.add_argument(
         "--size", type=size, action="append", default=[], metavar="AXIS=N", help=help_text
     )

@@ -110,7 +110,7 @@ def make_batches(request: BatchesRequest) -> None:
 
 
 def _check_sign(converter: Converter, request: BatchesRequest) -> None:
-    pictures = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.uint8)
+    pictures = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
     check_sign(pictures.dtype, converter.resolve(pictures).dtype, "int16 holds them")
 
 

@@ -77,6 +77,7 @@ class _Example:
     sizes: Mapping[str, int]
     coloured: str
     orders: tuple[_Order, _Order]
+    spelled: Layout  # that of the source, with every axis and its name
 
     @property
     def names(self) -> str:
@@ -89,8 +90,16 @@ class _Example:
         """The axes whose places make up a label, in its order."""
         return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
 
+    def call(self, axes: str) -> list[str]:
+        """What callers call these axes."""
+        return [self.spelled.name(axis) for axis in axes]
+
     def __str__(self) -> str:
-        sizes = ", ".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1)
+        shown = {axis: size for axis, size in self.sizes.items() if size > 1}
+        names = self.call("".join(shown))
+        sizes = ", ".join(
+            f"{name}={size}" for name, size in zip(names, shown.values(), strict=True)
+        )
         return f"a small example, {sizes or 'one element'}"
 
 
@@ -110,8 +119,10 @@ def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """
     example = _example(pattern, sizes or {})
     names = ", ".join(example.names)
-    rest = f", then its place along {', '.join(example.labelled)}" if example.labelled else ""
-    lines = [f"{example}; each element is its {example.coloured} ({names}){rest}", ""]
+    labelled = ", ".join(example.call(example.labelled))
+    rest = f", then its place along {labelled}" if labelled else ""
+    (coloured,) = example.call(example.coloured)
+    lines = [f"{example}; each element is its {coloured} ({names}){rest}", ""]
     margin = max(len(str(order.layout)) for order in example.orders)
     for order in example.orders:
         head = f"  {order.title:6} {order.layout!s:{margin}}   "
@@ -213,12 +224,13 @@ def _legend_left(example: _Example) -> int:
 
 
 def _legend_lines(example: _Example, width: float) -> list[str]:
-    labelled = example.labelled
-    words = [f"colour: {example.coloured}", "memory: left to right, then down"]
+    labelled = example.call(example.labelled)
+    (coloured,) = example.call(example.coloured)
+    words = [f"colour: {coloured}", "memory: left to right, then down"]
     if labelled:
         start = ", ".join(f"{axis}=0" for axis in labelled)
         words[0] += f", digits: {', '.join(labelled)}"
-        words.insert(1, f"outlined: all {example.coloured} of {start}")
+        words.insert(1, f"outlined: all {coloured} of {start}")
     columns = int(width / (_SMALL * _WIDE))
     return [line for text in words for line in wrap(text, columns)]
 
@@ -237,7 +249,8 @@ def _example(pattern: str, known: Mapping[str, int]) -> _Example:
         _order(title, layout, letters, sizes, coloured)
         for title, (layout, letters) in layouts.items()
     )
-    return _Example(pattern, sizes, coloured, (before, after))
+    spelled = Layout(source.groups, source.names + target.names)
+    return _Example(pattern, sizes, coloured, (before, after), spelled)
 
 
 def _sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str, int]:

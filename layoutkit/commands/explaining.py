@@ -1,11 +1,14 @@
 """`layoutkit explain`: a plan in words, and what it does to memory as a picture of cells."""
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from ..axes import Move
 from ..conversion import plan
 from ..errors import ArgumentError
+from ..notation import DOTS
 from .drawing import svg_picture, text_picture
 
 __all__ = ["explain"]
@@ -33,11 +36,20 @@ def explain(
             raise ArgumentError(f"{option}: is about a plan; give the --shape of an array, too")
         axes = None
     else:
-        how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **sizes)
+        how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **dict[str, Any](sizes))
         print(how, end="\n\n")
-        axes = dict(zip(how.move.axes, how.move.sizes, strict=True))
+        axes = _sizes(how.move)
     print(text_picture(pattern, axes))
     if shape is None:
         print("\nWith --shape N,N,.. of an array there is a plan, too.")
     if svg is not None:
         svg.write_text(svg_picture(pattern, axes), encoding="utf-8")
+
+
+def _sizes(move: Move) -> dict[str, int]:
+    """The sizes of all axes; those that `...` stand for are one axis in the picture."""
+    sizes = dict(zip(move.axes, move.sizes, strict=True))
+    return {
+        **sizes,
+        DOTS: prod(size for axis, size in sizes.items() if move.source.name(axis) == "..."),
+    }

@@ -27,7 +27,8 @@ from .streaming import FileJob, SlabSource
 
 __all__ = ["check_destination", "open_source"]
 
-_PICTURES = ("b", "h", "w", "c")
+# What the axes of pictures may be called.
+_PICTURES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
 
 
 def check_destination(sources: Sequence[str], destination: Path, suffix: str = ".npy") -> None:
@@ -155,7 +156,11 @@ def _only_one(found: Any, source: str) -> Any:
 
 
 def _check_pattern(pattern: str) -> None:
-    if parse_pattern(pattern).left.groups != _PICTURES:
+    axes = parse_pattern(pattern).left.named
+    known = [
+        len(names) == 1 and names[0] in may for names, may in zip(axes, _PICTURES, strict=False)
+    ]
+    if len(axes) != len(_PICTURES) or not all(known):
         message = (
             f"{pattern}: pictures are read as bhwc (batch, height, width, channel); "
             "begin the pattern with bhwc->"

@@ -43,6 +43,8 @@ _RUN_BYTES = 16 << 20
 # Runs of a file beyond this are as good as longer ones.
 _LONG_RUN = 64 << 10
 
+_BATCH = ("b", "n", "batch")  # what its axis is called
+
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -139,10 +141,10 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    places = _places(job.pattern)
+    batch, places = _places(source, job)
     axis = _streamed(source, target, job)
     left, right = places[axis] if axis else (None, None)
-    samples = source.shape[places["b"][0]] if axis else 1
+    samples = source.shape[places[batch][0]] if batch else 1
     length = 1 if left is None else source.shape[left]
     in_runs = isinstance(source, NpyFile) and not source.scatters(left) | target.scatters(right)
     nbytes = _RUN_BYTES if in_runs else _CHUNK_BYTES
@@ -168,35 +170,35 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
 
 
 def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
-    """The axis along which to convert: `b`, unless slabs of another lie in longer runs.
+    """The axis along which to convert: the batch's, unless slabs of another lie in longer runs.
 
     A run that is short against a page of the file is paid with a whole page, in every slab again.
-    None where `b` is no axis of its own.
+    None where the batch has no axis of its own.
     """
-    places = _places(job.pattern)
-    if "b" not in places:
-        return None
-    if job.chunk or not isinstance(source, NpyFile):
-        return "b"
+    batch, places = _places(source, job)
+    if batch is None or job.chunk or not isinstance(source, NpyFile):
+        return batch
 
     def shortest_run(name: str) -> int:
         left, right = places[name]
         count = _positions(source, target, source.shape[left], _CHUNK_BYTES)
-        if count == 0 and name != "b":  # a single position would be more than a chunk
+        if count == 0 and name != batch:  # a single position would be more than a chunk
             return 0
         return min(source.run(left, max(1, count)), target.run(right, max(1, count)))
 
     # The constants of a formula are those of channels, and every slab needs them all.
     others = places.keys() - ({"c"} if {"mean", "std"} & job.options.keys() else set())
-    return max(["b", *sorted(others - {"b"})], key=lambda name: min(shortest_run(name), _LONG_RUN))
+    names = [batch, *sorted(others - {batch})]
+    return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-def _places(pattern: str) -> dict[str, tuple[int, int]]:
-    """The axes that are axes of their own in the source and in the result, and where."""
-    parsed = parse_pattern(pattern)
-    left, right = parsed.source.groups, parsed.target.groups
-    own = [name for name in left if len(name) == 1 and name in right and name != FEATURE]
-    return {name: (left.index(name), right.index(name)) for name in own}
+def _places(source: SlabSource, job: FileJob) -> tuple[str | None, dict[str, tuple[int, int]]]:
+    """That of the batch among the axes that are their own in source and result, and all of them."""
+    move = parse_pattern(job.pattern).resolve(source.shape, job.sizes)
+    left, right = move.source.groups, move.target.groups
+    own = [axis for axis in left if len(axis) == 1 and axis in right and axis != FEATURE]
+    batch = next((axis for axis in own if move.source.name(axis) in _BATCH), None)
+    return batch, {axis: (left.index(axis), right.index(axis)) for axis in own}
 
 
 def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:

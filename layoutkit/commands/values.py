@@ -90,7 +90,7 @@ def shape(text: str) -> tuple[int, ...]:
 def size(text: str) -> tuple[str, int]:
     """An axis and its size, such as h=32."""
     axis, equals, length = text.partition("=")
-    if not equals or len(axis) != 1:
+    if not equals or not axis.isidentifier():
         raise ArgumentTypeError(f"{text!r} is not an axis and its size, such as h=32")
     return axis, positive(length)
 

@@ -47,7 +47,7 @@ class Placement(NamedTuple):
         points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
         """
         points, scale, offset = self._in_pairs(points)
-        return (points * scale + offset).reshape(*points.shape[:-2], -1)
+        return np.reshape(points * scale + offset, (*points.shape[:-2], -1))
 
     def to_picture(self, points: Any) -> Array:
         """The way back: points or boxes of the result as they are in the picture.
@@ -59,7 +59,7 @@ class Placement(NamedTuple):
         [[10.0, 10.0, 20.0, 20.0]]
         """
         points, scale, offset = self._in_pairs(points)
-        return ((points - offset) / scale).reshape(*points.shape[:-2], -1)
+        return np.reshape((points - offset) / scale, (*points.shape[:-2], -1))
 
     def _in_pairs(self, points: Any) -> tuple[Array, Array, Array]:
         found = as_array(np.asarray(points) if isinstance(points, list | tuple) else points)
@@ -259,8 +259,8 @@ def _checked(picture: Any) -> Array:
 
 def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     """(height, width) as two ints of at least 1; ShapeError for anything else."""
-    sides = [as_int(side) for side in size] if isinstance(size, Iterable) else []
-    if len(sides) != 2 or not all(sides) or min(sides) < 1:
+    sides = [as_int(side) or 0 for side in size] if isinstance(size, Iterable) else []
+    if len(sides) != 2 or min(sides) < 1:
         raise ShapeError(f"{name} is {size!r}; it is (height, width), each at least 1")
     return sides[0], sides[1]
 

@@ -91,6 +91,16 @@ def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
         assert float(text.get("y")) < height - 10
 
 
+def test_axes_are_called_what_the_pattern_calls_them():
+    pattern = "batch height width c -> batch (c height width)"
+    text = text_picture(pattern)
+    assert text.startswith("a small example, batch=2, height=2, width=2, c=3; ")
+    assert "its place along batch, height, width\n" in text
+    assert "outlined: all c of batch=0, height=0," in svg_picture(pattern)
+    assert text_picture("b...c->bc...").startswith("a small example, b=2, ...=2, c=3;")
+    assert text_picture("NHWC->NCHW").startswith("a small example, n=2, h=2, w=3, c=3;")
+
+
 def test_an_example_is_no_larger_than_the_array():
     text = text_picture("bhwc->bchw", {"b": 1, "h": 64, "w": 2, "c": 1})
     assert text.startswith("a small example, h=2, w=2;")

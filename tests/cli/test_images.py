@@ -262,7 +262,17 @@ def test_a_decompression_bomb_is_refused(tmp_path, folder, capsys, monkeypatch):
     assert "decompression bomb" in error
 
 
-@pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwc->nchw", "bf->b(hwc)"])
+@pytest.mark.parametrize(
+    "pattern", ["NHWC->NCHW", "batch height width channels -> batch channels height width"]
+)
+def test_their_axes_may_have_other_names(tmp_path, folder, pattern):
+    _save(folder / "a.png", _pixels(0, 3))
+    target = tmp_path / "out.npy"
+    assert main(["convert", str(folder), str(target), pattern, "--quiet"]) == 0
+    np.testing.assert_array_equal(np.load(target), _pixels(0, 3).transpose(2, 0, 1)[None])
+
+
+@pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwf->nfhw", "bf->b(hwc)"])
 def test_pictures_are_bhwc_and_nothing_else(tmp_path, folder, capsys, pattern):
     _save(folder / "a.png", _pixels(0, 3))
     assert main(["convert", str(folder), str(tmp_path / "out.npy"), pattern]) == 2

@@ -54,6 +54,28 @@ def test_b_may_be_anywhere(tmp_path, pattern, chunk):
     assert result.dtype == np.uint8
 
 
+@pytest.mark.parametrize(
+    ("pattern", "order"),
+    [
+        ("NHWC->NCHW", (0, 3, 1, 2)),
+        ("batch height width c -> batch c height width", (0, 3, 1, 2)),
+        ("... b w c -> b ... c w", (1, 0, 3, 2)),
+        ("b ... c -> c ... b", (3, 1, 2, 0)),
+    ],
+)
+def test_names_dots_and_capitals_are_streamed(tmp_path, monkeypatch, pattern, order):
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 400)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", 400)
+    array = _array("bhwc")
+    chunks = []
+    original = NpyFile.write
+    monkeypatch.setattr(
+        NpyFile, "write", lambda self, *where: chunks.append(where) or original(self, *where)
+    )
+    np.testing.assert_array_equal(_convert(tmp_path, array, pattern), array.transpose(order))
+    assert len(chunks) > 1
+
+
 @pytest.mark.parametrize("long", [1, 16, 1 << 16], ids=lambda long: f"long-{long}")
 @pytest.mark.parametrize("nbytes", [1, 100, 400, 1000])
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -91,7 +91,7 @@ def test_what_is_damaged_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.png: cannot be read as a picture \(.*mend it"):
         pictures.read(path)
-    with pytest.raises(DataError, match="^cannot be read as a picture"):
+    with pytest.raises(DataError, match=r"^cannot be read as a picture"):
         pictures.read(content)
 
 
