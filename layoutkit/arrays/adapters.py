@@ -40,7 +40,6 @@ __all__ = [
     "convert_foreign",
     "device_adapter_of",
     "facts",
-    "is_container",
     "memory_layout",
     "stopped",
     "sum_foreign",

@@ -28,7 +28,7 @@ _torch: Any = import_module("torch")
 
 def put(asked: Any, x: Any, out: Any) -> Any:
     """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
-    words = _words_of(asked)
+    words = _words_of(asked) if asked.words is None else asked.words
     return _convert(x, out, *words, {}) if len(words) == 4 else _accumulate(x, out, *words)
 
 
@@ -62,9 +62,7 @@ def _words_of_call(pattern: str, **keywords: Any) -> tuple[str, str]:
 
 
 def _words_of(asked: Any) -> tuple[Any, ...]:
-    """What is asked, in words."""
-    if isinstance(asked, Accumulator):
-        return asked.asked
+    """What is asked of a Converter, in words, where it was made before torch was there."""
     task = asked.task
     return str(task.pattern), told(task), list(task.sizes), list(task.sizes.values())
 

@@ -201,6 +201,15 @@ def test_constants_may_be_learned():
     torch.testing.assert_close(jacobian(mean.detach()), torch.eye(3) * -40)
 
 
+def test_equal_converters_share_a_compiled_function():
+    def block(converter, x):
+        return converter(x)
+
+    compiled, x = followed(block), photos()
+    for _ in range(12):  # more than torch compiles one function for
+        assert torch.equal(compiled(Converter("bhwc->bchw"), x), x.permute(0, 3, 1, 2))
+
+
 def test_errors_of_a_graph_are_ours():
     with pytest.raises(Exception, match="rank 4"):
         followed(TO)(torch.rand(2, 3))
