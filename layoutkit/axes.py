@@ -8,9 +8,6 @@ can be tested without data:
 >>> move = parse_pattern("bhwc->bf").resolve((64, 32, 32, 3))
 >>> str(move.target), move.target_shape
 ('b(hwc)', (64, 3072))
-
-`sizes.py` fits sizes to letters. Helpers that raise ShapeError give the fact and the fix;
-`Pattern.resolve` puts the pattern and the shape in front.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +19,8 @@ from typing import Any, SupportsIndex
 
 from .checks import as_int, is_symbol
 from .errors import ShapeError
-from .notation import ARROW, Layout, is_one, parse_layout, read_sides, require_text
+from .layout import Layout, is_one
+from .notation import ARROW, parse_layout, read_sides, require_text
 from .sizes import FEATURE, fitted
 
 __all__ = [

@@ -22,7 +22,10 @@ __all__ = [
     "CHANNEL",
     "Along",
     "Bounds",
+    "Constants",
     "Traced",
+    "check_count",
+    "check_divisible",
     "is_by_value",
     "number",
     "plain",
@@ -60,6 +63,9 @@ class Traced:
 
     def __repr__(self) -> str:
         return f"<traced by {self.library}, of shape {tuple(self.value.shape)}>"
+
+
+Constants: TypeAlias = float | tuple[float, ...] | Traced
 
 
 def is_by_value(constant: Any) -> bool:
@@ -150,6 +156,40 @@ def read_clip(value: Any) -> Bounds | None:
     if not low <= high:
         raise ArgumentError(f"clip is ({low}, {high}), in which nothing lies; give lo <= hi")
     return low, high
+
+
+def check_divisible(name: str, divided: Constants, std: Constants) -> None:
+    """Raise unless every quotient is a number; what is traced is not known."""
+    if isinstance(divided, Traced) or isinstance(std, Traced):
+        return
+    below = std if isinstance(std, tuple) else (std,)
+    above = divided if isinstance(divided, tuple) else (divided,) * len(below)
+    if 0.0 in below:
+        shown = shorten(repr(std), 60)
+        raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
+    below = below if len(below) > 1 else below * len(above)
+    # Lengths that differ are for the axes to judge, when they are known.
+    if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
+        shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
+        raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
+
+
+def check_count(name: str, values: tuple[float, ...], axis: str, count: int | None) -> None:
+    """Raise ShapeError unless there is one value for each of `count` indices (None: no axis)."""
+    if count is None and axis == CHANNEL:
+        raise ShapeError(
+            f"{name} has {len(values)} values, one a channel, but neither layout has an axis c; "
+            f'say which axis they are along, as in {name}={{"f": [...]}}, or give {name} as one '
+            "number"
+        )
+    if count is None:
+        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
+        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
+    if len(values) != count:
+        raise ShapeError(
+            f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "
+            "values, or one number"
+        )
 
 
 def shorten(text: str, length: int) -> str:

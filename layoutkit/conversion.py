@@ -154,7 +154,7 @@ def _make(
 
 # Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, dtype: Any, *others: Any, **sizes: int) -> Converter:
+def _kept(pattern: str, dtype: Any, *others: Any, **sizes: Any) -> Converter:
     """The Converter of these arguments, so that a loop plans once.
 
     Raises TypeError for constants that are no keys, as for what does not hash.

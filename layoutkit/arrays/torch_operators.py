@@ -68,7 +68,8 @@ def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
     found = _gradient(_task(*ctx.asked), ctx.x, grad)
     if ctx.clip is not None:
-        found = stopped(found, ctx.saved_tensors[0], ctx.clip)
+        (x,) = ctx.saved_tensors
+        found = stopped(found, x, ctx.clip)
     return found, None, None, None, None
 
 

@@ -31,10 +31,7 @@ __all__ = ["parse", "warmup_request"]
 _NEGATIVE = re.compile(r"-[\d.]")
 _SIGNED = ("--scale", "--mean", "--std", "--fill")
 _FITS = ("cover", "pad", "stretch")  # those of layoutkit.pictures, which not every command loads
-_DTYPES = (
-    "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128; in "
-    "memory also bfloat16 and float8_..."
-)
+_DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -144,8 +141,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--dtype", help=f"dtype of the result: {_DTYPES}")
     _add_formula(parser)
     _add_sizes(parser)
-    _add_pictures(parser, "stretch", "--resize")
-    add("--skip-bad", action="store_true", help="leave out pictures that cannot be read")
+    skip = _add_pictures(parser, "stretch", "--resize").add_argument
+    skip("--skip-bad", action="store_true", help="leave out what cannot be read, and say so")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
     add("--casting", choices=CASTINGS, help=casting_help)
     add("--chunk", type=positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
@@ -173,8 +170,9 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
 
 def _add_pictures(
     parser: argparse.ArgumentParser, how: str, option: str, size: tuple[int, int] | None = None
-) -> None:
-    add = parser.add_argument_group("pictures").add_argument
+) -> "argparse._ArgumentGroup":
+    group = parser.add_argument_group("pictures")
+    add = group.add_argument
     default = "" if size is None else f" (default: {size[0]}x{size[1]})"
     size_help = f"bring every picture to this size{default}"
     add(option, dest="resize", type=height_width, default=size, metavar="HxW", help=size_help)
@@ -186,6 +184,7 @@ def _add_pictures(
     add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
     pixels_help = "take pictures of so many pixels; default: what Pillow takes, 89 million"
     add("--max-pixels", type=positive, metavar="N", help=pixels_help)
+    return group
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +193,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     shape_help = "shape of the source; without it there is no plan, but a small example"
     add("--shape", type=shape, metavar="N,N,..", help=shape_help)
     add("--dtype", help="dtype of the source (default: float32)")
-    add("--to-dtype", help=f"dtype of the result: {_DTYPES}")
+    add("--to-dtype", help=f"dtype of the result: {_DTYPES}, bfloat16, float8_e4m3fn, ...")
     _add_formula(parser)
     _add_sizes(parser)
     add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")

@@ -8,7 +8,7 @@ from typing import Any
 from ..axes import Move
 from ..conversion import plan
 from ..errors import ArgumentError
-from ..notation import DOTS
+from ..layout import DOTS
 from .drawing import svg_picture, text_picture
 
 __all__ = ["explain"]

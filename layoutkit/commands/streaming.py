@@ -1,9 +1,9 @@
 """Files of any size through a conversion, a chunk of the batch at a time.
 
-A chunk is a range of axis `b`, or of another one where those would be scattered over a file in
-shorter runs. It is read (or decoded from pictures) while the one before is converted and written,
-and memory is used again for every second chunk, so no more than about two are resident. A pattern
-that has no `b` of its own on both sides goes in one piece.
+A chunk is a range of axis `b`, which may be the outermost of a fold, or of another axis where those
+would be scattered over a file in shorter runs. It is read (or decoded from pictures) while the one
+before is converted and written, and memory is used again for every second chunk, so no more than
+about two are resident. A pattern in which `b` is inside of a fold goes in one piece.
 """
 
 import errno
@@ -11,12 +11,12 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +73,12 @@ class FileJob:
     chunk: int | None = None
     quiet: bool = False
 
-    def converter(self, without: str | None = None) -> Converter:
-        """The conversion of the whole source, or of chunks: there one axis has other sizes."""
-        sizes = {axis: size for axis, size in self.sizes.items() if axis != without}
+    def converter(self) -> Converter:
+        """The conversion of the whole source."""
+        return self.converter_of(self.sizes)
+
+    def converter_of(self, sizes: Mapping[str, int]) -> Converter:
+        """The conversion of a part, in which axes of folds have other sizes."""
         keywords = {**self.options, **sizes}
         return Converter(self.pattern, **keywords)
 
@@ -141,15 +144,17 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    batch, places = _places(source, job)
-    axis = _streamed(source, target, job)
-    left, right = places[axis] if axis else (None, None)
-    samples = source.shape[places[batch][0]] if batch else 1
-    length = 1 if left is None else source.shape[left]
-    in_runs = isinstance(source, NpyFile) and not source.scatters(left) | target.scatters(right)
+    walk = _Walk(job, source.shape)
+    axis = _streamed(source, target, walk, job)
+    left, right = walk.places[axis] if axis else (_WHOLE, _WHOLE)
+    samples = walk.sizes[walk.batch] if walk.batch else 1
+    length = walk.sizes[axis] if axis else 1
+    in_runs = isinstance(source, NpyFile) and not (
+        source.scatters(left.axis) or target.scatters(right.axis)
+    )
     nbytes = _RUN_BYTES if in_runs else _CHUNK_BYTES
     size = max(1, job.chunk or _positions(source, target, length, nbytes))
-    converter = job.converter(without=axis)
+    converter = job.converter_of(walk.sizes_without(axis))
     coming: Future[NDArray[Any]] | None = None
     # In a file of a log each step would be a line.
     unseen = job.quiet or not sys.stderr.isatty()
@@ -159,32 +164,32 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
     with bar, ThreadPoolExecutor(1) as reader:
         for start in range(0, length, size):
             stop = min(start + size, length)
-            slab = coming.result() if coming else source.read(left, start, stop)
+            slab = coming.result() if coming else source.read(*left.slab(start, stop))
             if stop < length and isinstance(source, NpyFile):
-                coming = reader.submit(source.read, left, stop, min(stop + size, length))
-            target.write(right, start, stop, converter(slab))
+                coming = reader.submit(source.read, *left.slab(stop, min(stop + size, length)))
+            target.write(*right.slab(start, stop), converter(slab))
             del slab  # before the next one
             done = (_nbytes(source) + _nbytes(target)) * stop / length
             bar.set_postfix_str(_rate(done, time.perf_counter() - began), refresh=False)
             bar.update(samples * stop // length - samples * start // length)
 
 
-def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
+def _streamed(source: SlabSource, target: NpyFile, walk: "_Walk", job: FileJob) -> str | None:
     """The axis along which to convert: the batch's, unless slabs of another lie in longer runs.
 
     A run that is short against a page of the file is paid with a whole page, in every slab again.
-    None where the batch has no axis of its own.
+    None where the batch is inside of a fold.
     """
-    batch, places = _places(source, job)
+    batch, places = walk.batch, walk.places
     if batch is None or job.chunk or not isinstance(source, NpyFile):
         return batch
 
     def shortest_run(name: str) -> int:
         left, right = places[name]
-        count = _positions(source, target, source.shape[left], _CHUNK_BYTES)
+        count = _positions(source, target, walk.sizes[name], _CHUNK_BYTES)
         if count == 0 and name != batch:  # a single position would be more than a chunk
             return 0
-        return min(source.run(left, max(1, count)), target.run(right, max(1, count)))
+        return min(left.run(source, max(1, count)), right.run(target, max(1, count)))
 
     # The constants of a formula are those of channels, and every slab needs them all.
     others = places.keys() - ({"c"} if {"mean", "std"} & job.options.keys() else set())
@@ -192,13 +197,64 @@ def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
     return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-def _places(source: SlabSource, job: FileJob) -> tuple[str | None, dict[str, tuple[int, int]]]:
-    """That of the batch among the axes that are their own in source and result, and all of them."""
-    move = parse_pattern(job.pattern).resolve(source.shape, job.sizes)
-    left, right = move.source.groups, move.target.groups
-    own = [axis for axis in left if len(axis) == 1 and axis in right and axis != FEATURE]
-    batch = next((axis for axis in own if move.source.name(axis) in _BATCH), None)
-    return batch, {axis: (left.index(axis), right.index(axis)) for axis in own}
+class _Place(NamedTuple):
+    """Where an axis is: which one of an array, of which `step` positions are one of its own."""
+
+    axis: int | None
+    step: int = 1
+
+    def slab(self, start: int, stop: int) -> tuple[int | None, int, int]:
+        """A range of positions as files know it."""
+        return self.axis, start * self.step, stop * self.step
+
+    def run(self, file: NpyFile, count: int) -> int:
+        """How many bytes lie side by side in so many positions."""
+        return file.run(self.axis or 0, count * self.step)
+
+
+_WHOLE = _Place(None)
+
+
+class _Walk:
+    """The axes along which a source can be cut into parts that are converted by themselves.
+
+    batch : that of the batch, if it is among them
+    places : where they are, in the source and in the result
+    sizes : of all axes
+    """
+
+    def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
+        move = parse_pattern(job.pattern).resolve(shape, job.sizes)
+        self.sizes = dict(zip(move.axes, move.sizes, strict=True))
+        left, right = self._outermost(move.source.groups), self._outermost(move.target.groups)
+        both = [axis for axis in left if axis in right and axis != FEATURE]
+        self.batch = next((axis for axis in both if move.source.name(axis) in _BATCH), None)
+        # Of others in folds, parts are no better: each is a stripe of every position of the batch.
+        self.places = {
+            axis: (left[axis], right[axis])
+            for axis in both
+            if axis == self.batch or left[axis].step == right[axis].step == 1
+        }
+        self._given = job.sizes
+        self._folds = [group for group in move.source.groups if len(group) > 1]
+        self._name = move.source.name
+
+    def sizes_without(self, axis: str | None) -> dict[str, int]:
+        """The sizes of folds that a part of an axis has, too."""
+        if axis is None:
+            return dict(self._given)
+        fold = next((group for group in self._folds if axis in group), "")
+        rest = {self._name(other): self.sizes[other] for other in fold}
+        known = {**self._given, **rest}
+        return {name: size for name, size in known.items() if name != self._name(axis)}
+
+    def _outermost(self, groups: Sequence[str]) -> dict[str, _Place]:
+        """The axes that are outermost in theirs: an axis of its own is, with steps of 1."""
+        return {
+            group[0]: _Place(at, math.prod(self.sizes.get(axis, 1) for axis in group[1:]))
+            for at, group in enumerate(groups)
+            if group
+        }
 
 
 def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import as_word
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from ..memory import Array
 from .decoding import as_rgb, opened, pillow
 from .fitting import WAYS, as_size, check_library, fit
@@ -28,7 +28,8 @@ class Decoder:
     (224, 224, 3)
 
     Called as ``decoder(data, out=None)``, as a processor of `sampled_batcher` is; with `out` the
-    pixels are written there. `data` is whatever `read` takes. The arguments are those of `fit`;
+    pixels are written there. `data` is whatever `read` takes, or pixels (height, width, 3) that are
+    decoded already and only fitted. The arguments are those of `fit`;
     JPEGs are decoded at a half, a quarter or an eighth of their size where that is still at least
     twice what is needed. Decoders are equal where their arguments are, and pickle.
 
@@ -56,10 +57,19 @@ class Decoder:
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """The pixels of a picture, in `out` if it is given."""
-        with opened(data, enough=self.size) as image:
-            pixels = np.asarray(as_rgb(image))
-        found = fit(pixels, self.size, self.how, fill=self.fill, library=self.library)
+        found = fit(self._pixels(data), self.size, self.how, fill=self.fill, library=self.library)
         if out is None:
             return found
         out[...] = found
         return out
+
+    def _pixels(self, data: Any) -> Array:
+        if isinstance(data, np.ndarray) and data.ndim > 1:
+            if data.ndim != 3 or data.shape[2] != 3 or data.dtype != np.uint8:
+                raise ShapeError(
+                    f"the picture has shape {data.shape} and {data.dtype}; pixels that are decoded "
+                    "already are uint8 (height, width, 3)"
+                )
+            return data
+        with opened(data, enough=self.size) as image:
+            return np.asarray(as_rgb(image))

@@ -128,6 +128,11 @@ def pillow() -> Any:
 def _file_of(source: Any) -> tuple[Any, str | None]:
     """What Pillow opens, and what errors call it; None for bytes."""
     if isinstance(source, str | os.PathLike):
+        if "://" in os.fsdecode(source):
+            raise ArgumentError(
+                f"{source} is a URL; read gives the picture of a path or of bytes, and "
+                "layoutkit.data.sampled_batcher(..., size=) those of URLs in a table"
+            )
         return source, os.fsdecode(source)
     if isinstance(source, np.ndarray) and (source.ndim != 1 or source.dtype != np.uint8):
         raise ArgumentError(

@@ -46,8 +46,9 @@ class Placement(NamedTuple):
 
         points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
         """
-        points, scale, offset = self._in_pairs(points)
-        return np.reshape(points * scale + offset, (*points.shape[:-2], -1))
+        found, scale, offset = self._in_floats(points)
+        result: Array = found * scale + offset
+        return result
 
     def to_picture(self, points: Any) -> Array:
         """The way back: points or boxes of the result as they are in the picture.
@@ -58,18 +59,21 @@ class Placement(NamedTuple):
         >>> where.to_picture([[10, 90, 20, 100]]).tolist()
         [[10.0, 10.0, 20.0, 20.0]]
         """
-        points, scale, offset = self._in_pairs(points)
-        return np.reshape((points - offset) / scale, (*points.shape[:-2], -1))
+        found, scale, offset = self._in_floats(points)
+        result: Array = (found - offset) / scale
+        return result
 
-    def _in_pairs(self, points: Any) -> tuple[Array, Array, Array]:
+    def _in_floats(self, points: Any) -> tuple[Array, Array, Array]:
+        """The points, and the scale and offset of each of their numbers."""
         found = as_array(np.asarray(points) if isinstance(points, list | tuple) else points)
         if not found.ndim or found.shape[-1] not in (2, 4):
             raise ShapeError(
                 f"points have shape {found.shape}; the last axis is (x, y) or (x1, y1, x2, y2)"
             )
         dtype = found.dtype if found.dtype.kind == "f" else np.dtype(np.float64)
-        scale, offset = np.array([self.scale[::-1], (self.left, self.top)], dtype)
-        return found.astype(dtype).reshape(*found.shape[:-1], -1, 2), scale, offset
+        pair = np.array([self.scale[::-1], (self.left, self.top)], dtype)
+        scale, offset = np.tile(pair, found.shape[-1] // 2)
+        return found.astype(dtype), scale, offset
 
 
 def fit(

@@ -11,11 +11,13 @@ from ..arrays.access import like_base, on_cpu
 from ..arrays.rows import one_hot
 from ..checks import as_int
 from ..errors import ArgumentError, DataError, DtypeError, ViewError
+from ..formulas import Formula
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
 from .column import FirstColumn
 from .dataview import DataView
-from .gettings import Gettings, Mover
+from .getting import Mover
+from .gettings import Gettings
 
 __all__ = ["ClassView"]
 
@@ -23,11 +25,15 @@ __all__ = ["ClassView"]
 class LabelGettings(Gettings):
     """Those of labels, of which `b` is the first column."""
 
-    def _mover(self, name: str, dtype: DType, device: str) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, formula: Formula | None) -> Mover:
         if name == "b" and self.layout in ("bt", "tb"):
+            if formula is not None:
+                raise ArgumentError(
+                    "classes take no scale, mean, std and clip; get them as they are"
+                )
             columns = self._shape[1 - self.batch_axis]
             return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
-        return super()._mover(name, dtype, device)
+        return super()._mover(name, dtype, device, formula)
 
 
 class ClassView(DataView):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
+from ..errors import ArgumentError
+
 if TYPE_CHECKING:
     from .base import View
     from .batch import Gradient
 
-__all__ = ["Form", "check_get", "gradient_for", "is_form"]
+__all__ = ["Form", "check_get", "gradient_for", "is_form", "refuse_formula"]
 
 
 class Form(Protocol):
@@ -34,6 +36,15 @@ def is_form(layout: Any) -> TypeGuard[Form]:
     return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
+def refuse_formula(form: Form, formula: Any) -> None:
+    """Raise ArgumentError where a formula is asked of a form, which has none."""
+    if formula is not None:
+        raise ArgumentError(
+            f"scale, mean, std and clip are for layouts, and {form!r} is none; get the layout with "
+            "them and put that into a view of its own"
+        )
+
+
 def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
     """Raise what a get from a view of one array would, before anything is made."""
     if is_form(layout):
@@ -42,9 +53,10 @@ def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
         view.batch.plans.find(layout, dtype, device)
 
 
-def gradient_for(view: Any, layout: Any, grad: Any) -> Gradient:
+def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Gradient:
     """The gradient of a view of one array, checked."""
     if not is_form(layout):
-        return view.batch.check_gradient(layout, grad)  # type: ignore[no-any-return]
+        return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
+    refuse_formula(layout, formula)
     [found] = layout.gradients_for(view, grad)
     return found

@@ -274,7 +274,7 @@ def test_nothing_but_failures_is_an_error_and_writes_nothing(tmp_path, capsys):
     assert _run(tmp_path / "texts", "--save", target, "--preview", tmp_path / "x.png") == 2
     error = capsys.readouterr().err
     assert error.count(f"layoutkit: left out {tmp_path}/texts/") == 3
-    assert f"layoutkit: error: none of 3 records could be used. {tmp_path}/texts/a" in error
+    assert f"layoutkit: error: none of the 3 records can be used. {tmp_path}/texts/a" in error
     assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 

@@ -185,7 +185,7 @@ def test_the_first_kept_record_says_shape_and_dtype():
 def test_results_that_are_no_arrays():
     for wrong in (lambda x, out: "text", lambda x, out: object(), lambda x, out: [[1], [2, 3]]):
         with pytest.raises(
-            DataError, match=r"none of 7 records could be used\. record 0 and 6 more: "
+            DataError, match=r"none of the 7 records can be used\. record 0 and 6 more: "
         ):
             first(X, layout="bwc", processor=wrong)
 

@@ -38,7 +38,7 @@ def test_a_first_batch_that_is_lost_ends_the_loop(caplog, workers, size):
     options = {"batch_size": size, "processor": process, "prefetch": 1, "num_workers": workers}
     with sampled_batcher(X, **options) as batches:
         words = (
-            rf"none of (the first )?{size} records .*record 0 and {size - 1} more: ValueError: it"
+            rf"none of the (first )?{size} records .*record 0 and {size - 1} more: ValueError: it"
         )
         with pytest.raises(DataError, match=words):
             next(iter(batches))
@@ -60,7 +60,7 @@ def test_small_batches_wait_for_one_that_has_a_row(workers):
         list(range(k, min(k + 4, 30))) for k in range(12, 30, 4)
     ]
     batches = sampled_batcher(X, processor=failing(*range(30)), **options)
-    with batches, pytest.raises(DataError, match=r"none of the first 16 records could be used"):
+    with batches, pytest.raises(DataError, match=r"none of the first 16 records can be used"):
         next(iter(batches))
 
 
@@ -73,7 +73,7 @@ def test_a_short_epoch_without_any_is_an_error_at_its_end():
     batches = sampled_batcher(X[:3], batch_size=1, processor=failing(0, 1, 2))
     with (
         batches,
-        pytest.raises(DataError, match=r"none of 3 records could be used\. record 0 and 2 more"),
+        pytest.raises(DataError, match=r"none of the 3 records can be used\. record 0 and 2 more"),
     ):
         list(batches)
 
@@ -87,7 +87,7 @@ def test_what_a_processor_refuses_is_no_error():
 def test_with_refill_too():
     options = {"batch_size": 4, "refill": True}
     batches = sampled_batcher(X, processor=failing(*range(30)), **options)
-    with batches, pytest.raises(DataError, match=r"none of 30 records could be used"):
+    with batches, pytest.raises(DataError, match=r"none of the 30 records can be used"):
         list(batches)
     with sampled_batcher(X, processor=failing(*range(29)), **options) as batches:
         assert counts(batches) == [([29], 29)]
@@ -114,6 +114,6 @@ def test_reasons_are_told_once_each(caplog):
     with batches, pytest.raises(DataError) as caught:
         next(iter(batches))
     assert str(caught.value) == (
-        "none of the first 16 records could be used. record 0 and 3 more: ValueError: no. "
+        "none of the first 16 records can be used. record 0 and 3 more: ValueError: no. "
         "record 1 and 3 more: TypeError: no. record 2 and 3 more: KeyError: 'no'"
     )

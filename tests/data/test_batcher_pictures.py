@@ -65,7 +65,7 @@ def test_nothing_but_damaged_ones_is_an_error(tmp_path):
     for number in range(3):
         (tmp_path / f"{number}.jpg").write_bytes(b"no picture")
     batches = sampled_batcher(tmp_path, batch_size=2, size=(8, 8))
-    words = r"none of 3 records .*0\.jpg and 2 more: DataError"
+    words = r"none of the 3 records .*0\.jpg and 2 more: DataError"
     with batches, pytest.raises(DataError, match=words):
         list(batches)
 
@@ -81,6 +81,23 @@ def test_bytes_of_pictures_are_no_rows(photos):
     assert batch.input.input[:, 0].tolist() == [
         Path(record.url).stat().st_size for record in batch.item
     ]
+
+
+def test_pixels_that_are_decoded_already_are_fitted():
+    frames = noise(0, 4, 20, 30, 3)
+    with sampled_batcher(frames, batch_size=4, size=(8, 8)) as batches:
+        (batch,) = batches
+    np.testing.assert_array_equal(batch.input.input, [fit(frame, (8, 8)) for frame in frames])
+    with (
+        sampled_batcher(frames[..., :2], batch_size=4, size=(8, 8)) as batches,
+        pytest.raises(DataError, match=r"none of the 4 .* shape \(20, 30, 2\)"),
+    ):
+        list(batches)
+
+
+def test_one_source_at_a_time(photos):
+    with pytest.raises(DataError, match=r"pictures of one source, and there are 2"):
+        sampled_batcher([photos, photos], batch_size=2, size=(8, 8))
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,11 @@ def test_a_box_is_found_where_the_pixels_are():
     box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
     np.testing.assert_allclose(where.to_picture(box), [320, 100, 480, 200], atol=2)
     assert where.to_picture(np.array(box, np.float32)).dtype == np.float32
+    assert where.to_picture(np.zeros((0, 4))).shape == (0, 4)
+    assert where.to_picture(np.zeros((2, 5, 2))).shape == (2, 5, 2)
+    for wrong in (3, [1, 2, 3], np.zeros((2, 5))):
+        with pytest.raises((ShapeError, ArgumentError)):
+            where.to_picture(wrong)
 
 
 # ---- mistakes ------------------------------------------------------------------------------

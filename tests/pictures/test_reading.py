@@ -117,6 +117,11 @@ def test_what_is_neither_a_path_nor_bytes(source):
         pictures.read(source)
 
 
+def test_a_url_is_no_path():
+    with pytest.raises(ArgumentError, match=r"is a URL; .*sampled_batcher"):
+        pictures.read("https://example.org/a.jpg")
+
+
 def test_without_pillow_the_extra_is_named(monkeypatch, tmp_path):
     data = encoded(PIXELS)
     monkeypatch.setitem(sys.modules, "PIL", None)

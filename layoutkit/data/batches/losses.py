@@ -36,7 +36,7 @@ def handed_out(run: Pass, from_start: bool) -> Iterator[tuple[Batch, int]]:
             lost += batch.dropped
             if len(lost) >= _ENOUGH:
                 warn(lost)
-                raise _nothing(lost, f"the first {len(lost)}")
+                raise _nothing(lost, "first ")
             continue
         from_start = False
         yield from waiting
@@ -46,7 +46,7 @@ def handed_out(run: Pass, from_start: bool) -> Iterator[tuple[Batch, int]]:
         lost += run.rest
         if lost and all(error is not None for _, _, error in lost):
             warn(lost)
-            raise _nothing(lost, str(len(lost)))
+            raise _nothing(lost)
         yield from waiting
 
 
@@ -54,14 +54,19 @@ def _is_lost(batch: Batch) -> bool:
     return not batch.count and all(error is not None for _, _, error in batch.dropped)
 
 
-def _nothing(lost: Sequence[Dropped], count: str) -> DataError:
+def _nothing(lost: Sequence[Dropped], first: str = "") -> DataError:
     """Each reason once, with the first record that it is the reason for."""
     reasons: dict[str, list[str]] = {}
     for record, _, error in lost:
         if error is not None:
             reasons.setdefault(words_of(error), []).append(name_of(record))
     shown = [_told(why, names) for why, names in list(reasons.items())[:_SHOWN]]
-    return DataError(f"none of {count} records could be used. {'. '.join(shown)}")
+    count = (
+        "the only record cannot"
+        if len(lost) == 1
+        else f"none of the {first}{len(lost)} records can"
+    )
+    return DataError(f"{count} be used. {'. '.join(shown)}")
 
 
 def _told(why: str, names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ Knows the arguments, and that bytes of pictures make no batch; a Decoder makes p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..formats import PICTURES, suffix_of
 from ..indexes import Index, PartsIndex
 
 if TYPE_CHECKING:
-    from .settings import Arguments
+    from .arguments import Arguments
 
 __all__ = ["check_decoded", "with_decoder"]
 
@@ -53,8 +54,17 @@ def with_decoder(given: Arguments) -> Arguments:
     )
 
 
-def check_decoded(given: Arguments, index: Index) -> None:
-    """Raise DataError where batches would be of the bytes of pictures, each of another length."""
+def check_decoded(given: Arguments, indexes: Sequence[Index]) -> None:
+    """Raise DataError where batches would be of the bytes of pictures, each of another length.
+
+    Or where there are several sources of pictures, which are no row either.
+    """
+    if given.size is not None and len(indexes) > 1:
+        raise DataError(
+            f"size= decodes the pictures of one source, and there are {len(indexes)}; give a "
+            "processor that makes a row of what all of them have"
+        )
+    index = indexes[0]
     read = given.get is None and given.processor is None
     if not read or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
