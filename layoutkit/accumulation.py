@@ -104,7 +104,7 @@ class Accumulator:
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
         # The arguments but for the parts, as an operator of another library can hold them.
-        self.asked = (
+        self.words = (
             list(layouts), layout, "" if self._dtype is None else str(self._dtype),
             list(sizes), list(sizes.values()),
         )  # fmt: skip

@@ -11,9 +11,12 @@ What stands in graphs is torch's business (`arrays/torch_graph.py`), which most 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["call_in_graph", "in_graph", "is_followed", "sum_in_graph"]
+if TYPE_CHECKING:
+    from .planning.task import Task
+
+__all__ = ["call_in_graph", "in_graph", "is_followed", "sum_in_graph", "words_of"]
 
 
 def is_followed() -> bool:
@@ -22,6 +25,23 @@ def is_followed() -> bool:
 
 
 is_followed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def words_of(task: Task) -> tuple[Any, ...] | None:
+    """A task as pattern, keywords in JSON, and the names and numbers of sizes.
+
+    By these compiled functions are found again, whichever of equal Converters they are called with.
+    None where there is no torch that could compile, and for what has no words.
+    """
+    if "torch" not in sys.modules:
+        return None
+    import json
+
+    try:
+        told = json.dumps(task._replace(sizes={}).keywords())
+    except TypeError:  # constants that are traced
+        return None
+    return str(task.pattern), told, list(task.sizes), list(task.sizes.values())
 
 
 # Their imports take no lock of ours, which torch.compile could not follow.

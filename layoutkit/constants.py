@@ -47,10 +47,14 @@ class Along(NamedTuple):
 
 
 class Traced:
-    """A constant that is traced, or recorded for a gradient: an operand. Equal to itself only."""
+    """A constant that jax or torch traces or differentiates: it has no value that could be read.
+
+    It has a shape. Equal to itself only.
+    """
 
     def __init__(self, name: str, value: Any) -> None:
         self.value = value
+        self.library = "torch" if type(value).__module__.partition(".")[0] == "torch" else "jax"
         if value.ndim > 1:
             raise _not_flat(name, value)
 
@@ -58,7 +62,7 @@ class Traced:
         return int(self.value.shape[0]) if self.value.ndim else 1
 
     def __repr__(self) -> str:
-        return f"<traced, of shape {self.value.shape}>"
+        return f"<traced by {self.library}, of shape {tuple(self.value.shape)}>"
 
 
 Constants: TypeAlias = float | tuple[float, ...] | Traced
@@ -216,10 +220,12 @@ def _array(name: str, value: Any) -> Any:
     try:
         return np.asarray(value)
     except Exception as error:  # every library has its own
-        if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        library, _, inside = kind.__module__.partition(".")
+        # Of fake tensors of torch, tolist makes symbols.
+        if library in ("jax", "jaxlib") or (library == "torch" and inside.startswith("_")):
             return Traced(name, value)
         values = _listed(value)
-        if values is None and kind.__module__.partition(".")[0] == "torch":
+        if values is None and library == "torch":
             return Traced(name, value)
         if values is None:
             raise ArgumentError(

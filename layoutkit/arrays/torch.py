@@ -103,7 +103,12 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         array = x.numpy()
     except (RuntimeError, TypeError):  # it has no plain memory, or no dtype of NumPy's
         return NotImplemented
-    result = converter(array)
+    try:
+        result = converter(array)
+    except ArgumentError:
+        if converter.task.formula is not None and converter.task.formula.is_traced:
+            return NotImplemented
+        raise
     if result is array:
         return x
     try:

@@ -1,8 +1,9 @@
 """What torch.compile puts into its graph in place of a conversion.
 
-It follows Python's bytecode up to `put` and `put_call`, and takes the functions below as they are: they stand in
-the graph and are called with fake tensors when it is made ready, and only then say what becomes of
-a tensor (`torch_traced`). They are given words, numbers and tensors, which a graph can hold.
+It follows Python's bytecode up to `put`, `put_call` and `put_sum`, and takes the functions below as
+they are: they stand in the graph and are called with fake tensors when it is made ready, and only
+then say what becomes of a tensor (`torch_traced`). They are given words, numbers and tensors, which
+a graph can hold.
 
 Imported while torch.compile looks at a conversion, as its own modules take seconds to import.
 """
@@ -27,7 +28,7 @@ _torch: Any = import_module("torch")
 
 def put(asked: Any, x: Any, out: Any) -> Any:
     """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
-    words = _words_of(asked)
+    words = _words_of(asked) if asked.words is None else asked.words
     return _convert(x, out, *words, {}) if len(words) == 4 else _accumulate(x, out, *words)
 
 
@@ -61,9 +62,7 @@ def _words_of_call(pattern: str, **keywords: Any) -> tuple[str, str]:
 
 
 def _words_of(asked: Any) -> tuple[Any, ...]:
-    """What is asked, in words."""
-    if isinstance(asked, Accumulator):
-        return asked.asked
+    """What is asked of a Converter, in words, where it was made before torch was there."""
     task = asked.task
     return str(task.pattern), told(task), list(task.sizes), list(task.sizes.values())
 
@@ -72,7 +71,7 @@ def _convert(
     x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
     constants: dict[str, Any],
 ) -> Any:  # fmt: skip
-    return Converter(pattern, **keywords_of(keywords, names, sizes), **constants)(x, out)
+    return Converter(pattern, **{**keywords_of(keywords, names, sizes), **constants})(x, out)
 
 
 def _accumulate(

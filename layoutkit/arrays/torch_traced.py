@@ -101,7 +101,7 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         facts = [(_shape(tensor), words.dtype(tensor)) for tensor in tensors]
         total = traced.summed(accumulator, tensors, facts, words).contiguous()
     else:
-        total = _operators().accumulate(tensors, *accumulator.asked)
+        total = _operators().accumulate(tensors, *accumulator.words)
     return total if out is None else _written(out, total)
 
 

@@ -17,7 +17,7 @@ from .symbolic import Symbolic
 if TYPE_CHECKING:
     from ..planning.task import Task
 
-__all__ = ["Torch", "keywords_of", "library", "told", "untraced"]
+__all__ = ["keywords_of", "library", "told", "untraced"]
 
 
 class Torch(Symbolic):

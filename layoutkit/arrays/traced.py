@@ -49,7 +49,7 @@ def summed(
     moves, result = accumulator.resolve(shapes, dtypes)
     words.check(result)
     wide = computed_dtype(dtypes, result)
-    given = accumulator.asked[3]
+    given = accumulator.words[3]
     terms = [
         words.to(words.folded(words.unfolded(part, move, given), move), wide)
         for part, move in zip(parts, moves, strict=True)

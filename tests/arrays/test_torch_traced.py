@@ -58,14 +58,32 @@ def sized(x):
     return convert(x.flatten(1), "b(hwc)->bcf", h=x.shape[1], c=3)
 
 
+def clipped(x):
+    return convert(x, "bhwc->bchw", clip=(0.2, 0.7), **FORMULA)
+
+
+def laid(x):
+    return convert(x, "bhwc->bchw", memory="bhwc", dtype="float64")
+
+
+def boxed(x):
+    return convert(x, "bhwc->bchw", into={"h": 7, "w": 9}, fill=(0.1, 0.2, 0.3), scale=2.0)
+
+
+def named(x):
+    std = {"width": [1, 2, 3, 4, 5]}
+    return convert(x, "batch height width c -> batch c (height width)", std=std)
+
+
 def viewed(x):
     view = ImageView("bhwc", x)
     return view.forward_get("bchw", "float64")[:, 0] + view.forward_get()[..., 0]
 
 
-FUNCTIONS = [TO, FOLD, SAME, through, saturated, summed, sized, viewed]
-NAMES = ["to", "fold", "same", "through", "saturated", "summed", "sized", "viewed"]
-each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=NAMES)
+CONVERTERS = {"to": TO, "fold": FOLD, "same": SAME}
+WRITTEN = (through, saturated, summed, sized, clipped, laid, boxed, named, viewed)
+FUNCTIONS = CONVERTERS | {function.__name__: function for function in WRITTEN}
+each_function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 
 
 # ---- torch.compile -----------------------------------------------------------------------
@@ -97,7 +115,7 @@ def test_a_graph_holds_our_operator():
     assert targets == {"layoutkit.convert.default"}
 
 
-@pytest.mark.parametrize("function", [TO, through, summed], ids=["to", "through", "summed"])
+@pytest.mark.parametrize("function", [TO, through, summed, clipped, laid, boxed, named])
 def test_compiled_gradients(function):
     compiled = followed(function)
     for count in SIZES:
@@ -148,6 +166,48 @@ def test_an_accumulator_and_a_transform_compiled():
     assert torch.equal(followed(lambda x, y: add([x, y]))(x, planes), x + x)
     mapped = followed(torch.vmap(lambda v: convert(v, "hwc->chw", scale=2.0)))
     assert torch.equal(mapped(x), planes * 2)
+
+
+def test_constants_are_operands_of_a_graph():
+    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor(2.0)
+
+    def centred(x, mean, std):
+        return convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
+
+    compiled = followed(centred)
+    for count in SIZES:
+        x = photos(count)
+        mean, std = mean + 1, std + 1
+        torch.testing.assert_close(compiled(x, mean, std), centred(x, mean, std))
+    array = np.array([0.1, 0.2, 0.3], np.float32)
+    compiled = followed(lambda x: centred(x, array, 2.0))
+    torch.testing.assert_close(compiled(x), centred(x, array, 2.0))
+    array += 1
+    torch.testing.assert_close(compiled(x), centred(x, array, 2.0))
+
+
+def test_constants_may_be_learned():
+    x = photos()
+    mean, std = ((torch.rand(3) + n).requires_grad_() for n in range(2))
+    wanted = ((x * 1.5 - mean) / std).permute(0, 3, 1, 2)
+    wanted.square().sum().backward()
+    grads = [each.grad.clone() for each in (mean, std)]
+    mean.grad = std.grad = None
+    found = convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
+    torch.testing.assert_close(found, wanted)
+    found.square().sum().backward()
+    torch.testing.assert_close([mean.grad, std.grad], grads)
+    jacobian = torch.func.jacrev(lambda m: convert(x, "bhwc->bchw", mean=m).sum((0, 2, 3)))
+    torch.testing.assert_close(jacobian(mean.detach()), torch.eye(3) * -40)
+
+
+def test_equal_converters_share_a_compiled_function():
+    def block(converter, x):
+        return converter(x)
+
+    compiled, x = followed(block), photos()
+    for _ in range(12):  # more than torch compiles one function for
+        assert torch.equal(compiled(Converter("bhwc->bchw"), x), x.permute(0, 3, 1, 2))
 
 
 def test_errors_of_a_graph_are_ours():
@@ -266,7 +326,7 @@ def test_vmap_over_any_axis():
 
 def test_tangents_are_carried():
     x, way = photos(dtype=torch.float64), photos(dtype=torch.float64)
-    for function in (TO, FOLD, through):
+    for function in (TO, FOLD, through, laid, named):
         _, tangent = torch.func.jvp(function, (x,), (way,))
         zero = torch.zeros_like(x)
         torch.testing.assert_close(tangent, function(way) - function(zero))
@@ -291,7 +351,7 @@ class Model(torch.nn.Module):
         return self.function(x)
 
 
-@pytest.mark.parametrize("function", [TO, through, saturated, viewed], ids=lambda f: "")
+@pytest.mark.parametrize("function", [TO, through, saturated, clipped, laid, viewed])
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported_programs_need_no_layoutkit(function, strict):
     torch.compiler.reset()
@@ -309,7 +369,7 @@ def test_exported_programs_need_no_layoutkit(function, strict):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("function", [TO, through, saturated], ids=["to", "through", "saturated"])
+@pytest.mark.parametrize("function", [TO, through, saturated, clipped])
 def test_onnx(function):
     pytest.importorskip("onnxscript", reason="PyTorch exports ONNX with onnxscript")
     runtime = pytest.importorskip("onnxruntime", reason="what runs the exported file")
