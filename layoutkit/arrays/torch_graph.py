@@ -28,7 +28,7 @@ _torch: Any = import_module("torch")
 
 def put(asked: Any, x: Any, out: Any) -> Any:
     """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
-    words = _words_of(asked) if asked.words is None else asked.words
+    words: Any = _words_of(asked) if asked.words is None else asked.words
     return _convert(x, out, *words, {}) if len(words) == 4 else _accumulate(x, out, *words)
 
 
