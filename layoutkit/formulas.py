@@ -91,8 +91,8 @@ class Formula:
             values = getattr(self, name)
             if isinstance(values, Traced):
                 raise ArgumentError(
-                    f"{name} is traced by {values.library} or requires its gradient, but x is no array "
-                    f"of {values.library}; give one, or constants that are numbers"
+                    f"{name} is traced by {values.library} or requires its gradient, but x is no "
+                    f"array of {values.library}; give one, or constants that are numbers"
                 )
             if isinstance(values, tuple):
                 check_count(name, values, self.axis, count)
