@@ -29,7 +29,10 @@ _torch: Any = import_module("torch")
 def put(asked: Any, x: Any, out: Any) -> Any:
     """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
     words: Any = _words_of(asked) if asked.words is None else asked.words
-    return _convert(x, out, *words, {}) if len(words) == 4 else _accumulate(x, out, *words)
+    if isinstance(asked, Accumulator):
+        return _accumulate(x, out, *words)
+    pattern, keywords, names, sizes = words
+    return _convert(x, out, pattern, keywords, names, sizes, {})
 
 
 def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
