@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-# Their classes derive from those of a library, so that without it there is nothing to import.
-_DERIVED = {
-    "layoutkit/arrays/torch_autograd.py": "torch",
+# They are made of classes of a library, so that without it there is nothing to import.
+_MADE_OF = {
+    "layoutkit/torch.py": "torch",
+    "layoutkit/arrays/torch*.py": "torch",
     "layoutkit/keras.py": "keras",
     "layoutkit/sklearn.py": "sklearn",
 }
-collect_ignore = [path for path, library in _DERIVED.items() if not find_spec(library)]
+collect_ignore_glob = [path for path, library in _MADE_OF.items() if not find_spec(library)]
 
 # Keras takes TensorFlow where it is told nothing, and fails where that is not installed.
 _BACKENDS = [name for name in ("jax", "torch", "numpy") if find_spec(name)]

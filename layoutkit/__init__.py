@@ -42,7 +42,7 @@ from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
-    from . import data
+    from . import data, pictures
     from .collation import collate
     from .collator import Collator
     from .configuration import show_config, warmup
@@ -103,6 +103,7 @@ __all__ = [
     "is_flat_source",
     "is_flat_space",
     "is_flat_specs",
+    "pictures",
     "plan",
     "set_num_threads",
     "set_threads",
@@ -112,7 +113,7 @@ __all__ = [
 
 # Loaded when the first of them is named: to define so many classes would take a third of the
 # time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
-_ROOMS = ("data",)
+_ROOMS = ("data", "pictures")
 _LAZY = {
     "collation": ("collate",),
     "collator": ("Collator",),
@@ -134,7 +135,7 @@ _LAZY = {
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
 # Modules that are parts of other libraries, which they import: `layoutkit.keras.Convert`.
-_DOORS = ("keras", "sklearn")
+_DOORS = ("keras", "sklearn", "torch")
 
 
 def __getattr__(name: str) -> Any:
@@ -153,4 +154,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_DOORS])
+    return sorted(__all__)

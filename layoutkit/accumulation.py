@@ -12,6 +12,7 @@ import numpy as np
 from . import forks
 from .axes import Move, Pattern, axis_name, parse_layout, parse_pattern
 from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
+from .compilation import in_graph, is_followed, sum_in_graph
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .memory import Array, as_numpy, check_writable, layout_key
@@ -69,6 +70,8 @@ def accumulate(
     """
     pairs = list(_pairs(parts))
     layouts = tuple(of for _, of in pairs)
+    if is_followed():
+        return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
     wanted = None if dtype is None else as_dtype(dtype)
     try:
         accumulator = _kept(layouts, layout, wanted, **sizes)
@@ -100,6 +103,11 @@ class Accumulator:
         self._patterns = [_pattern(part, layout) for part in layouts]
         self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
+        # The arguments but for the parts, as an operator of another library can hold them.
+        self.words = (
+            list(layouts), layout, "" if self._dtype is None else str(self._dtype),
+            list(sizes), list(sizes.values()),
+        )  # fmt: skip
         self._sums: Cache[Run] = Cache()
         self.on_gpus: DeviceSums | None = None  # for `layoutkit.arrays.adapters` to keep
 
@@ -109,6 +117,8 @@ class Accumulator:
             count = len(self._patterns)
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
+            if is_followed():
+                return in_graph(self, list(arrays), out)
             return _adapters().sum_foreign(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {number}")

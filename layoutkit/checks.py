@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import DataError, LayoutkitError
 
-__all__ = ["as_count", "as_flag", "as_int", "as_word", "kind_text"]
+__all__ = ["as_count", "as_flag", "as_int", "as_word", "is_symbol", "kind_text"]
 
 
 def as_int(value: Any) -> int | None:
@@ -27,6 +27,11 @@ def as_int(value: Any) -> int | None:
         return None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         return None
+
+
+def is_symbol(value: Any) -> bool:
+    """Whether a size stands for any number, of a batch that torch or JAX traces for all sizes."""
+    return type(value).__name__ in ("SymInt", "_DimExpr")
 
 
 def as_count(

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from .commands.arguments import parse, warmup_request
-from .commands.printing import accept_all_text, printable
+from .commands.printing import accept_all_text, as_options, printable
 from .errors import LayoutkitError, PatternError
 
 __all__ = ["main"]
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (LayoutkitError, OSError, MemoryError) as error:
         # A pattern is shown over several lines, with a caret; else a newline is of a file's name.
         keep = "\n" if isinstance(error, PatternError) else ""
-        print(f"layoutkit: error: {printable(_describe(error), keep)}", file=sys.stderr)
+        words = as_options(_describe(error))
+        print(f"layoutkit: error: {printable(words, keep)}", file=sys.stderr)
         return _MISTAKE
     except Exception as error:
         if os.environ.get("LAYOUTKIT_TRACEBACK"):
@@ -106,17 +107,30 @@ def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    from .atomic import resolved
+    from .commands.images import named
     from .commands.inputs import check_destination, open_source
     from .commands.streaming import FileJob, convert_to_file
 
-    options = {"dtype": arguments.dtype, "casting": arguments.casting, **_formula(arguments)}
+    options = {"dtype": arguments.dtype, **_formula(arguments)}
+    if arguments.casting is not None:
+        options["casting"] = arguments.casting
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
     # Whatever is wrong with the pattern or the formula comes out before a file is touched.
     job.converter()
     check_destination(arguments.src, arguments.dst)
-    with open_source(arguments.src, job, arguments.resize) as source:
-        convert_to_file(source, arguments.src, arguments.dst, job)
+    folder = resolved(arguments.dst).parent
+    pictures = _pictures(arguments, skip_bad=arguments.skip_bad)
+    with open_source(arguments.src, job, pictures, folder) as source:
+        convert_to_file(source, named(arguments.src), arguments.dst, job)
     return 0
+
+
+def _pictures(arguments: argparse.Namespace, skip_bad: bool = False) -> Any:
+    from .commands.images import Pictures
+
+    given = arguments.resize, arguments.fit, arguments.fill
+    return Pictures(*given, skip_bad, arguments.max_pixels)
 
 
 def _batches(arguments: argparse.Namespace) -> int:
@@ -125,25 +139,16 @@ def _batches(arguments: argparse.Namespace) -> int:
     options = {"dtype": arguments.dtype, **_formula(arguments)}
     names = ("sampler", "batch_size", "seed", "epoch", "partition", "workers", "limit")
     given = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
-    make_batches(BatchesRequest(arguments.src, arguments.to, options, arguments.resize, **given))
+    pictures = _pictures(arguments)
+    make_batches(BatchesRequest(arguments.src, arguments.to, options, pictures, **given))
     return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from . import plan
-    from .commands.drawing import svg_picture, text_picture
+    from .commands.explaining import explain
 
-    how = plan(
-        arguments.pattern,
-        arguments.shape,
-        arguments.dtype,
-        to_dtype=arguments.to_dtype,
-        **_formula(arguments),
-        **arguments.size,
-    )
-    print(how, text_picture(arguments.pattern), sep="\n\n")
-    if arguments.svg:
-        arguments.svg.write_text(svg_picture(arguments.pattern), encoding="utf-8")
+    asked = {"dtype": arguments.dtype, "to_dtype": arguments.to_dtype, **_formula(arguments)}
+    explain(arguments.pattern, arguments.shape, asked, arguments.size, arguments.svg)
     return 0
 
 

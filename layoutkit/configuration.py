@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import buffers, forks, threads, workers
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
     from .planning.plan import Plan
 
 __all__ = ["show_config", "warmup"]
+
+# What layoutkit works with where it is installed, by the names of the packages.
+_OTHERS = (
+    "pillow",
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",
+    "torch",
+    "jax",
+    "keras",
+    "scikit-learn",
+    "scipy",
+    "xarray",
+    "fsspec",
+    "urllib3",
+    "safetensors",
+    "matplotlib",
+)
 
 
 def show_config() -> None:
@@ -39,6 +59,7 @@ def _facts() -> Iterable[tuple[str, object]]:
     yield "python", f"{platform.python_version()} on {sys.platform} {platform.machine()}"
     for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
         yield package, package_version(package)
+    yield "beside", ", ".join(_others()) or "no other library that it works with"
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
     yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({threads.origin_of_threads()})"
@@ -46,6 +67,15 @@ def _facts() -> Iterable[tuple[str, object]]:
     yield "kernels", f"{len(loaded())} loaded, {_keeping()}"
     for kernel in loaded():
         yield "", f"{kernel.spec} ({kernel.origin})"
+
+
+def _others() -> Iterable[str]:
+    """Name and version of each that is installed; none of them is imported."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for package in _OTHERS:
+        with suppress(PackageNotFoundError):
+            yield f"{package} {version(package)}"
 
 
 def _keeping() -> str:

@@ -22,7 +22,10 @@ __all__ = [
     "CHANNEL",
     "Along",
     "Bounds",
+    "Constants",
     "Traced",
+    "check_count",
+    "check_divisible",
     "is_by_value",
     "number",
     "plain",
@@ -44,10 +47,14 @@ class Along(NamedTuple):
 
 
 class Traced:
-    """A constant that jax traces: it has no value yet, but a shape. Equal to itself only."""
+    """A constant that jax or torch traces or differentiates: it has no value that could be read.
+
+    It has a shape. Equal to itself only.
+    """
 
     def __init__(self, name: str, value: Any) -> None:
         self.value = value
+        self.library = "torch" if type(value).__module__.partition(".")[0] == "torch" else "jax"
         if value.ndim > 1:
             raise _not_flat(name, value)
 
@@ -55,7 +62,10 @@ class Traced:
         return int(self.value.shape[0]) if self.value.ndim else 1
 
     def __repr__(self) -> str:
-        return f"<traced by jax, of shape {self.value.shape}>"
+        return f"<traced by {self.library}, of shape {tuple(self.value.shape)}>"
+
+
+Constants: TypeAlias = float | tuple[float, ...] | Traced
 
 
 def is_by_value(constant: Any) -> bool:
@@ -148,6 +158,40 @@ def read_clip(value: Any) -> Bounds | None:
     return low, high
 
 
+def check_divisible(name: str, divided: Constants, std: Constants) -> None:
+    """Raise unless every quotient is a number; what is traced is not known."""
+    if isinstance(divided, Traced) or isinstance(std, Traced):
+        return
+    below = std if isinstance(std, tuple) else (std,)
+    above = divided if isinstance(divided, tuple) else (divided,) * len(below)
+    if 0.0 in below:
+        shown = shorten(repr(std), 60)
+        raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
+    below = below if len(below) > 1 else below * len(above)
+    # Lengths that differ are for the axes to judge, when they are known.
+    if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
+        shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
+        raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
+
+
+def check_count(name: str, values: tuple[float, ...], axis: str, count: int | None) -> None:
+    """Raise ShapeError unless there is one value for each of `count` indices (None: no axis)."""
+    if count is None and axis == CHANNEL:
+        raise ShapeError(
+            f"{name} has {len(values)} values, one a channel, but neither layout has an axis c; "
+            f'say which axis they are along, as in {name}={{"f": [...]}}, or give {name} as one '
+            "number"
+        )
+    if count is None:
+        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
+        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
+    if len(values) != count:
+        raise ShapeError(
+            f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "
+            "values, or one number"
+        )
+
+
 def shorten(text: str, length: int) -> str:
     """The text on one line, cut where it is too long for a message."""
     line = " ".join(text.split())
@@ -164,7 +208,7 @@ def _bound(value: Any, absent: float) -> float:
 
 def _along(axis: str, found: float | Along | Traced) -> float | Along | Traced:
     if isinstance(found, Traced):
-        raise ArgumentError("a constant that jax traces is along axis c, in no dict")
+        raise ArgumentError("a constant that is traced is along axis c, in no dict")
     return Along(axis, found.values) if isinstance(found, Along) else found
 
 
@@ -176,9 +220,13 @@ def _array(name: str, value: Any) -> Any:
     try:
         return np.asarray(value)
     except Exception as error:  # every library has its own
-        if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        library, _, inside = kind.__module__.partition(".")
+        # Of fake tensors of torch, tolist makes symbols.
+        if library in ("jax", "jaxlib") or (library == "torch" and inside.startswith("_")):
             return Traced(name, value)
         values = _listed(value)
+        if values is None and library == "torch":
+            return Traced(name, value)
         if values is None:
             raise ArgumentError(
                 f"the values of {name}, a {kind_text(value)}, cannot be read: "

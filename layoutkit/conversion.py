@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .axes import as_shape
 from .caching import MAX_KEPT
+from .compilation import call_in_graph, is_followed
 from .constants import is_by_value, plain
 from .converter import Converter, plan_of_spec
 from .cuda.runtime import check_device
@@ -60,7 +63,7 @@ def convert(
 
     Parameters
     ----------
-    x : array
+    x : array, of any library, or what holds one
         Any strides, read-only or not; it is never written to.
     pattern : str
         Layout of x, `->`, layout of the result: one letter an axis, or, as in
@@ -112,6 +115,12 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if type(x) is not np.ndarray and is_followed():
+        return call_in_graph(
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
+            corner=corner, fill=fill,
+        )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
@@ -145,7 +154,7 @@ def _make(
 
 # Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, dtype: Any, *others: Any, **sizes: int) -> Converter:
+def _kept(pattern: str, dtype: Any, *others: Any, **sizes: Any) -> Converter:
     """The Converter of these arguments, so that a loop plans once.
 
     Raises TypeError for constants that are no keys, as for what does not hash.

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import forks
 from .caching import PROGRAM_BYTES, Cache, remember
+from .compilation import in_graph, is_followed, words_of
 from .cuda.runtime import check_device
 from .devices import CPU
 from .gradients import Backs, known_clip, window_of_gradient
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from .planning.plan import Plan
 
 __all__ = ["Converter", "plan_of_spec"]
+
+# Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
+shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
 
 
 class Converter:
@@ -73,8 +77,7 @@ class Converter:
     @classmethod
     def of_task(cls, task: Task) -> Converter:
         """The Converter of what was asked and checked."""
-        made = cls.__new__(cls)
-        made._start(task)
+        (made := cls.__new__(cls))._start(task)
         return made
 
     def _start(self, task: Task) -> None:
@@ -84,6 +87,7 @@ class Converter:
         self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
         self._backs = Backs(task, Converter)
         self._derived: dict[Callable[[Task], Task], Converter] = {}
+        self.words = words_of(task)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -100,7 +104,7 @@ class Converter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("on_gpus", "_programs", "_backs", "_derived")
+        kept = ("on_gpus", "_programs", "_backs", "_derived", "words")
         return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -126,6 +130,11 @@ class Converter:
         """Convert `x`; see `convert`."""
         plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not plain:
+            if is_followed():
+                return in_graph(self, x, out)
+            short = shortcuts.get(type(x))
+            if short is not None and (found := short(self, x, out)) is not NotImplemented:
+                return found
             return _adapters().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
 from .axes import Move
-from .constants import CHANNEL, Along, Bounds, Traced, number, read_clip, several, shorten
-from .errors import ArgumentError, DtypeError, ShapeError
+from .caching import MAX_KEPT
+from .constants import (
+    CHANNEL,
+    Along,
+    Bounds,
+    Constants,
+    Traced,
+    check_count,
+    check_divisible,
+    is_by_value,
+    number,
+    plain,
+    read_clip,
+    several,
+)
+from .errors import ArgumentError, DtypeError, LayoutkitError
 from .spec import DType, as_dtype, integer_bounds, kind_of
 
-__all__ = ["Formula", "computed_dtype", "make_formula"]
-
-Constants: TypeAlias = float | tuple[float, ...] | Traced
+__all__ = ["Formula", "computed_dtype", "formula_of", "make_formula"]
 
 _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
@@ -73,17 +85,17 @@ class Formula:
         ShapeError
             `mean` or `std` has not one value for each of `count` (None: there is no such axis).
         ArgumentError
-            jax traces a constant.
+            A constant is traced.
         """
         for name in ("mean", "std"):
             values = getattr(self, name)
             if isinstance(values, Traced):
                 raise ArgumentError(
-                    f"{name} is traced by jax, but x is not; trace both, as arguments of the "
-                    "function that jax traces, or give numbers"
+                    f"{name} is traced by {values.library} or requires its gradient, but x is no "
+                    f"array of {values.library}; give one, or constants that are numbers"
                 )
             if isinstance(values, tuple):
-                _check_count(name, values, self.axis, count)
+                check_count(name, values, self.axis, count)
         return self._coefficients
 
     @property
@@ -95,7 +107,8 @@ class Formula:
     def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """One pair for all plans: of many channels they take more than all the rest of a plan."""
         count = self.channels
-        mean, std = (v if isinstance(v, tuple) else (v,) * count for v in (self.mean, self.std))
+        pair: list[Any] = [self.mean, self.std]  # not traced: `coefficients` has looked
+        mean, std = (v if isinstance(v, tuple) else (v,) * count for v in pair)
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 
@@ -140,7 +153,7 @@ class Formula:
         Raises ArgumentError for a scale of 0, after which x is not known.
         """
         if isinstance(self.mean, Traced) or isinstance(self.std, Traced):
-            raise ArgumentError("mean or std is traced by jax; invert with numbers")
+            raise ArgumentError("mean or std is traced or requires a gradient; invert with numbers")
         if self.scale == 0:
             raise ArgumentError("scale is 0, after which x is not known; there is no inverse")
         if not isinstance(self.std, tuple):
@@ -156,7 +169,7 @@ class Formula:
         )
 
     def stand_in(self) -> Formula:
-        """The formula with ones in place of what jax traces, to be checked as any other."""
+        """The formula with ones in place of what is traced, to be checked as any other."""
         ones: dict[str, Any] = {
             name: (1.0,) * len(values) if _is_several(values) else 1.0
             for name in ("mean", "std")
@@ -196,8 +209,38 @@ def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula |
         **values,
     )
     for name in ("scale", "mean"):
-        _check_divisible(name, getattr(formula, name), formula.std)
+        check_divisible(name, getattr(formula, name), formula.std)
     return formula
+
+
+def formula_of(
+    scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None
+) -> Formula | None:
+    """The same, kept: equal constants are one formula, whatever holds them."""
+    if scale is mean is std is clip is None:
+        return None
+    try:
+        return _kept(scale, mean, std, clip)
+    except LayoutkitError:
+        raise
+    except TypeError:  # no keys, as a list or an array is none
+        pass
+    given = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [plain(*each) for each in given.items()]
+    try:
+        return _kept(*constants)
+    except LayoutkitError:
+        raise
+    except TypeError:  # what has no plain form
+        return make_formula(*constants)
+
+
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(*constants: Any) -> Formula | None:
+    """The formula of constants; TypeError for those that are no keys, as for what does not hash."""
+    if not all(map(is_by_value, constants)):
+        raise TypeError("an array is no key")
+    return make_formula(*constants)
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:
@@ -218,22 +261,6 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
     return np.dtype(np.float64 if wide else np.float32)
 
 
-def _check_divisible(name: str, divided: Constants, std: Constants) -> None:
-    """Raise unless every quotient is a number; what is traced is not known."""
-    if isinstance(divided, Traced) or isinstance(std, Traced):
-        return
-    below = std if isinstance(std, tuple) else (std,)
-    above = divided if isinstance(divided, tuple) else (divided,) * len(below)
-    if 0.0 in below:
-        shown = shorten(repr(std), 60)
-        raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
-    below = below if len(below) > 1 else below * len(above)
-    # Lengths that differ are for the axes to judge, when they are known.
-    if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
-        shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
-        raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
-
-
 def _is_several(constant: Constants) -> bool:
     """Whether it is one for each index of an axis."""
     return isinstance(constant, tuple) or (isinstance(constant, Traced) and constant.value.ndim > 0)
@@ -242,20 +269,3 @@ def _is_several(constant: Constants) -> bool:
 def _fits_float32(value: float) -> bool:
     """Whether float32 holds a coefficient in full precision."""
     return value == 0.0 or _TINY <= abs(value) <= _HUGE
-
-
-def _check_count(name: str, values: tuple[float, ...], axis: str, count: int | None) -> None:
-    if count is None and axis == CHANNEL:
-        raise ShapeError(
-            f"{name} has {len(values)} values, one a channel, but neither layout has an axis c; "
-            f'say which axis they are along, as in {name}={{"f": [...]}}, or give {name} as one '
-            "number"
-        )
-    if count is None:
-        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
-        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
-    if len(values) != count:
-        raise ShapeError(
-            f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "
-            "values, or one number"
-        )

@@ -14,6 +14,7 @@ import numpy as np
 
 from .arrays.libraries import framework_named
 from .converter import Converter
+from .devices import CPU
 from .errors import ArgumentError
 from .spec import ArraySpec, DType, as_dtype
 
@@ -62,8 +63,9 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     def compute_output_spec(self, inputs: Any) -> Any:
         """Shape and dtype of the result of a KerasTensor; sizes that are None may stay so."""
         dtype = as_dtype(keras.backend.standardize_dtype(inputs.dtype))
+        left = self.converter.task.pattern.left
         first, second = (
-            self.converter.resolve(ArraySpec(str(self.converter.task.pattern.left), shape, dtype))
+            self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU))
             for shape in self._stand_ins(tuple(inputs.shape))
         )
         sizes = zip(first.shape, second.shape, strict=True)
@@ -82,9 +84,15 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     def _stand_ins(self, shape: tuple[int | None, ...]) -> Any:
         """Two shapes with numbers for sizes that are open: what differs in the results is open."""
         task = self.converter.task
-        groups, kept = task.pattern.source.groups, task.pattern.target.letters
-        known = prod(task.sizes.values())  # folds are divided by these
-        ones = {at for at, group in enumerate(groups) if not set(group) & set(kept)}
+        pattern = task.pattern.completed(len(shape))
+        source, known = pattern.source, prod(task.sizes.values())  # folds are divided by these
+        # Those that are dropped, and those whose size in the result is given.
+        given = set() if task.canvas is None else set(dict(task.canvas.sizes))
+        ones = {
+            at
+            for at, group in enumerate(source.groups)
+            if not set(group) & set(pattern.target.letters) or set(source.named[at]) & given
+        }
         for prime in (1009, 1013):
             yield tuple(
                 size if size is not None else 1 if at in ones else prime * known

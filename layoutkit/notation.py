@@ -6,23 +6,18 @@ pattern then does to a shape is `axes.py`.
 A text is in letters, one an axis, or in names. It is in names where a side has at least two axes
 apart by blanks, of which one outside of folds has several letters, or one in a fold a digit or `_`
 (`(h p1)`, never letters alone); the other side is then too.
-Inside, an axis is one character either way, so that all that follows knows strings of axes only:
-its letter, or a character of Unicode's private use, of which a `Layout` knows the name.
 """
 
 import re
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from string import ascii_lowercase
 
 from .errors import PatternError, ShapeError
+from .layout import DOTS, NAMED, ONES, Layout
 
 __all__ = ["ARROW", "Layout", "identity", "parse_layout", "read_sides", "require_text"]
 
 ARROW = "->"
-DOTS = "\ue000"  # `...` where the rank is not known yet
-# First characters: of axes that `...` are, of `1` on either side, of names.
-_STAYING, _ONES, _NAMED = 0xE100, (0xE200, 0xE300), 0xE400
 
 _LETTER_RULE = "an axis is one letter, a to z, and parentheses fold several into one"
 _NAME_RULE = "an axis is a name of letters, digits and _, and parentheses fold several into one"
@@ -35,77 +30,6 @@ _FOLDS = re.compile(r"\(([^()]*)\)")
 _BLANKS = re.compile(r"\s*")
 # Drawn ones, and those of dashes of any length.
 _OTHER_ARROWS = re.compile("[\u2192\u21d2\u27f6\u2794]|[-=\u2013\u2014\u2212]+\\s*>|>")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The axes of an array, outermost first; `parse_layout` makes one from text.
-
-    `groups` has one string for each axis of the array: a letter, or the letters of a fold. `names`
-    has the pairs of those that stand for longer names.
-
-    >>> layout = parse_layout("b (h w c)")
-    >>> layout.groups, layout.letters, layout.ndim, str(layout)
-    (('b', 'hwc'), 'bhwc', 2, 'b(hwc)')
-    >>> parse_layout("batch (height width) c").named
-    (('batch',), ('height', 'width'), ('c',))
-    """
-
-    groups: tuple[str, ...]
-    names: tuple[tuple[str, str], ...] = ()
-
-    @cached_property
-    def letters(self) -> str:
-        """All axis letters in order, folded or not."""
-        return "".join(self.groups)
-
-    @property
-    def ndim(self) -> int:
-        """The rank of an array in this layout: a fold counts as one axis, `...` as none."""
-        return len(self.groups) - self.is_open
-
-    @cached_property
-    def is_open(self) -> bool:
-        """Whether `...` stands for any number of axes."""
-        return DOTS in self.groups
-
-    @cached_property
-    def named(self) -> tuple[tuple[str, ...], ...]:
-        """The groups as callers know them: tuples of letters and names, `...` and `1`."""
-        return tuple(tuple(map(self.name, group)) for group in self.groups)
-
-    def name(self, letter: str) -> str:
-        """What a caller calls the axis of a letter of this layout."""
-        if letter < DOTS:
-            return letter
-        if ord(letter) < _ONES[0]:
-            return "..."
-        return dict(self.names)[letter] if ord(letter) >= _NAMED else "1"
-
-    def completed(self, count: int) -> "Layout":
-        """The layout in which `...` are so many axes."""
-        staying = tuple(chr(_STAYING + at) for at in range(count))
-        at = self.groups.index(DOTS)
-        return Layout(self.groups[:at] + staying + self.groups[at + 1 :], self.names)
-
-    @cached_property
-    def _text(self) -> str:
-        return self.spelled(" " if self.names else "")
-
-    def spelled(self, blank: str = " ") -> str:
-        """The text with this between two axes; with a blank it is as einops writes it."""
-        shown = [names[0] if len(names) == 1 else f"({blank.join(names)})" for names in self.named]
-        return blank.join(
-            name for at, name in enumerate(shown) if name != "..." or "..." not in shown[:at]
-        )
-
-    def __str__(self) -> str:
-        return self._text
-
-
-def is_one(letter: str) -> bool:
-    """Whether an axis was written as `1`."""
-    return _ONES[0] <= ord(letter) < _NAMED
 
 
 def parse_layout(text: str) -> Layout:
@@ -138,7 +62,7 @@ def read_sides(text: str) -> tuple[Layout, Layout]:
     long = any(_is_long(text[slice(*side)]) for side in sides)
     known: dict[str, str] = {}
     left, right = (
-        _Side(text, *side, long, known, _ONES[at]).read() for at, side in enumerate(sides)
+        _Side(text, *side, long, known, ONES[at]).read() for at, side in enumerate(sides)
     )
     if left.is_open != right.is_open:
         at = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
@@ -160,7 +84,7 @@ def require_text(text: object, what: str, example: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _parse_layout(text: str) -> Layout:
-    return _Side(text, 0, len(text), _is_long(text), {}, _ONES[0]).read()
+    return _Side(text, 0, len(text), _is_long(text), {}, ONES[0]).read()
 
 
 def _is_long(side: str) -> bool:
@@ -195,7 +119,7 @@ class _Side:
             group, at = self.fold(at) if self.text[at] == "(" else self.axis(at)
             groups.append(group)
             at = self.skip(at)
-        names = {letter: name for name, letter in self.seen.items() if ord(letter) >= _NAMED}
+        names = {letter: name for name, letter in self.seen.items() if ord(letter) >= NAMED}
         return Layout(tuple(groups), tuple(names.items()))
 
     def axis(self, at: int) -> tuple[str, int]:
@@ -221,7 +145,7 @@ class _Side:
             raise self.twice(at, name)
         letter = name
         if len(name) > 1:
-            letter = self.known.setdefault(name, chr(_NAMED + len(self.known)))
+            letter = self.known.setdefault(name, chr(NAMED + len(self.known)))
         self.seen[name] = letter
         return letter, found.end()
 

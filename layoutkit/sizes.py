@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeAlias
 
 from .errors import ShapeError
-from .notation import Layout
+from .layout import Layout
 
 __all__ = ["FEATURE", "fitted"]
 
@@ -32,7 +32,7 @@ def fitted(
     _fit(source, target, shape, sizes, features)
     _check_dropped(source, target, sizes)
     _fill_added(source, target, sizes)
-    found = {}
+    found: dict[str, int] = {}
     for layout in (target, source):
         found |= {letter: sizes.get(layout.name(letter), 1) for letter in layout.letters}
     staying = [letter for letter in source.letters if source.name(letter) == _STAYING]

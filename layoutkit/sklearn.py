@@ -34,7 +34,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     Attributes
     ----------
-    shape_ : tuple of int
+    shape_, dtype_ : tuple of int, dtype
         Of the X of `fit`.
     n_features_in_, feature_names_in_
         Of an X with two axes.
@@ -53,6 +53,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         scale: float | None = None,
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,
+        clip: tuple[float | None, float | None] | None = None,
         casting: str = "same_kind",
         copy: bool | None = None,
         memory: str | None = None,
@@ -63,14 +64,15 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.pattern, self.dtype, self.scale, self.mean, self.std = pattern, dtype, scale, mean, std
-        self.casting, self.copy, self.memory, self.threads = casting, copy, memory, threads
+        self.clip, self.casting, self.copy, self.memory = clip, casting, copy, memory
+        self.threads = threads
         self.into, self.corner, self.fill, self.sizes = into, corner, fill, sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
         """Learn the shape of X, and refuse one that is not converted."""
         array = self._checked(X, reset=True)
         self._converter().plan(array)
-        self.shape_ = array.shape
+        self.shape_, self.dtype_ = array.shape, array.dtype
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803
@@ -79,15 +81,17 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return found
 
     def inverse_transform(self, X: Any) -> Array:  # noqa: N803
-        """The array that `transform` makes X of.
+        """The array that `transform` makes X of, in the dtype of the X of `fit`.
+
+        Integers are rounded and clipped to their range; what `clip` cut off is lost.
 
         Raises
         ------
-        NotFittedError, PatternError
-            As `Converter.inverse`.
+        NotFittedError, ArgumentError
+            There was no `fit`; scale is 0.
         """
         check_is_fitted(self, "shape_")
-        back = self._converter(**self._folds()).inverse()
+        back = self._converter(**self._folds()).inverse(self.dtype_)
         found: Array = back(check_array(X, **_AS_IT_IS, ensure_2d=False, estimator=self))
         return found
 
@@ -120,13 +124,13 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         """The sizes that the way back needs: of each fold all but the first."""
         task = self._converter().task
         move = task.pattern.resolve(self.shape_, task.sizes)
-        known = dict(zip(move.axes, move.sizes, strict=True))
-        inner = {axis for group in task.pattern.target.groups for axis in group[1:]}
-        return {axis: size for axis, size in known.items() if axis in inner}
+        inner = {name for names in move.target.named for name in names[1:]}
+        return {name: size for name, size in move.named_sizes.items() if name in inner}
 
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
         """X as an array; that its features are those of `fit`, where it has two axes."""
-        flat = parse_pattern(self.pattern).left.ndim == 2  # sklearn's words for a wrong rank
+        left = parse_pattern(self.pattern).left
+        flat = left.ndim == 2 and not left.is_open  # sklearn has words of its own for others
         array: Array = check_array(X, **_AS_IT_IS, ensure_2d=flat, estimator=self)
         if array.ndim == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)

@@ -14,7 +14,7 @@ import numpy as np
 from .axes import as_shape, check_rank, parse_layout
 from .devices import canonical
 from .errors import ArgumentError, DtypeError
-from .notation import Layout
+from .layout import Layout
 
 __all__ = [
     "CASTINGS",

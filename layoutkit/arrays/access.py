@@ -11,7 +11,7 @@ whose batches are NumPy's should start without them.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,23 +36,33 @@ class Seen(Protocol):
         """The dtype in NumPy's words."""
 
 
+class Facts(NamedTuple):
+    """What is known of an array that a library traces, and that holds no data."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
 def seen(x: Any, what: str) -> tuple[Any, str]:
     """How an array of any library is seen, and its device.
 
     Raises ArgumentError for what is no array, or holds no data.
     """
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | list | tuple):  # views nest: a list is a view of several arrays
         return as_numpy(x, what), CPU
     adapters = _adapters()
     adapter = adapters.device_adapter_of(x)
     if adapter is None:
+        other = adapters.adapter_of(x)
+        if other is not None and other.is_traced:
+            return Facts(*other.facts(x, what)), other.device(x, what)
         return adapters.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
 
 
 def based(x: Any, found: Any) -> Any:
     """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
-    return found if type(found) is np.ndarray and _adapters().is_container(x) else x
+    return found if type(found) is np.ndarray and _adapters().whose(x).is_container else x
 
 
 def copies(x: Any, axis: int, positions: Array) -> Any:

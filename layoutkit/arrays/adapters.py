@@ -26,7 +26,7 @@ from ..planning.composed import larger, made, of_larger, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
 from .clipping import stopped
-from .containers import Container, Stacked, protocol_of
+from .containers import Stacked, protocol_of
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
 from .libraries import asked
 
@@ -40,7 +40,6 @@ __all__ = [
     "convert_foreign",
     "device_adapter_of",
     "facts",
-    "is_container",
     "memory_layout",
     "refuse_out_on_gpu",
     "stopped",
@@ -98,11 +97,6 @@ _stacked = Stacked(whose)
 def as_array(x: Any, what: str = "x") -> Array:
     """The NumPy array that shares the memory of an array, or is what a container holds."""
     return whose(x).arrive(x, what)
-
-
-def is_container(x: Any) -> bool:
-    """Whether x is no array, but holds one."""
-    return isinstance(whose(x), Container)
 
 
 def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
@@ -215,7 +209,7 @@ def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) ->
 def writer_of(adapter: Adapter, out: Any) -> Adapter:
     """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
     found = whose(out)
-    return found if isinstance(found, Container) else adapter
+    return found if found.is_container else adapter
 
 
 def refuse_out_on_gpu(out: Any, name: str | None) -> None:

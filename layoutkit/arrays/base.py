@@ -42,6 +42,7 @@ class Adapter:
     is_traced = False  # whether its arrays stand for data that is not there yet
     # Whether a conversion into a larger result is one of a larger x, and not of a window of memory.
     makes_larger = False
+    is_container = False  # whether its arrays are none, but hold one
     traces_constants = False  # whether constants that jax traces are operands beside its arrays
 
     # -- in --------------------------------------------------------------------------------

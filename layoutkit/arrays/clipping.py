@@ -29,10 +29,10 @@ def stopped(gradient: Any, x: Any, clip: Bounds, out: Any = None) -> Any:
         out[outside] = 0
         return out
     library = type(gradient).__module__.partition(".")[0]
-    found = import_module("jax.numpy") if library in ("jax", "jaxlib") else sys.modules[library]
-    if not hasattr(found, "where"):
+    words = import_module("jax.numpy") if library in ("jax", "jaxlib") else sys.modules[library]
+    if not hasattr(words, "where"):
         raise ArgumentError(
             f"gradients under clip are known of NumPy, torch, jax and CuPy, not of {library}; "
             "convert them first"
         )
-    return found.where(outside, 0, gradient)
+    return words.where(outside, 0, gradient)

@@ -41,6 +41,8 @@ _PACKAGE = __name__.partition(".")[0] + "."
 class Container(Adapter):
     """The way of what holds an array. This one reads `__array__`: a file, a column, a table."""
 
+    is_container = True
+
     def arrive(self, x: Any, what: str) -> Array:
         """The array that it holds, all of it; it may be a copy."""
         return as_numpy(self.read(x, what), what)

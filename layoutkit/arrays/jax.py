@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import kind_text
+from ..checks import is_symbol, kind_text
 from ..cuda.memory import DeviceArray
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array
-from ..planning.sums import computed_dtype
 from ..spec import DType, as_dtype, kind_of
 from .base import Adapter, on_device, out_of_reach
 from .cupy import CudaAdapter, ForeignAdapter, handed
-from .jax_formulas import computed, plan_of
+from .jax_formulas import plan_of
 from .jax_placing import Placer
 from .jax_shards import ShardedAdapter
 from .symbolic import Symbolic
+from .traced import converted, summed
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -80,6 +80,9 @@ class Jax(Symbolic):
         wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
 
+    def constant(self, values: Array, like: Any) -> Any:
+        return values.astype(self.width(values.dtype))
+
     def width(self, dtype: DType) -> DType:
         """The dtype as the settings of JAX allow it: without x64, of 32 bits."""
         found: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
@@ -126,12 +129,14 @@ class _JaxArrays:
             raise _immutable()
         if converter.is_away:
             self.on_gpu()
-        words, plan = self.words, plan_of(converter, x)
-        words.check(plan.target.dtype)
-        if converter.task.formula is not None:
-            wide = plan.formula.computed_dtype(plan.source.dtype, plan.target.dtype)
-            x = computed(x, converter.task.formula, plan.move, wide, words)
-        return words.cast(words.rearranged(x, plan.move), plan.target.dtype, converter.casting)
+        if not any(map(is_symbol, x.shape)):  # else it is judged by what is known of its shape
+            plan_of(converter, x)  # raises where it is refused
+        elif converter.task.copy is False:
+            raise ArgumentError(
+                f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
+                "have to move is not known; allow a copy (copy=None)"
+            )
+        return converted(converter.task, x, self.words)
 
     def on_gpu(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
@@ -189,15 +194,9 @@ class TracedAdapter(_JaxArrays, Adapter):
         """The sum from left to right, computed in the dtype that numeric sums are."""
         if out is not None:
             raise _immutable()
-        words = self.words
-        shapes, dtypes = zip(*(self._facts_of(p, n) for n, p in enumerate(parts)), strict=True)
-        moves, result = accumulator.resolve(shapes, dtypes)
-        wide = computed_dtype(dtypes, result)
-        terms = [
-            words.to(words.rearranged(words.xp.asarray(part), move), wide)
-            for part, move in zip(parts, moves, strict=True)
-        ]
-        return words.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
+        facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
+        arrays = [self.words.xp.asarray(part) for part in parts]
+        return summed(accumulator, arrays, facts, self.words)
 
     def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of a part of a sum; raises where JAX cannot trace it."""

@@ -74,15 +74,17 @@ def _axes(x: Any) -> list[Any]:
 
 def _moved(task: Task, axes: list[Any]) -> list[Any]:
     """The same for the axes of the result; ShapeError where shards do not suffice."""
-    source, target = task.pattern.source.groups, task.pattern.target.groups
+    pattern = task.pattern.completed(len(axes))
+    source, target = pattern.source.groups, pattern.target.groups
     sharded = {group: axis for group, axis in zip(source, axes, strict=True) if axis is not None}
     whole = set() if task.canvas is None else set(dict(task.canvas.sizes))
     if task.formula is not None and task.formula.per_channel:
-        whole.add("c")
+        whole.add(task.formula.axis)
     for group in sharded:
-        if group not in target or len(group) > 1 or group in whole:
+        names = " ".join(map(pattern.source.name, group))
+        if group not in target or len(group) > 1 or names in whole:
             raise ShapeError(
-                f'x is in shards along axis {group}, which "{task.pattern.text}" does not move as '
+                f'x is in shards along axis {names}, which "{task.pattern.text}" does not move as '
                 f"a whole, so that a shard alone is not enough; {_FIX}"
             )
     return [sharded.get(group) for group in target]
@@ -90,8 +92,9 @@ def _moved(task: Task, axes: list[Any]) -> list[Any]:
 
 def _of_shards(converter: Converter, axes: list[Any]) -> Converter:
     """The Converter of a shard, whose sizes along the axes are others than those of the whole."""
-    groups = zip(converter.task.pattern.source.groups, axes, strict=True)
-    cut = {group for group, axis in groups if axis is not None} & set(converter.task.sizes)
+    named = converter.task.pattern.completed(len(axes)).source.named
+    pairs = zip(named, axes, strict=True)
+    cut = {name for (name, *_), axis in pairs if axis is not None} & set(converter.task.sizes)
     if not cut:
         return converter
     keywords = {k: v for k, v in converter.task.keywords().items() if k not in cut}

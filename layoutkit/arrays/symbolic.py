@@ -8,13 +8,14 @@ happens to them is said in operations of their own, which both have under other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ..axes import Move
+from ..memory import Array
 from ..spec import DType, integer_bounds, kind_of
 
 __all__ = ["NUMPY", "Library", "Symbolic"]
@@ -79,9 +80,21 @@ class Symbolic(Library):
         """Unfold into `sizes`, permute, fold into `shape`."""
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
+    def unfolded(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
+        """An array whose folds are open, of axes whose sizes were `given` and of others."""
+        return self.xp.reshape(x, move.sizes)
+
+    def folded(self, x: Any, move: Move) -> Any:
+        """The target of a move, of its open source."""
+        return self.xp.reshape(self.order(x, move.permutation), move.target_shape)
+
     def rearranged(self, x: Any, move: Move) -> Any:
         """What a move makes of an array."""
-        return self.rearrange(x, move.sizes, move.permutation, move.target_shape)
+        return self.folded(self.unfolded(x, move), move)
+
+    def constant(self, values: Array, like: Any) -> Any:
+        """Numbers for arithmetic with `like`."""
+        return values
 
     def contiguous(self, x: Any) -> Any:
         """In memory as the shape says, where that can be told."""

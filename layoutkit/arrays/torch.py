@@ -1,280 +1,120 @@
-"""Tensors of PyTorch: their memory, their dtypes, their words, and what their graph records."""
+"""Whose tensors of PyTorch are: with memory, or standing for data. The quick way of plain ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from types import ModuleType
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
-from ..axes import Move
-from ..checks import kind_text
-from ..cuda.memory import DeviceArray
-from ..cuda.runtime import runtime
-from ..devices import name_of
-from ..errors import ArgumentError, DeviceError, DtypeError
+from ..converter import shortcuts
+from ..devices import CPU, name_of
+from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..spec import DType, as_dtype, kind_of
-from .base import Adapter, on_device, out_of_reach
-from .cupy import CudaAdapter
-from .symbolic import Symbolic
+from .base import Adapter
+from .torch_tensors import Tensors, adapter_of_memory, refuse_recorded_out
+from .torch_traced import converted, is_traced, is_watched, summed
+from .torch_words import Torch, library
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..planning.composed import Larger
 
-__all__ = ["TorchAdapter", "TorchCudaAdapter", "adapter_for", "library", "library_of"]
+__all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
 
-
-class Torch(Symbolic):
-    """Tensors, those of the meta device and those that require a gradient included."""
-
-    name, module = "torch", "torch"
-
-    def is_sparse(self, x: Any) -> bool:
-        return x.layout is not self.xp.strided
-
-    def dtype(self, x: Any) -> DType:
-        return _named_dtype(str(x.dtype).removeprefix("torch."))
-
-    def check(self, dtype: DType) -> None:
-        if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
-            raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
-
-    def to(self, x: Any, dtype: DType) -> Any:
-        return x.to(getattr(self.xp, dtype.name))
-
-    def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        return self.xp.empty(shape, dtype=getattr(self.xp, dtype.name), device="meta")
-
-    def order(self, x: Any, order: Sequence[int]) -> Any:
-        return x.permute(*order)
-
-    def contiguous(self, x: Any) -> Any:
-        return x.contiguous()
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        return self.xp.cat(list(parts), dim=1)
-
-    def hot(self, labels: Any, count: int) -> Any:
-        return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
+_torch: Any = import_module("torch")
 
 
-class _Tensors:
-    """What holds for tensors on the CPU and on a GPU. Where a gradient is asked, they record."""
+class TracedTensors(Tensors, Adapter):
+    """Tensors that stand for data, or are differentiated by torch.func."""
 
-    def __init__(self, words: Torch) -> None:
-        self.words = words
-        self.torch = words.xp
+    is_traced = makes_larger = True
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, which need no memory."""
-        return self.words.shape(x), self.words.dtype(x)
-
-    def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Copies of the samples at positions that exist."""
-        return x.index_select(axis, self.torch.as_tensor(positions, device=x.device))
-
-    def same(self, x: Any, array: Any) -> Any:
-        """`x` itself."""
-        return x
-
-    def written(self, out: Any) -> Any:
-        """The caller's output, after its memory has changed."""
-        # So that a graph that has kept it for its backward notices.
-        self.torch.autograd.graph.increment_version(out)
-        return out
-
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """The view of a result whose axes are in another order."""
-        return x.permute(order)
-
-    def is_recorded(self, x: Any) -> bool:
-        """Whether what is done to a tensor now is kept for its gradient."""
-        return bool(
-            isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
-        )
-
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is, in the graph of `x`."""
-        _refuse_recorded_out(out, "x")
-        plan = converter.plan(x)
-        if plan.kernel != "view":
-            return _autograd().converted(converter, x)
-        # In torch's own words, so that it knows whose memory the view shares.
-        return self.words.rearranged(x, plan.move)
-
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum, in the graph of its parts."""
-        first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
-        _refuse_recorded_out(out, f"part {first}")
-        return _autograd().added(accumulator, parts)
-
-    def check_plain(self, x: Any, what: str) -> None:
-        """Raise unless a tensor's memory holds its values."""
-        if x.layout is not self.torch.strided:
-            raise ArgumentError(f"{what} is of {x.layout}, not dense; pass {what}.to_dense()")
-        if x.is_quantized:
-            raise ArgumentError(f"{what} is quantized ({x.dtype}); pass {what}.dequantize()")
-        for bit in ("conj", "neg"):
-            if getattr(x, f"is_{bit}")():
-                raise ArgumentError(
-                    f"{what} has its {bit} bit set, so its memory does not hold its values; pass "
-                    f"{what}.resolve_{bit}()"
-                )
-
-    def check_out(self, out: Any) -> None:
-        """Raise where writing into a tensor would falsify a graph."""
-        if self.is_recorded(out):
-            raise ArgumentError(
-                "out requires a gradient, which writing into it would falsify; leave out= away, "
-                "or call under torch.no_grad()"
-            )
-
-
-class TorchAdapter(_Tensors, Adapter):
-    """Tensors that the CPU reaches."""
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, with all folds taken apart."""
+        windows = zip(reversed(found.window), reversed(found.full), strict=True)
+        edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
+        pad = _torch.nn.functional.pad
+        inside = pad(_torch.ones(found.sizes, dtype=_torch.bool, device=x.device), edges)
+        fill = self.words.constant(found.fill, x)
+        return _torch.where(inside, pad(x.reshape(found.sizes), edges), fill)
 
     def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        self._check_host(x, what)
-        self.check_plain(x, what)
-        dtype = self.words.dtype(x)
-        try:
-            if not _is_foreign(dtype):
-                return x.detach().numpy()  # type: ignore[no-any-return]
-            bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
-            return bits.numpy().view(dtype)  # type: ignore[no-any-return]
-        except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise out_of_reach(what, x, "pass a plain torch.Tensor that holds data") from error
-
-    def leave(self, array: Array, like: Any) -> Any:
-        """The tensor that shares the memory of `array`."""
-        dtype = array.dtype
-        self.words.check(dtype)
-        if not _is_foreign(dtype):
-            return self.torch.from_numpy(array)
-        bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
-        return bits.view(getattr(self.torch, dtype.name))
-
-    def target(self, out: Any) -> Array:
-        """The memory of the caller's output."""
-        if not isinstance(out, self.torch.Tensor):
-            raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
-            )
-        self.check_out(out)
-        return self.arrive(out, "out")
-
-    def on_gpu(self) -> CudaAdapter:
-        """The adapter of tensors on a GPU."""
-        return _adapters()[1]
-
-    def _check_host(self, x: Any, what: str) -> None:
-        """Raise unless the tensor is on the CPU."""
+        """Raise: there is no memory."""
         if x.device.type == "meta":
             raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
-        if x.device.type != "cpu":
-            raise on_device(what, str(x.device), f"pass {what}.cpu()")
-
-
-class TorchCudaAdapter(_Tensors, CudaAdapter):
-    """Tensors on a GPU: torch's memory, torch's stream. Results come from torch's allocator."""
-
-    name = "torch"
-
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where a tensor lies."""
-        runtime()
-        self.check_plain(x, what)
-        dtype = self.words.dtype(x)
-        strides = tuple(step * dtype.itemsize for step in x.stride())
-        ordinal = x.device.index or 0
-        return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
-
-    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Where a tensor lies that `empty`, `view` or a conversion has made."""
-        return self.reach(x, "the result")
+        raise ArgumentError(
+            f"{what} is traced by torch and holds no data that could be read; call this outside of "
+            "torch.compile, torch.export, torch.func and torch.jit.trace"
+        )
 
     def device(self, x: Any, what: str) -> str:
-        """Where a tensor is."""
-        return name_of(x.device.index or 0)
+        """Where the data will be."""
+        return name_of(x.device.index or 0) if x.device.type == "cuda" else CPU
 
-    def stream(self, ordinal: int) -> Any:
-        """The current stream of torch."""
-        return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
+    def is_recorded(self, x: Any) -> bool:
+        """Whether it is such a tensor."""
+        return isinstance(x, _torch.Tensor) and is_traced(x)
 
-    def check(self, dtype: DType) -> None:
-        """Raise DtypeError unless torch has the dtype."""
-        self.words.check(dtype)
+    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+        """What `converter` makes of it, as an operator or in torch's words."""
+        self._check_grad(x, out, "x")
+        return converted(converter.task, x, out)
 
-    def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """A new contiguous tensor."""
-        kind = getattr(self.torch, dtype.name)
-        made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
-        return self.located(made)
+    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """The sum, likewise."""
+        for ordinal, part in enumerate(parts):
+            self._check_grad(part, out, f"part {ordinal}")
+        return summed(accumulator, parts, out)
 
-    def view(self, array: DeviceArray, move: Move) -> Any:
-        """The tensor that shares the memory, moved where nothing has to move."""
-        return self.words.rearranged(array.owner, move)
-
-    def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
-        """Write one tensor to another as NumPy's unsafe cast does, in torch's words."""
-        source = values.owner.detach()
-        if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
-            source = self.words.cut(source, out.dtype)
-        out.owner.detach().copy_(source)
-
-    def target_of(self, out: Any) -> DeviceArray:
-        """Where the caller's output lies."""
-        self.check_out(out)
-        return self.reach(out, "out")
-
-    def on_cpu(self) -> Adapter:
-        """The adapter of tensors on the CPU."""
-        return _adapters()[0]
+    def _check_grad(self, x: Any, out: Any, what: str) -> None:
+        if out is not None and super().is_recorded(x):
+            refuse_recorded_out(out, what)
+        if out is not None and super().is_recorded(out):
+            self.check_out(out)
 
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of a tensor."""
-    return _adapters()[x.is_cuda] if library_of(x) else None
+    if not isinstance(x, _torch.Tensor):
+        return None
+    return _traced() if is_traced(x) else adapter_of_memory(x)
 
 
 def library_of(x: Any) -> Torch | None:
     """Torch's words, for tensors."""
-    return library() if isinstance(x, library().xp.Tensor) else None
+    return library() if isinstance(x, _torch.Tensor) else None
 
 
 @lru_cache(maxsize=1)
-def library() -> Torch:
-    """Torch's words; ImportError where it is not installed."""
-    return Torch()
+def _traced() -> TracedTensors:
+    return TracedTensors(library())
 
 
-@forks.once
-def _autograd() -> ModuleType:
-    from . import torch_autograd  # which makes classes of torch's
-
-    return torch_autograd
+# ---- plain tensors -----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
-    return TorchAdapter(library()), TorchCudaAdapter(library())
+def _convert(converter: Converter, x: Any, out: Any) -> Any:
+    """`converter(x, out)` of a tensor on the CPU that nobody looks at; else NotImplemented."""
+    if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
+        return NotImplemented
+    try:
+        array = x.numpy()
+    except (RuntimeError, TypeError):  # it has no plain memory, or no dtype of NumPy's
+        return NotImplemented
+    try:
+        result = converter(array)
+    except ArgumentError:
+        if converter.task.formula is not None and converter.task.formula.is_traced:
+            return NotImplemented
+        raise
+    if result is array:
+        return x
+    try:
+        return _torch.from_numpy(result)
+    except TypeError:  # no dtype of NumPy's
+        return adapter_of_memory(x).leave(result, x)
 
 
-_named_dtype = lru_cache(maxsize=64)(as_dtype)
-
-
-def _refuse_recorded_out(out: Any, name: str) -> None:
-    if out is not None:
-        raise ArgumentError(
-            f"{name} requires a gradient, which does not pass through out=; leave out= away, or "
-            f"call under torch.no_grad()"
-        )
-
-
-def _is_foreign(dtype: DType) -> bool:
-    """Whether a dtype is a float of ml_dtypes, which goes in and out as its bits."""
-    return dtype.type.__module__ == "ml_dtypes" and kind_of(dtype) == "f"
+shortcuts[_torch.Tensor] = _convert

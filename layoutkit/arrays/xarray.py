@@ -1,8 +1,9 @@
 """DataArrays of xarray: converted by the array inside, with dimensions and coordinates carried.
 
-An axis that a conversion only moves keeps its dimension, and all coordinates of such dimensions are
-the result's. The dimension of a fold has the names that it is made of; one that a fold is taken
-apart into, and one that is new, has its letter.
+Letters of a pattern are the axes in their order; names in one ("time lat lon -> lat lon time") are
+dimensions, in whatever order the array has them. An axis that a conversion only moves keeps its
+dimension, and all coordinates of such dimensions are the result's. The dimension of a fold has the
+names that it is made of; one that a fold is taken apart into, and one that is new, has its own.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import kind_text
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PatternError
 from ..memory import Array, as_numpy
 from .containers import Container
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
+    from ..axes import Layout, Pattern
     from ..converter import Converter
-    from ..notation import Layout
 
 __all__ = ["container_for"]
 
@@ -44,7 +45,7 @@ class Xarray(Container):
 
     def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
-        return x.transpose(*(x.dims[at] for at in order))
+        return x.transpose(*(x.dims[at] for at in order), transpose_coords=False)
 
     def is_recorded(self, x: Any) -> bool:
         """Yes: names are more than memory."""
@@ -57,7 +58,9 @@ class Xarray(Container):
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of the array inside, with names."""
         _refuse_chunks(x, "x")
-        pattern, data = converter.task.pattern, x.data
+        pattern = converter.task.pattern.completed(x.ndim)
+        x = _ordered(x, pattern)
+        data = x.data
         result = converter(data, out)
         if result is data or out is not None:
             return x if out is None else out
@@ -65,12 +68,41 @@ class Xarray(Container):
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum of the arrays inside, with the names of the first."""
-        arrays = [self.arrive(p, "x") if self.is_recorded(p) else p for p in parts]
+        patterns = [converter.task.pattern for converter in accumulator.converters()]
+        pairs = list(zip(parts, patterns, strict=True))
+        ordered = [_ordered(p, pattern) if self.is_recorded(p) else p for p, pattern in pairs]
+        arrays = [self.arrive(p, "x") if self.is_recorded(p) else p for p in ordered]
         result = accumulator(arrays, out)
         if out is not None:
             return out
-        (move, *_), _ = accumulator.resolve([a.shape for a in arrays], [a.dtype for a in arrays])
-        return _named(parts[0], result, move.source, move.target)
+        first, pattern = ordered[0], patterns[0].completed(arrays[0].ndim)
+        return _named(first, result, pattern.source, pattern.target)
+
+
+def _ordered(x: Any, pattern: Pattern) -> Any:
+    """A DataArray whose dimensions are as a pattern names them; as they are, if it has letters.
+
+    Raises PatternError where it names some of them and others not.
+    """
+    left = pattern.left
+    if not (left.names or pattern.right.names):
+        return x
+    wanted = ["_".join(names) for names in left.named if names != ("1",)]
+    there = [str(name) for name in x.dims]
+    if "..." in wanted:
+        at, named = wanted.index("..."), {*wanted}
+        staying = [name for name in there if name not in named]
+        wanted = wanted[:at] + staying + [name for name in wanted[at:] if name != "..."]
+    if not set(wanted) & set(there):
+        return x
+    if sorted(wanted) != sorted(there):
+        raise PatternError(
+            f'"{pattern.text}" names {", ".join(wanted)}, but x has the dimensions '
+            f"{', '.join(there)}; name all of them, or use letters for the axes in their order"
+        )
+    by_name = dict(zip(there, x.dims, strict=True))
+    order = map(by_name.get, wanted)
+    return x if wanted == there else x.transpose(*order, transpose_coords=False)
 
 
 def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
@@ -78,16 +110,20 @@ def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
     names = dict(zip(source.groups, x.dims, strict=True))
     dims: list[str] = []
     for group in target.groups:
-        name = names.get(group) or "_".join(str(names.get(letter, letter)) for letter in group)
+        parts = (names.get(letter, target.name(letter)) for letter in group)
+        name = names.get(group) or "_".join(map(str, parts))
+        if name == "1":
+            name = f"dim_{len(dims)}"  # as xarray calls those without a name
         while name in dims:  # a letter that is also the name of a dimension
             name += "_"
         dims.append(name)
     sizes = dict(zip(target.groups, result.shape, strict=True))  # with into= others than those of x
     moved = {name for group, name in names.items() if sizes.get(group) == x.sizes[name]}
     dropped = {name: 0 for group, name in names.items() if not set(group) & set(target.letters)}
-    coords = x.coords.to_dataset().isel(dropped).drop_dims(set(x.dims) - moved - set(dropped))
+    kept = x.coords.to_dataset().isel(dropped, missing_dims="ignore")
+    kept = kept.drop_dims(set(x.dims) - moved - set(dropped), errors="ignore")
     kind = type(x)
-    return kind(result, dims=dims, coords=coords.coords, name=x.name, attrs=x.attrs)
+    return kind(result, dims=dims, coords=kept.coords, name=x.name, attrs=x.attrs)
 
 
 def _refuse_chunks(x: Any, what: str) -> None:

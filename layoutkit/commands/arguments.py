@@ -1,10 +1,9 @@
-"""The arguments of the command `layoutkit`: what may be said, and what it is turned into.
+"""The arguments of the command `layoutkit`: what may be said, and with which words it is explained.
 
-Knows words and numbers; files, patterns and dtypes are looked at by whoever works with them.
+Knows options; files, patterns and dtypes are looked at by whoever works with them.
 """
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -14,18 +13,36 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
+from .examples import ABOUT_CONVERT, examples
+from .values import (
+    height_width,
+    number,
+    numbers,
+    partition,
+    pattern,
+    positive,
+    shape,
+    size,
+    whole,
+)
 
 __all__ = ["parse", "warmup_request"]
 
-_LONGEST_INT = 18  # digits, all of which fit into 64 bits
 _NEGATIVE = re.compile(r"-[\d.]")
-_SIGNED = ("--scale", "--mean", "--std")
+_SIGNED = ("--scale", "--mean", "--std", "--fill")
+_FITS = ("cover", "pad", "stretch")  # those of layoutkit.pictures, which not every command loads
+_DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; `command` in the result is the name of the command."""
+    """Read the command line; `command` in the result is the name of the command.
+
+    Without any word it prints the help and ends, as it does with --help.
+    """
     words = _joined(sys.argv[1:] if argv is None else argv)
-    arguments, others = _parser().parse_known_args(words)
+    arguments, others = _parser().parse_known_args(words or ["--help"])
+    if "words" in arguments:
+        others = _take_words(arguments, others)
     if others:
         raise ArgumentError(_too_many(arguments.command, others))
     if "size" in arguments:
@@ -44,6 +61,33 @@ def _joined(words: Sequence[str]) -> list[str]:
     return joined
 
 
+def _take_words(arguments: argparse.Namespace, others: list[str]) -> list[str]:
+    """Set SRC, DST and PATTERN of `convert`; what is left over of the words behind options.
+
+    argparse gives all words before the first option to the first argument that takes several.
+    """
+    if any(word.startswith("-") and word != "-" for word in others):
+        return others
+    words = arguments.words + others
+    if stray := [word for word in words if _is_number(word) and not Path(word).exists()]:
+        return stray
+    missing = ("SRC", "DST", "PATTERN")[len(words) :]
+    if missing:
+        raise ArgumentError(
+            f"the following arguments are required: {', '.join(missing)}; see layoutkit convert "
+            "--help"
+        )
+    *arguments.src, destination, arguments.pattern = words
+    arguments.dst = Path(destination)
+    if "->" not in words[-1] and any("->" in word for word in words):
+        raise ArgumentError("PATTERN comes last: layoutkit convert SRC DST PATTERN")
+    try:
+        pattern(words[-1])
+    except argparse.ArgumentTypeError as error:
+        raise ArgumentError(f"argument PATTERN: {error}") from None
+    return []
+
+
 def _too_many(command: str, others: Sequence[str]) -> str:
     """What to say of words that no argument takes."""
     if any(word.startswith("-") for word in others) or command not in ("convert", "batches"):
@@ -51,10 +95,7 @@ def _too_many(command: str, others: Sequence[str]) -> str:
     elif all(_is_number(word) for word in others):
         fix = "put commas between numbers, without blanks, such as 0.5,0.5,0.5"
     else:
-        fix = (
-            f"{command} takes one SRC, and the shell makes several of a glob such as *.jpg: put it "
-            "in quotes"
-        )
+        fix = f"{command} takes one SRC: a folder, or a table of files"
     return f"unrecognized arguments: {' '.join(others)}; {fix}"
 
 
@@ -70,33 +111,41 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="layoutkit", description="Batches from any layout and dtype into any other."
+        prog="layoutkit",
+        description="Batches from any layout and dtype into any other.",
+        epilog=examples(""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"layoutkit {__version__}")
     commands = parser.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND"
     )
     for name, (summary, add_arguments) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=examples(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         add_arguments(command)
     return parser
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "src",
-        metavar="SRC",
-        help="a file of one array (.npy, .npz, ...), or a picture, a folder or a glob of pictures",
-    )
-    add("dst", metavar="DST", type=Path, help="the .npy file to write or replace")
-    add("pattern", metavar="PATTERN", type=_pattern, help="such as 'bhwc->bchw'; pictures are bhwc")
-    add("--dtype", help="dtype of the result")
+    parser.usage = "layoutkit convert SRC [SRC ...] DST PATTERN [options]"
+    parser.description = ABOUT_CONVERT
+    add("words", nargs="*", help=argparse.SUPPRESS)
+    add("--dtype", help=f"dtype of the result: {_DTYPES}")
     _add_formula(parser)
     _add_sizes(parser)
-    add("--resize", type=_height_width, metavar="HxW", help="stretch every picture to this size")
-    add("--casting", choices=CASTINGS, default="same_kind", help="which casts are allowed")
-    add("--chunk", type=_positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
+    skip = _add_pictures(parser, "stretch", "--resize").add_argument
+    skip("--skip-bad", action="store_true", help="leave out what cannot be read, and say so")
+    casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
+    add("--casting", choices=CASTINGS, help=casting_help)
+    add("--chunk", type=positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
     add("--quiet", action="store_true", help="no progress bar and no summary")
 
 
@@ -104,38 +153,50 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("src", metavar="SRC", help="a folder of labelled folders, or a .csv or .tsv of pictures")
     add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
-    add("--batch-size", type=_positive, default=32, metavar="N", help="default: 32")
+    add("--batch-size", type=positive, default=32, metavar="N", help="default: 32")
     add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
-    add("--dtype", help="dtype of the batches")
+    add("--dtype", help=f"dtype of the batches: {_DTYPES}")
     _add_formula(parser)
-    size_help = "scale and cut every picture to this size (default: 224x224)"
-    add(
-        "--size",
-        dest="resize",
-        type=_height_width,
-        default=(224, 224),
-        metavar="HxW",
-        help=size_help,
-    )
-    add("--seed", type=_whole, default=0, metavar="N", help="of a random order (default: 0)")
-    add("--epoch", type=_whole, default=0, metavar="N", help="which one (default: 0)")
-    add("--workers", type=_whole, metavar="N", help="threads that decode (default: up to 4)")
+    _add_pictures(parser, "cover", "--size", (224, 224))
+    add("--seed", type=whole, default=0, metavar="N", help="of a random order (default: 0)")
+    add("--epoch", type=whole, default=0, metavar="N", help="which one (default: 0)")
+    add("--workers", type=whole, metavar="N", help="threads that decode (default: up to 4)")
     part_help = "one part of P, such as 0/4; p counts from 0"
-    add("--partition", type=_partition, default=(0, 1), metavar="p/P", help=part_help)
-    add("--limit", type=_positive, metavar="N", help="end after so many batches")
+    add("--partition", type=partition, default=(0, 1), metavar="p/P", help=part_help)
+    add("--limit", type=positive, metavar="N", help="end after so many batches")
     add("--save", type=Path, metavar="FILE.npz", help="write the batches into this file")
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 
+def _add_pictures(
+    parser: argparse.ArgumentParser, how: str, option: str, size: tuple[int, int] | None = None
+) -> "argparse._ArgumentGroup":
+    group = parser.add_argument_group("pictures")
+    add = group.add_argument
+    default = "" if size is None else f" (default: {size[0]}x{size[1]})"
+    size_help = f"bring every picture to this size{default}"
+    add(option, dest="resize", type=height_width, default=size, metavar="HxW", help=size_help)
+    fit_help = (
+        "cover the size and cut off what juts out, lie inside of it and fill the rest, or stretch "
+        f"(default: {how})"
+    )
+    add("--fit", choices=_FITS, help=fit_help)
+    add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
+    pixels_help = "take pictures of so many pixels; default: what Pillow takes, 89 million"
+    add("--max-pixels", type=positive, metavar="N", help=pixels_help)
+    return group
+
+
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("pattern", metavar="PATTERN", type=_pattern, help="such as 'bhwc->bchw'")
-    add("--shape", type=_shape, required=True, metavar="N,N,..", help="shape of the source")
-    add("--dtype", default="float32", help="dtype of the source (default: float32)")
-    add("--to-dtype", help="dtype of the result")
+    add("pattern", metavar="PATTERN", type=pattern, help="such as 'bhwc->bchw'")
+    shape_help = "shape of the source; without it there is no plan, but a small example"
+    add("--shape", type=shape, metavar="N,N,..", help=shape_help)
+    add("--dtype", help="dtype of the source (default: float32)")
+    add("--to-dtype", help=f"dtype of the result: {_DTYPES}, bfloat16, float8_e4m3fn, ...")
     _add_formula(parser)
     _add_sizes(parser)
-    add("--svg", type=Path, metavar="FILE", help="also draw both memory orders into this file")
+    add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -153,8 +214,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("pattern", metavar="PATTERN", type=_pattern, nargs="?", help="such as 'bhwc->bchw'")
-    add("--shape", type=_shape, metavar="N,N,..", help="shape of the source")
+    add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
+    add("--shape", type=shape, metavar="N,N,..", help="shape of the source")
     add("--dtype", help="dtype of the source (default: float32)")
     add("--to-dtype", help="dtype of the result")
     _add_formula(parser)
@@ -191,82 +252,16 @@ _COMMANDS = {
 
 def _add_formula(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("formula", "y = (x * scale - mean) / std").add_argument
-    add("--scale", type=_number, metavar="N", help="such as 1/255")
-    add("--mean", type=_numbers, metavar="N,N,..", help="one number, or one per channel")
-    add("--std", type=_numbers, metavar="N,N,..", help="one number, or one per channel")
+    add("--scale", type=number, metavar="N", help="such as 1/255")
+    add("--mean", type=numbers, metavar="N,N,..", help="one number, or one per channel")
+    add("--std", type=numbers, metavar="N,N,..", help="one number, or one per channel")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    help_text = "size of an axis inside a fold, such as h=32; once for each axis"
+    help_text = "size of an axis inside a fold, such as h=32 or height=32; once for each"
     parser.add_argument(
-        "--size", type=_size, action="append", default=[], metavar="AXIS=N", help=help_text
+        "--size", type=size, action="append", default=[], metavar="AXIS=N", help=help_text
     )
-
-
-def _number(text: str) -> float:
-    above, slash, below = text.partition("/")
-    try:
-        number = float(above) / float(below) if slash else float(above)
-    except (ValueError, ZeroDivisionError):
-        number = math.nan
-    if not math.isfinite(number):
-        message = f"{text!r} is not a finite number such as 0.5 or 1/255"
-        raise argparse.ArgumentTypeError(message)
-    return number
-
-
-def _int(text: str) -> int:
-    if len(text) > _LONGEST_INT:
-        raise argparse.ArgumentTypeError(f"{text!r} has too many digits")
-    return int(text)
-
-
-def _pattern(text: str) -> str:
-    if text.endswith("-"):
-        message = (
-            f'{text!r} is half of a pattern, as the shell takes ">" for itself; write it in '
-            f"quotes, such as 'bhwc->bchw'"
-        )
-        raise argparse.ArgumentTypeError(message)
-    return text
-
-
-def _numbers(text: str) -> float | list[float]:
-    numbers = [_number(part) for part in text.split(",")]
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or _int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return _int(text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return _int(text)
-
-
-def _partition(text: str) -> tuple[int, int]:
-    number, slash, partitions = text.partition("/")
-    if not slash or not number.isdecimal() or not partitions.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a part such as 0/4")
-    return _int(number), _int(partitions)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    parts = text.strip("() ").rstrip(",").split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 64,224,224,3")
-    return tuple(_int(part.strip()) for part in parts)
-
-
-def _size(text: str) -> tuple[str, int]:
-    axis, equals, size = text.partition("=")
-    if not equals or len(axis) != 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an axis and its size, such as h=32")
-    return axis, _positive(size)
 
 
 def _distinct(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -274,10 +269,3 @@ def _distinct(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(named) < len(sizes):
         raise ArgumentError("--size: the same axis twice; give each axis one size")
     return named
-
-
-def _height_width(text: str) -> tuple[int, int]:
-    height, cross, width = text.partition("x")
-    if not cross:
-        raise argparse.ArgumentTypeError(f"{text!r} is not height x width, such as 224x224")
-    return _positive(height), _positive(width)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import perf_counter
@@ -24,15 +25,18 @@ from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
 from ..data.formats import TABLES
 from ..errors import ArgumentError, DataError
 from ..memory import Array
-from .images import suspecting_bombs
+from ..pictures import Decoder
+from ..spec import ArraySpec
+from .images import Pictures, allowing
 from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
-from .photographs import Decoder
-from .printing import printable
+from .printing import as_options, printable
+from .streaming import check_sign
 from .tally import Tally
 
 __all__ = ["BatchesRequest", "make_batches"]
 
+_SIZE = 224, 224
 _KINDS = ("directory", *(suffix[1:] for suffix in TABLES))
 
 
@@ -43,7 +47,7 @@ class BatchesRequest:
     source: str
     to: str
     options: Mapping[str, Any]
-    size: tuple[int, int]
+    pictures: Pictures
     sampler: str
     batch_size: int
     seed: int
@@ -57,6 +61,11 @@ class BatchesRequest:
     def converter(self) -> Converter:
         """From decoded pictures to what was asked for."""
         return Converter(f"bhwc->{self.to}", **self.options)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """From the bytes of a file to its pixels."""
+        return self.pictures.decoder("cover") or Decoder(_SIZE)
 
     @property
     def axis(self) -> int:
@@ -74,11 +83,12 @@ def make_batches(request: BatchesRequest) -> None:
     complete.
     """
     converter, axis = request.converter(), request.axis
+    _check_sign(converter, request)
     for path, suffix in ((request.save, ".npz"), (request.preview, ".png")):
         if path is not None:
-            check_destination(request.source, path, suffix)
+            check_destination([request.source], path, suffix)
     with ExitStack() as stack:
-        stack.enter_context(suspecting_bombs())
+        stack.enter_context(allowing(request.pictures.max_pixels))
         batcher = stack.enter_context(_batcher(request, _index(request)))
         stack.enter_context(_naming_drops())
         _warm(converter, request)
@@ -88,7 +98,7 @@ def make_batches(request: BatchesRequest) -> None:
             saved = files.enter_context(_saving(request, axis))
             for batch in batcher:
                 _take(batch, converter, saved, tally, request)
-            _check_any(tally, batcher, request)
+            _check_any(tally, request)
             if saved is not None:
                 with tally.timing("save"):
                     files.close()
@@ -97,6 +107,11 @@ def make_batches(request: BatchesRequest) -> None:
     for path in (request.save, request.preview):
         if path is not None:
             print(f"written: {printable(path)}")
+
+
+def _check_sign(converter: Converter, request: BatchesRequest) -> None:
+    pictures = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
+    check_sign(pictures.dtype, converter.resolve(pictures).dtype, "int16 holds them")
 
 
 def _index(request: BatchesRequest) -> Index:
@@ -122,7 +137,6 @@ def _batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
     order = sampler(request.sampler, index, batch_size=size, seed=request.seed)
     limit, whole = request.limit, order.num_batches or 0
-    height, width = request.size
     return sampled_batcher(
         index,
         batch_size=size,
@@ -130,8 +144,8 @@ def _batcher(request: BatchesRequest, index: Index) -> Batcher:
         num_batches=None if limit is None else min(limit, whole),
         seed=request.seed,
         epoch=request.epoch,
-        processor=Decoder(height, width),
-        input_dims=(height, width, 3),
+        processor=request.decoder,
+        input_dims=request.decoder.input_dims,
         dtype=np.uint8,
         layout="bhwc",
         num_workers=request.workers,
@@ -141,7 +155,7 @@ def _batcher(request: BatchesRequest, index: Index) -> Batcher:
 
 def _warm(converter: Converter, request: BatchesRequest) -> None:
     """Load the kernel and its memory, which later batches use again, before the clock starts."""
-    converter(np.zeros((request.batch_size, *request.size, 3), np.uint8))
+    converter(np.zeros((request.batch_size, *request.decoder.input_dims), np.uint8))
 
 
 def _take(
@@ -163,12 +177,7 @@ def _take(
             saved.add(batch, result)
 
 
-def _check_any(tally: Tally, batcher: Batcher, request: BatchesRequest) -> None:
-    if not tally.records and batcher.dropped:
-        raise DataError(
-            f"{request.source}: none of {batcher.dropped} records could be used; what is wrong "
-            "with each stands above"
-        )
+def _check_any(tally: Tally, request: BatchesRequest) -> None:
     if not tally.records:
         raise DataError(
             f"{request.source}: the epoch of this sampler has no batches; take a smaller "
@@ -246,7 +255,8 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not needed to refuse a request
 
-        tqdm.write(f"layoutkit: {printable(record.getMessage())}", file=sys.stderr)
+        words = printable(as_options(record.getMessage()))
+        tqdm.write(f"layoutkit: {words}", file=sys.stderr)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..memory import Array
-from .images import pillow
+from ..pictures.decoding import pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image

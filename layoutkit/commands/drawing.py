@@ -12,6 +12,7 @@ from itertools import accumulate, product
 from math import prod
 from operator import mul
 from string import ascii_uppercase
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from ..axes import Layout, parse_pattern
@@ -30,6 +31,8 @@ _COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
 
 _CELL, _GAP, _RUN_GAP, _ROW = 32, 3, 9, 40
 _MARGIN, _HEAD, _TITLE, _LEGEND = 28, 38, 76, 82
+_NARROWEST, _LINE, _SMALL = 560, 18, 12
+_WIDE = 0.6  # of a letter's height, as in most fonts of one width
 
 _STYLE = """
     svg { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
@@ -74,6 +77,7 @@ class _Example:
     sizes: Mapping[str, int]
     coloured: str
     orders: tuple[_Order, _Order]
+    spelled: Layout  # that of the source, with every axis and its name
 
     @property
     def names(self) -> str:
@@ -86,16 +90,26 @@ class _Example:
         """The axes whose places make up a label, in its order."""
         return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
 
+    def call(self, axes: str) -> list[str]:
+        """What callers call these axes."""
+        return [self.spelled.name(axis) for axis in axes]
+
     def __str__(self) -> str:
-        sizes = ", ".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1)
+        shown = {axis: size for axis, size in self.sizes.items() if size > 1}
+        names = self.call("".join(shown))
+        sizes = ", ".join(
+            f"{name}={size}" for name, size in zip(names, shown.values(), strict=True)
+        )
         return f"a small example, {sizes or 'one element'}"
 
 
 # ---- text ------------------------------------------------------------------------------
 
 
-def text_picture(pattern: str) -> str:
+def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """Both memory orders of a small example, as lines of text.
+
+    sizes : of the axes of an array, of which the example shows no more than there is
 
     >>> print(text_picture("hc->ch"))
     a small example, h=2, c=3; each element is its c (R, G, B), then its place along h
@@ -103,10 +117,12 @@ def text_picture(pattern: str) -> str:
       before hc   R0 G0 B0  R1 G1 B1
       after  ch   R0 R1  G0 G1  B0 B1
     """
-    example = _example(pattern)
+    example = _example(pattern, sizes or {})
     names = ", ".join(example.names)
-    rest = f", then its place along {', '.join(example.labelled)}" if example.labelled else ""
-    lines = [f"{example}; each element is its {example.coloured} ({names}){rest}", ""]
+    labelled = ", ".join(example.call(example.labelled))
+    rest = f", then its place along {labelled}" if labelled else ""
+    (coloured,) = example.call(example.coloured)
+    lines = [f"{example}; each element is its {coloured} ({names}){rest}", ""]
     margin = max(len(str(order.layout)) for order in example.orders)
     for order in example.orders:
         head = f"  {order.title:6} {order.layout!s:{margin}}   "
@@ -126,15 +142,17 @@ def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
 # ---- SVG -------------------------------------------------------------------------------
 
 
-def svg_picture(pattern: str) -> str:
+def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """The same picture as an SVG document of its own, for light and for dark viewers."""
-    example = _example(pattern)
+    example = _example(pattern, sizes or {})
     parts, bottom = [_heading(example)], _TITLE
     for order in example.orders:
         parts += _strip(order, bottom, mark=example.orders[0].elements[0].label)
         bottom += _HEAD + _ROW * len(list(order.rows())) + (_ROW // 2 if order.hidden else 0)
-    parts += _legend(example, bottom + _ROW // 2)
-    width, height = max(560, *map(_width, example.orders)), bottom + _LEGEND
+    width = max(_NARROWEST, *map(_width, example.orders))
+    legend = _legend_lines(example, width - _legend_left(example) - _MARGIN)
+    parts += _legend(example, bottom + _ROW // 2, legend)
+    height = bottom + _LEGEND + _LINE * (len(legend) - 2)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
@@ -149,7 +167,13 @@ def svg_picture(pattern: str) -> str:
 
 
 def _text(x: float, y: float, text: str, style: str, size: int = 13) -> str:
-    return f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}">{escape(text)}</text>'
+    # Which font a viewer has is not known; with its length given, the text fits in any.
+    fitted = f' textLength="{len(text) * size * _WIDE:g}" lengthAdjust="spacingAndGlyphs"'
+    length = "" if style == "cell" else fitted  # which is short
+    return (
+        f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}"{length}>'
+        f"{escape(text)}</text>"
+    )
 
 
 def _heading(example: _Example) -> str:
@@ -181,32 +205,43 @@ def _cell(element: _Element, x: int, y: int, *, marked: bool) -> str:
     colour = _COLOURS[element.colour % len(_COLOURS)]
     shape = f'x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="5"'
     outline = f'<rect class="mark" {shape}/>' if marked else ""
-    size = min(12, 48 // max(1, len(element.label)))  # many axes make long labels
+    size = min(12, 44 // max(1, len(element.label)))  # many axes make long labels
     label = _text(x + _CELL / 2, y + 20, element.label, "cell", size)
     return f'<rect {shape} fill="{colour}"/>{label}{outline}'
 
 
-def _legend(example: _Example, top: int) -> Iterator[str]:
-    x = _MARGIN
+def _legend(example: _Example, top: int, lines: Sequence[str]) -> Iterator[str]:
     for value, name in enumerate(example.names):
+        x = _MARGIN + value * (_CELL + _GAP)
         yield _cell(_Element(value, name), x, top, marked=False)
-        x += _CELL + _GAP
-    labelled = example.labelled
-    digits = f", digits: {', '.join(labelled)}" if labelled else ""
-    start = ", ".join(f"{axis}=0" for axis in labelled)
-    outlined = f"; outlined: all {example.coloured} of {start}" if labelled else ""
-    lines = (f"colour: {example.coloured}{digits}{outlined}", "memory: left to right, then down")
-    for line, text in enumerate(lines):
-        yield _text(x + 10, top + 13 + 18 * line, text, "muted", 12)
+    for number, text in enumerate(lines):
+        yield _text(_legend_left(example), top + 13 + _LINE * number, text, "muted", _SMALL)
+
+
+def _legend_left(example: _Example) -> int:
+    """Where the words of the legend begin, behind its cells."""
+    return _MARGIN + len(example.names) * (_CELL + _GAP) + 10
+
+
+def _legend_lines(example: _Example, width: float) -> list[str]:
+    labelled = example.call(example.labelled)
+    (coloured,) = example.call(example.coloured)
+    words = [f"colour: {coloured}", "memory: left to right, then down"]
+    if labelled:
+        start = ", ".join(f"{axis}=0" for axis in labelled)
+        words[0] += f", digits: {', '.join(labelled)}"
+        words.insert(1, f"outlined: all {coloured} of {start}")
+    columns = int(width / (_SMALL * _WIDE))
+    return [line for text in words for line in wrap(text, columns)]
 
 
 # ---- the example -----------------------------------------------------------------------
 
 
-def _example(pattern: str) -> _Example:
+def _example(pattern: str, known: Mapping[str, int]) -> _Example:
     parsed = parse_pattern(pattern)
     source, target = parsed.source, parsed.target
-    sizes = _sizes(source.letters, target.letters)
+    sizes = _sizes(source.letters, target.letters, known)
     shown = [axis for axis, size in sizes.items() if size > 1]
     coloured = "c" if "c" in shown else [*source.letters, *shown][-1]
     layouts = {"before": (parsed.left, source.letters), "after": (parsed.right, target.letters)}
@@ -214,14 +249,16 @@ def _example(pattern: str) -> _Example:
         _order(title, layout, letters, sizes, coloured)
         for title, (layout, letters) in layouts.items()
     )
-    return _Example(pattern, sizes, coloured, (before, after))
+    spelled = Layout(source.groups, source.names + target.names)
+    return _Example(pattern, sizes, coloured, (before, after), spelled)
 
 
-def _sizes(source: str, target: str) -> dict[str, int]:
+def _sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str, int]:
     """Small sizes. An axis that only one side has is of size 1 and moves nothing."""
     sizes: dict[str, int] = {}
     for axis in source:
-        size = _SIZES.get(axis, _OTHER_SIZE) if axis in target else 1
+        usual = _SIZES.get(axis, _OTHER_SIZE)
+        size = max(1, min(usual, known.get(axis, usual))) if axis in target else 1
         fits = size * prod(sizes.values()) <= _MAX_ELEMENTS
         sizes[axis] = size if fits else 1
     return sizes

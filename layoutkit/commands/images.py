@@ -1,45 +1,77 @@
 """Pictures as a batch: uint8, layout `bhwc`, three channels red, green, blue.
 
-Pillow decodes them (`pip install "layoutkit[images]"`); it is loaded for the first one. The
-picture is turned as its EXIF orientation says, an alpha channel is dropped, grey, palette and CMYK
-become RGB, and 16-bit grey is scaled to 8 bits.
+Knows which files are meant, of which size they are and which are left out. How one is read and
+fitted is known by `layoutkit.pictures`.
 """
 
 import os
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
 from ..data.formats import PICTURES
-from ..errors import ArgumentError, LayoutkitError, ShapeError
+from ..errors import ArgumentError, DataError, ShapeError
+from ..pictures import Decoder, read
+from ..pictures.decoding import pillow, upright_size
+from .npyfiles import NpyFile
+from .printing import as_options, printable
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+__all__ = ["ImageBatch", "Pictures", "allowing", "find_images", "named", "open_images"]
 
-__all__ = [
-    "ORIENTATION",
-    "SIDEWAYS",
-    "ImageBatch",
-    "find_images",
-    "open_images",
-    "pillow",
-    "suspecting_bombs",
-    "to_rgb",
-    "upright",
-]
+_AT_ONCE = 64  # pictures that are decoded before they are written, where bad ones are left out
+_LOOKED_AT = 10_000  # files below a folder, to find out whether there are pictures among them
 
-ORIENTATION = 0x0112  # the EXIF tag
-SIDEWAYS = range(5, 9)  # its values that swap height and width
-_MAX_16_BIT = 65535
+
+@dataclass(frozen=True)
+class Pictures:
+    """How pictures become a batch.
+
+    size : (height, width) of all; without it all must be of one size
+    how, fill : as `pictures.fit` takes them
+    skip_bad : leave out what cannot be read, and say so
+    max_pixels : of one picture; by default Pillow's limit
+    """
+
+    size: tuple[int, int] | None = None
+    how: str | None = None
+    fill: float | Sequence[float] | None = None
+    skip_bad: bool = False
+    max_pixels: int | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options that were given, as the command line calls them."""
+        given = {
+            "--resize": self.size,
+            "--fit": self.how,
+            "--fill": self.fill,
+            "--skip-bad": self.skip_bad or None,
+            "--max-pixels": self.max_pixels,
+        }
+        return [name for name, value in given.items() if value is not None]
+
+    def decoder(self, how: str) -> Decoder | None:
+        """What decodes pictures into the size; None without one. `how` is the default."""
+        if self.size is None:
+            for name in {"--fit", "--fill"} & {*self.options}:
+                raise ArgumentError(f"{name}: says how pictures become one size; give --resize HxW")
+            return None
+        way = self.how or how
+        if self.fill is not None and way != "pad":
+            raise ArgumentError("--fill: is what lies beside a picture; give --fit pad, too")
+        return Decoder(self.size, way, 0 if self.fill is None else self.fill)
 
 
 @dataclass(frozen=True)
@@ -49,7 +81,7 @@ class ImageBatch:
     paths: Sequence[Path]
     height: int
     width: int
-    resize: bool
+    decoder: Decoder | None
     pool: ThreadPoolExecutor
 
     @property
@@ -66,65 +98,62 @@ class ImageBatch:
         """Decode a range of the pictures (all of them if `axis` is None)."""
         paths = self.paths if axis is None else self.paths[start:stop]
         batch = buffers.empty((len(paths), *self.shape[1:]), np.uint8)
-        # Pillow lets go of the interpreter lock while it decodes, so threads do help.
+        # Decoders let go of the interpreter lock, so threads do help.
         for _ in self.pool.map(self._decode_into, paths, batch):
             pass
         return batch
 
+    def decoded(self, path: Path) -> NDArray[Any]:
+        """The pixels of one picture."""
+        if self.decoder is not None:
+            return self.decoder(path)
+        pixels = read(path)
+        if pixels.shape != self.shape[1:]:
+            raise _unequal(path, pixels.shape[:2], self.paths[0], (self.height, self.width))
+        return pixels
+
     def _decode_into(self, path: Path, pixels: NDArray[Any]) -> None:
-        with _naming(path), _open(path) as image:
-            picture = to_rgb(upright(image))
-        if self.resize:
-            picture = _resized(picture, self.height, self.width)
-        if picture.size != (self.width, self.height):
-            raise _unequal(path, picture.size, self.paths[0], (self.width, self.height))
-        pixels[...] = np.asarray(picture)
+        pixels[...] = self.decoded(path)
 
 
-def find_images(source: str) -> tuple[list[Path], int]:
-    """The pictures of a folder, glob or file name in name order, and how many others were left out.
+# ---- which pictures ----------------------------------------------------------------------
 
-    Hidden files and those without a picture's suffix are left out; a file that is named by
-    itself is always taken.
+
+def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
+    """The pictures that folders, globs and files name, and how many others were left out.
+
+    Those of a folder or a glob are in name order. Hidden files and those without a picture's
+    suffix are left out; a single file that is named by itself is always taken.
     """
+    if len(sources) == 1 and Path(sources[0]).is_file():
+        return [Path(sources[0])], 0
+    files = [name for source in sources for name in _named_by(source)]
+    found = [name for name in files if _is_picture(name)]
+    if not found:
+        looked = ", ".join(sorted(PICTURES))
+        raise ArgumentError(
+            f"{named(sources)}: no pictures there (looked for {looked}){_below(sources)}"
+        )
+    return found, len(files) - len(found)
+
+
+def named(sources: Sequence[str]) -> str:
+    """What messages call all sources together."""
+    return sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+
+
+def _named_by(source: str) -> list[Path]:
+    """The files that one word of the command line means; ArgumentError for none."""
     path = Path(source)
     if path.is_file():
-        return [path], 0
+        return [path]
     # A glob as the shell reads it may begin anywhere, which Path.glob does not allow.
     matches = glob(source, recursive=True)  # noqa: PTH207
     names = path.iterdir() if path.is_dir() else map(Path, matches)
     found = sorted(name for name in names if not name.is_dir())
     if not found and not path.is_dir():
         raise ArgumentError(f"{source}: no such file or folder, nor a glob that matches any file")
-    pictures = [name for name in found if _is_picture(name)]
-    if not pictures:
-        message = f"{source}: no pictures there (looked for {', '.join(sorted(PICTURES))})"
-        raise ArgumentError(message)
-    return pictures, len(found) - len(pictures)
-
-
-@contextmanager
-def open_images(paths: Sequence[Path], resize: tuple[int, int] | None) -> Iterator[ImageBatch]:
-    """Pictures as one batch; `resize` is (height, width), without it all must be of one size.
-
-    Sizes are compared from the pictures' headers before any of them is decoded.
-    """
-    pool = ThreadPoolExecutor(os.cpu_count())
-    with suspecting_bombs():
-        try:
-            height, width = resize or _common_size(paths)
-            yield ImageBatch(paths, height, width, resize is not None, pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def suspecting_bombs() -> Iterator[None]:
-    """Let a picture that Pillow suspects to be a decompression bomb be an error."""
-    bomb = pillow().DecompressionBombWarning
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", bomb)
-        yield
+    return found
 
 
 def _is_picture(path: Path) -> bool:
@@ -133,86 +162,118 @@ def _is_picture(path: Path) -> bool:
     return named_so and (path.is_file() or not path.exists())
 
 
-def pillow() -> Any:
-    """The module `PIL.Image`; an ArgumentError where Pillow is not installed."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        message = 'pictures need Pillow, which is not installed: pip install "layoutkit[images]"'
-        raise ArgumentError(message) from error
-    return Image
+def _below(sources: Sequence[str]) -> str:
+    """What to say where a folder's pictures are in the folders in it."""
+    for source in filter(os.path.isdir, sources):
+        if any(map(_is_picture, islice(Path(source).rglob("*"), _LOOKED_AT))):
+            every = f"{source.rstrip('/')}/**/*"
+            return f"; there are some in its sub-folders: give '{every}', in quotes"
+    return ""
 
 
-def _open(path: Path) -> "Image":
-    image: Image = pillow().open(path)
-    return image
+# ---- their pixels ------------------------------------------------------------------------
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises into an error that names the picture."""
-    try:
-        yield
-    except (LayoutkitError, MemoryError):
-        raise
-    # Decoders raise OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error and
-    # more on damaged files; there is no common base class to catch.
-    except Exception as error:
-        message = f"{path}: cannot be read as a picture ({error}); mend it or take it away"
-        raise ArgumentError(message) from error
+def open_images(
+    paths: Sequence[Path], decoder: Decoder | None, pictures: Pictures, folder: Path
+) -> Iterator[ImageBatch | NpyFile]:
+    """Pictures as one batch; where no decoder fits them, all must be of one size.
+
+    Sizes are compared from the pictures' headers before any of them is decoded. Where bad ones are
+    left out, how many are good is known when all are decoded: their pixels wait in an unnamed file
+    in `folder`.
+    """
+    pool = ThreadPoolExecutor(os.cpu_count())
+    with allowing(pictures.max_pixels):
+        try:
+            if decoder is None:
+                paths, (height, width) = _of_one_size(paths, pictures.skip_bad)
+            else:
+                height, width = decoder.size
+            batch = ImageBatch(paths, height, width, decoder, pool)
+            if not pictures.skip_bad:
+                yield batch
+                return
+            with TemporaryFile(dir=folder) as file:
+                yield _without_bad(batch, file)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _common_size(paths: Sequence[Path]) -> tuple[int, int]:
-    first = _upright_size(paths[0])
-    for path in paths[1:]:
-        size = _upright_size(path)
-        if size != first:
-            raise _unequal(path, size, paths[0], first)
-    return first[1], first[0]
+def _without_bad(batch: ImageBatch, file: Any) -> NpyFile:
+    """The pictures that can be read, decoded into a file; DataError where none can."""
+    count = 0
+    for first in range(0, len(batch.paths), _AT_ONCE):
+        paths = batch.paths[first : first + _AT_ONCE]
+        for _, found in _good(paths, batch.pool.map(_tried(batch.decoded), paths)):
+            file.write(np.ascontiguousarray(found).data)
+            count += 1
+    file.flush()
+    if not count:
+        raise _none_left(len(batch.paths))
+    return NpyFile(file, 0, (count, *batch.shape[1:]), batch.dtype)
 
 
-def _upright_size(path: Path) -> tuple[int, int]:
-    with _naming(path), _open(path) as image:
-        width, height = image.size
-        sideways = image.getexif().get(ORIENTATION) in SIDEWAYS
-    return (height, width) if sideways else (width, height)
+def _of_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], tuple[int, int]]:
+    """The pictures, and the one size that their headers name."""
+    size_of = _tried(upright_size) if skip_bad else upright_size
+    sizes = dict(_good(paths, map(size_of, paths)))
+    if not sizes:
+        raise _none_left(len(paths))
+    first, expected = next(iter(sizes.items()))
+    for path, size in sizes.items():
+        if size != expected:
+            raise _unequal(path, size, first, expected)
+    return [path for path in paths if path in sizes], expected
+
+
+def _tried(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """The same function, which gives the error of what cannot be read."""
+
+    def attempt(path: Path) -> Any:
+        try:
+            return decode(path)
+        except (DataError, OSError) as error:
+            return error
+
+    return attempt
+
+
+def _good(paths: Iterable[Path], found: Iterable[Any]) -> Iterator[tuple[Path, Any]]:
+    """What was found for each path, without errors, which are said."""
+    for path, each in zip(paths, found, strict=True):
+        if isinstance(each, Exception):
+            why = f"{path}: {each.strerror}" if isinstance(each, OSError) else each
+            print(f"layoutkit: left out {printable(as_options(str(why)))}", file=sys.stderr)
+        else:
+            yield path, each
+
+
+def _none_left(count: int) -> DataError:
+    return DataError(f"none of {count} pictures can be read; what is wrong with each stands above")
 
 
 def _unequal(
-    path: Path, size: tuple[int, int], first: Path, expected: tuple[int, int]
+    path: Path, size: tuple[int, ...], first: Path, expected: tuple[int, int]
 ) -> ShapeError:
     return ShapeError(
-        f"{path}: {size[1]}x{size[0]} (height x width), but {first} is "
-        f"{expected[1]}x{expected[0]}; one batch needs one size: give --resize HxW"
+        f"{path}: {size[0]}x{size[1]} (height x width), but {first} is "
+        f"{expected[0]}x{expected[1]}; one batch needs one size: give --resize HxW"
     )
 
 
-def upright(image: "Image") -> "Image":
-    """The picture as its EXIF orientation says."""
-    from PIL import ImageOps
-
-    return ImageOps.exif_transpose(image)
-
-
-def to_rgb(image: "Image") -> "Image":
-    """The picture in red, green and blue; ValueError where grey values do not fit 16 bits."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        image = _eight_bit_grey(image)
-    # Alpha is dropped; Pillow would warn of that where a palette carries it.
-    image.info.pop("transparency", None)
-    return image.convert("RGB")
-
-
-def _eight_bit_grey(image: "Image") -> "Image":
-    """Scale 0..65535 to 0..255 (Pillow itself would clip at 255)."""
-    values = np.asarray(image)
-    if values.dtype.kind == "f" or values.min() < 0 or values.max() > _MAX_16_BIT:
-        raise ValueError(f"grey values outside 0..{_MAX_16_BIT}; save it with 8 or 16 bits")
-    scaled = np.rint(values / np.float32(_MAX_16_BIT / 255))
-    grey: Image = pillow().fromarray(scaled.astype(np.uint8))
-    return grey
-
-
-def _resized(image: "Image", height: int, width: int) -> "Image":
-    # Pillow's bilinear filter widens with the scale, so shrinking does not alias.
-    return image.resize((width, height), pillow().Resampling.BILINEAR)
+@contextmanager
+def allowing(max_pixels: int | None) -> Iterator[None]:
+    """Let Pillow take pictures of so many pixels, on purpose; None leaves its limit."""
+    module = pillow()
+    limit = module.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings():
+        # It warns of what is an error here, which says more.
+        warnings.simplefilter("ignore", module.DecompressionBombWarning)
+        if max_pixels is not None:
+            module.MAX_IMAGE_PIXELS = max_pixels
+        try:
+            yield
+        finally:
+            module.MAX_IMAGE_PIXELS = limit

@@ -5,7 +5,7 @@ Knows which kind a source is; formats are known by `data/formats.py`, pictures b
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +20,24 @@ from ..data.formats import ARRAYS, reader_of, suffix_of
 from ..data.reading.npy import StoredArray
 from ..errors import ArgumentError, LayoutkitError, PatternError
 from ..memory import Array
-from .images import find_images, open_images
+from .images import Pictures, find_images, named, open_images
 from .npyfiles import is_npy, open_npy
 from .printing import printable
 from .streaming import FileJob, SlabSource
 
 __all__ = ["check_destination", "open_source"]
 
-_PICTURES = ("b", "h", "w", "c")
+# What the axes of pictures may be called.
+_PICTURES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
 
 
-def check_destination(source: str, destination: Path, suffix: str = ".npy") -> None:
+def check_destination(sources: Sequence[str], destination: Path, suffix: str = ".npy") -> None:
     """Refuse a destination that could not be written in the end, before any work is done."""
+    if str(destination) == "-":
+        raise ArgumentError(
+            f"-: the result is no stream, as its parts are written in any order; name a {suffix} "
+            "file, and read that when it is there"
+        )
     if destination.suffix != suffix:
         message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
         raise ArgumentError(message)
@@ -44,32 +50,47 @@ def check_destination(source: str, destination: Path, suffix: str = ".npy") -> N
         raise ArgumentError(f"{destination}: is not a file; choose another name")
     if not os.access(destination, os.W_OK):
         raise ArgumentError(f"{destination}: is write-protected; choose another name")
-    if Path(source).exists() and destination.samefile(source):
+    if any(Path(source).exists() and destination.samefile(source) for source in sources):
         raise ArgumentError(f"{destination}: is the source itself; choose another name")
 
 
 @contextmanager
 def open_source(
-    source: str, job: FileJob, resize: tuple[int, int] | None = None
+    sources: Sequence[str], job: FileJob, pictures: Pictures, folder: Path
 ) -> Iterator[SlabSource]:
-    """Open what `source` names: a file of one array, `.npy` by its content, else pictures."""
-    path = Path(source)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
-        raise ArgumentError(f"{source}: is no file; write what comes from it into one first")
-    if suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path)):
-        if resize:
-            raise ArgumentError(
-                f"--resize: is for pictures, and {source} is an array; leave it out"
-            )
-        with _open_array(source) as array:
-            yield array
-    else:
+    """Open what `sources` name: a file of one array, `.npy` by its content, else pictures.
+
+    folder : for what has to wait until it is written
+    """
+    arrays = [source for source in sources if _is_array(source)]
+    if not arrays:
         _check_pattern(job.pattern)
-        paths, others = find_images(source)
+        decoder = pictures.decoder("stretch")
+        paths, others = find_images(sources)
         if others and not job.quiet:
-            print(f"{printable(source)}: files skipped as no pictures: {others}", file=sys.stderr)
-        with open_images(paths, resize) as batch:
+            name = printable(named(sources))
+            print(f"{name}: files skipped as no pictures: {others}", file=sys.stderr)
+        with open_images(paths, decoder, pictures, folder) as batch:
             yield batch
+        return
+    if len(sources) > 1:
+        raise ArgumentError(
+            f"{arrays[0]}: is an array, and several SRC are pictures of one batch; convert a file "
+            "of an array by itself"
+        )
+    for option in pictures.options:
+        raise ArgumentError(f"{option}: is for pictures, and {arrays[0]} is an array; leave it out")
+    with _open_array(arrays[0]) as array:
+        yield array
+
+
+def _is_array(source: str) -> bool:
+    """Whether a source is a file of an array; ArgumentError where it is no file at all."""
+    path = Path(source)
+    if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
+        # A pipe would be waited for, and cannot be read in any order.
+        raise ArgumentError(f"{source}: is no file; write what comes from it into one first")
+    return suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path))
 
 
 @dataclass(frozen=True)
@@ -135,7 +156,11 @@ def _only_one(found: Any, source: str) -> Any:
 
 
 def _check_pattern(pattern: str) -> None:
-    if parse_pattern(pattern).left.groups != _PICTURES:
+    axes = parse_pattern(pattern).left.named
+    known = [
+        len(names) == 1 and names[0] in may for names, may in zip(axes, _PICTURES, strict=False)
+    ]
+    if len(axes) != len(_PICTURES) or not all(known):
         message = (
             f"{pattern}: pictures are read as bhwc (batch, height, width, channel); "
             "begin the pattern with bhwc->"

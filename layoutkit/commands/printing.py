@@ -6,9 +6,15 @@ which words look like ours, and bytes that are no text at all.
 
 from __future__ import annotations
 
+import re
 import sys
 
-__all__ = ["accept_all_text", "printable"]
+__all__ = ["accept_all_text", "as_options", "printable"]
+
+# Keywords of the library that are options, as its messages write them: with a value or without.
+_KEYWORD = re.compile(
+    r"\b(casting|dtype|fill|fit|max_pixels|mean|scale|std|to_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
+)
 
 
 def printable(text: object, keep: str = "") -> str:
@@ -18,6 +24,22 @@ def printable(text: object, keep: str = "") -> str:
     'a\\x1b[2Jb\\n'
     """
     return "".join(letter if letter in keep else _escaped(letter) for letter in str(text))
+
+
+def as_options(message: str) -> str:
+    """A message of the library in the words of the command line.
+
+    >>> as_options('float32 to uint8 is not allowed; use casting="saturate"')
+    'float32 to uint8 is not allowed; use --casting saturate'
+    """
+    message = message.replace("raise PIL.Image.MAX_IMAGE_PIXELS", "give a larger --max-pixels")
+
+    def option(found: re.Match[str]) -> str:
+        name, quoted, plain = found.groups()
+        value = quoted if quoted is not None else plain
+        return f"--{name.replace('_', '-')} {value}".rstrip()
+
+    return _KEYWORD.sub(option, message)
 
 
 def accept_all_text() -> None:

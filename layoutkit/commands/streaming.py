@@ -1,9 +1,9 @@
 """Files of any size through a conversion, a chunk of the batch at a time.
 
-A chunk is a range of axis `b`, or of another one where those would be scattered over a file in
-shorter runs. It is read (or decoded from pictures) while the one before is converted and written,
-and memory is used again for every second chunk, so no more than about two are resident. A pattern
-that has no `b` of its own on both sides goes in one piece.
+A chunk is a range of axis `b`, which may be the outermost of a fold, or of another axis where those
+would be scattered over a file in shorter runs. It is read (or decoded from pictures) while the one
+before is converted and written, and memory is used again for every second chunk, so no more than
+about two are resident. A pattern in which `b` is inside of a fold goes in one piece.
 """
 
 import errno
@@ -11,12 +11,12 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ from ..axes import parse_pattern
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..sizes import FEATURE
-from ..spec import ArraySpec
+from ..spec import ArraySpec, DType, can_cast, integer_bounds, kind_of
 from .npyfiles import NpyFile, create_npy
 from .printing import printable
 
-__all__ = ["FileJob", "SlabSource", "convert_to_file"]
+__all__ = ["FileJob", "SlabSource", "check_sign", "convert_to_file"]
 
 # Input and output of one chunk together: large against the last cache, so that threads and
 # streaming stores pay, and small against the memory of any machine.
@@ -42,6 +42,8 @@ _RUN_BYTES = 16 << 20
 
 # Runs of a file beyond this are as good as longer ones.
 _LONG_RUN = 64 << 10
+
+_BATCH = ("b", "n", "batch")  # what its axis is called
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -71,9 +73,12 @@ class FileJob:
     chunk: int | None = None
     quiet: bool = False
 
-    def converter(self, without: str | None = None) -> Converter:
-        """The conversion of the whole source, or of chunks: there one axis has other sizes."""
-        sizes = {axis: size for axis, size in self.sizes.items() if axis != without}
+    def converter(self) -> Converter:
+        """The conversion of the whole source."""
+        return self.converter_of(self.sizes)
+
+    def converter_of(self, sizes: Mapping[str, int]) -> Converter:
+        """The conversion of a part, in which axes of folds have other sizes."""
         keywords = {**self.options, **sizes}
         return Converter(self.pattern, **keywords)
 
@@ -89,7 +94,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
     with replacing(destination) as file:
         target = _create(file, result, destination)
         with _naming(name):
-            _convert_chunks(source, target, job)
+            _convert_chunks(source, target, name, job)
     if not job.quiet:
         _report(name, source, destination, target, time.perf_counter() - began)
 
@@ -97,7 +102,23 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
 def _result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = parse_pattern(job.pattern).left
-    return converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
+    result = converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
+    if "casting" not in job.options:
+        fix = "say what becomes of them: --casting saturate (clipped), or same_kind (wrapped)"
+        check_sign(source.dtype, result.dtype, fix)
+    return result
+
+
+def check_sign(source: DType, result: DType, fix: str) -> None:
+    """Refuse integers with a sign that have no room for those without one.
+
+    To NumPy's same_kind that is a cast like others, and 200 becomes -56 without a word.
+    """
+    if kind_of(source) == "u" and kind_of(result) == "i" and not can_cast(source, result, "safe"):
+        raise DtypeError(
+            f"{source} to {result} makes negative numbers of those above "
+            f"{integer_bounds(result)[1]}; {fix}"
+        )
 
 
 def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
@@ -109,72 +130,131 @@ def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
         nbytes = math.prod(result.shape) * result.dtype.itemsize
         free = shutil.disk_usage(resolved(destination).parent).free
         message = (
-            f"{destination}: no room for {_megabytes(nbytes)} ({error.strerror}; "
-            f"{_megabytes(free)} free there); make room or write it elsewhere"
+            f"{destination}: no room for {_amount(nbytes)} ({error.strerror}; "
+            f"{_amount(free)} free there); make room or write it elsewhere"
         )
         raise ArgumentError(message) from error
 
 
-def _convert_chunks(source: SlabSource, target: NpyFile, job: FileJob) -> None:
-    """Convert along one axis, with a progress bar over the samples.
+def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
+    """Convert along one axis, with a progress bar over the samples where somebody sees it.
 
     A thread reads the next chunk of a file while this one is converted and written. Pictures have
     threads of their own, which an interruption should not have to wait for.
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    places = _places(job.pattern)
-    name = _streamed(source, target, job)
-    left, right = places[name] if name else (None, None)
-    samples = source.shape[places["b"][0]] if name else 1
-    length = 1 if left is None else source.shape[left]
-    in_runs = isinstance(source, NpyFile) and not source.scatters(left) | target.scatters(right)
+    walk = _Walk(job, source.shape)
+    axis = _streamed(source, target, walk, job)
+    left, right = walk.places[axis] if axis else (_WHOLE, _WHOLE)
+    samples = walk.sizes[walk.batch] if walk.batch else 1
+    length = walk.sizes[axis] if axis else 1
+    in_runs = isinstance(source, NpyFile) and not (
+        source.scatters(left.axis) or target.scatters(right.axis)
+    )
     nbytes = _RUN_BYTES if in_runs else _CHUNK_BYTES
     size = max(1, job.chunk or _positions(source, target, length, nbytes))
-    converter = job.converter(without=name)
+    converter = job.converter_of(walk.sizes_without(axis))
     coming: Future[NDArray[Any]] | None = None
-    bar = tqdm(total=samples, unit="sample", disable=job.quiet, file=sys.stderr)
+    # In a file of a log each step would be a line.
+    unseen = job.quiet or not sys.stderr.isatty()
+    label = printable(Path(name).name)
+    bar = tqdm(total=samples, desc=label, unit="sample", disable=unseen, file=sys.stderr)
+    began = time.perf_counter()
     with bar, ThreadPoolExecutor(1) as reader:
         for start in range(0, length, size):
             stop = min(start + size, length)
-            slab = coming.result() if coming else source.read(left, start, stop)
+            slab = coming.result() if coming else source.read(*left.slab(start, stop))
             if stop < length and isinstance(source, NpyFile):
-                coming = reader.submit(source.read, left, stop, min(stop + size, length))
-            target.write(right, start, stop, converter(slab))
+                coming = reader.submit(source.read, *left.slab(stop, min(stop + size, length)))
+            target.write(*right.slab(start, stop), converter(slab))
             del slab  # before the next one
+            done = (_nbytes(source) + _nbytes(target)) * stop / length
+            bar.set_postfix_str(_rate(done, time.perf_counter() - began), refresh=False)
             bar.update(samples * stop // length - samples * start // length)
 
 
-def _streamed(source: SlabSource, target: NpyFile, job: FileJob) -> str | None:
-    """The axis along which to convert: `b`, unless slabs of another lie in longer runs.
+def _streamed(source: SlabSource, target: NpyFile, walk: "_Walk", job: FileJob) -> str | None:
+    """The axis along which to convert: the batch's, unless slabs of another lie in longer runs.
 
     A run that is short against a page of the file is paid with a whole page, in every slab again.
-    None where `b` is no axis of its own.
+    None where the batch is inside of a fold.
     """
-    places = _places(job.pattern)
-    if "b" not in places:
-        return None
-    if job.chunk or not isinstance(source, NpyFile):
-        return "b"
+    batch, places = walk.batch, walk.places
+    if batch is None or job.chunk or not isinstance(source, NpyFile):
+        return batch
 
     def shortest_run(name: str) -> int:
         left, right = places[name]
-        count = _positions(source, target, source.shape[left], _CHUNK_BYTES)
-        if count == 0 and name != "b":  # a single position would be more than a chunk
+        count = _positions(source, target, walk.sizes[name], _CHUNK_BYTES)
+        if count == 0 and name != batch:  # a single position would be more than a chunk
             return 0
-        return min(source.run(left, max(1, count)), target.run(right, max(1, count)))
+        return min(left.run(source, max(1, count)), right.run(target, max(1, count)))
 
     # The constants of a formula are those of channels, and every slab needs them all.
     others = places.keys() - ({"c"} if {"mean", "std"} & job.options.keys() else set())
-    return max(["b", *sorted(others - {"b"})], key=lambda name: min(shortest_run(name), _LONG_RUN))
+    names = [batch, *sorted(others - {batch})]
+    return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-def _places(pattern: str) -> dict[str, tuple[int, int]]:
-    """The axes that are axes of their own in the source and in the result, and where."""
-    parsed = parse_pattern(pattern)
-    left, right = parsed.source.groups, parsed.target.groups
-    own = [name for name in left if len(name) == 1 and name in right and name != FEATURE]
-    return {name: (left.index(name), right.index(name)) for name in own}
+class _Place(NamedTuple):
+    """Where an axis is: which one of an array, of which `step` positions are one of its own."""
+
+    axis: int | None
+    step: int = 1
+
+    def slab(self, start: int, stop: int) -> tuple[int | None, int, int]:
+        """A range of positions as files know it."""
+        return self.axis, start * self.step, stop * self.step
+
+    def run(self, file: NpyFile, count: int) -> int:
+        """How many bytes lie side by side in so many positions."""
+        return file.run(self.axis or 0, count * self.step)
+
+
+_WHOLE = _Place(None)
+
+
+class _Walk:
+    """The axes along which a source can be cut into parts that are converted by themselves.
+
+    batch : that of the batch, if it is among them
+    places : where they are, in the source and in the result
+    sizes : of all axes
+    """
+
+    def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
+        move = parse_pattern(job.pattern).resolve(shape, job.sizes)
+        self.sizes = dict(zip(move.axes, move.sizes, strict=True))
+        left, right = self._outermost(move.source.groups), self._outermost(move.target.groups)
+        both = [axis for axis in left if axis in right and axis != FEATURE]
+        self.batch = next((axis for axis in both if move.source.name(axis) in _BATCH), None)
+        # Of others in folds, parts are no better: each is a stripe of every position of the batch.
+        self.places = {
+            axis: (left[axis], right[axis])
+            for axis in both
+            if axis == self.batch or left[axis].step == right[axis].step == 1
+        }
+        self._given = job.sizes
+        self._folds = [group for group in move.source.groups if len(group) > 1]
+        self._name = move.source.name
+
+    def sizes_without(self, axis: str | None) -> dict[str, int]:
+        """The sizes of folds that a part of an axis has, too."""
+        if axis is None:
+            return dict(self._given)
+        fold = next((group for group in self._folds if axis in group), "")
+        rest = {self._name(other): self.sizes[other] for other in fold}
+        known = {**self._given, **rest}
+        return {name: size for name, size in known.items() if name != self._name(axis)}
+
+    def _outermost(self, groups: Sequence[str]) -> dict[str, _Place]:
+        """The axes that are outermost in theirs: an axis of its own is, with steps of 1."""
+        return {
+            group[0]: _Place(at, math.prod(self.sizes.get(axis, 1) for axis in group[1:]))
+            for at, group in enumerate(groups)
+            if group
+        }
 
 
 def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
@@ -199,13 +279,18 @@ def _report(
     name: str, source: SlabSource, destination: Path, target: NpyFile, seconds: float
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
+    large = nbytes > _CHUNK_BYTES  # below, the time is that of beginning
     print(
         f"{printable(name)} {source.shape} {source.dtype} -> {printable(destination)} "
         f"{target.shape} {target.dtype}: "
-        f"{_megabytes(nbytes)} in {seconds:.2f} s, {nbytes / 1e9 / seconds:.2f} GB/s",
+        f"{_amount(nbytes)} in {seconds:.2f} s" + (f", {_rate(nbytes, seconds)}" if large else ""),
         file=sys.stderr,
     )
 
 
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB"
+def _amount(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
+
+
+def _rate(nbytes: float, seconds: float) -> str:
+    return f"{nbytes / 1e9 / max(seconds, 1e-9):.2f} GB/s"

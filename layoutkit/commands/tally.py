@@ -49,7 +49,8 @@ class Tally:
     def report(self, name: str, dropped: int) -> None:
         """Print it as a table."""
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
-        print(f"{printable(name)}: {self.records} records in {batches}, {dropped} left out")
+        records = "1 record" if self.records == 1 else f"{self.records} records"
+        print(f"{printable(name)}: {records} in {batches}, {dropped} left out")
         print(f"first batch: {self.first_batch}")
         print(f"{self.records / self.elapsed:,.0f} records/s in {self.elapsed:.2f} s\n")
         print(f"{'stage':16}{'seconds':>9}{'share':>8}")

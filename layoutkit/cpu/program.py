@@ -11,6 +11,7 @@ from ..buffers import empty_with_address
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
 from ..planning.plan import Plan
+from ..threadpools import announce
 from ..workers import Job
 from .casts import cast_into
 
@@ -89,5 +90,6 @@ class Program:
 
             launch = prepare(plan.choice, plan.epilogue, alignment)
             kernel = load(launch.spec)
+        announce()
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)
         return self._jobs.setdefault(alignment, job)

@@ -1,6 +1,6 @@
-"""Tables and columns of pandas, polars and those like them, as arrays.
+"""Tables and columns of pandas, polars and those like them, as arrays of rows.
 
-Knows them by what they have; none of these libraries is imported.
+Knows them by what they have, and that labels may be words; `arrays/` knows what else columns hold.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import kind_text
-from ..errors import DataError
+from ..arrays.adapters import as_array
+from ..errors import DataError, LayoutkitError
 from ..memory import Array
 
 __all__ = ["is_frame", "rows_of"]
@@ -23,11 +23,15 @@ def is_frame(value: Any) -> bool:
 
 
 def rows_of(frame: Any, name: str) -> Array:
-    """Its rows; DataError for a table of anything but numbers. `name` is what messages call it."""
-    array = np.asarray(frame.to_numpy())
-    if array.ndim > 1 and array.dtype == object:
-        raise DataError(
-            f"{name} is a {kind_text(frame)} whose columns are not all numbers, so that a row is "
-            'no array; give {"x": frame[columns], "y": frame[column]}'
-        )
-    return array
+    """Its rows, by place; DataError for what is neither numbers nor a column of strings.
+
+    `name` is what messages call it.
+    """
+    if len(frame.shape) == 1:
+        words = np.asarray(frame.to_numpy())
+        if words.dtype.kind in "OUT" and all(isinstance(word, str) for word in words):
+            return words
+    try:
+        return as_array(frame, name)
+    except LayoutkitError as error:
+        raise DataError(str(error)) from error

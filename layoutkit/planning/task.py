@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Layout, Pattern, axis_name, parse_layout, parse_pattern
+from ..axes import Layout, Move, Pattern, axis_name, parse_layout, parse_pattern
 from ..checks import as_int
 from ..devices import canonical
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
@@ -102,13 +102,7 @@ class Task(NamedTuple):
         # Imported with the first conversion, so that `import layoutkit` stays light.
         from .plan import Request, make_plan
 
-        move = self.pattern.resolve(shape, self.sizes)
-        check_movable(source)
-        target = self.target_dtype(source, out)
-        computed = source
-        if self.formula is not None and not self.formula.keeps(source, target):
-            computed = computed_dtype(source, target)
-        check_cast(computed, target, self.casting)
+        move, target = self.judge(shape, source, out)
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
@@ -120,12 +114,27 @@ class Task(NamedTuple):
         )  # fmt: skip
         found = make_plan(request, has_half)
         if self.copy is False and found.kernel != "view":
-            self._refuse_copy(shape, strides, source, devices)
+            self.refuse_copy(shape, strides, source, devices)
         return found
 
-    def _refuse_copy(
+    def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
+        """Where elements of an array of this shape and dtype go, and the dtype of the result.
+
+        Sizes may be symbols of whoever traces. Raises where the array is not converted.
+        """
+        move = self.pattern.resolve(shape, self.sizes)
+        check_movable(source)
+        target = self.target_dtype(source, out)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
+        check_cast(computed, target, self.casting)
+        return move, target
+
+    def refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
     ) -> None:
+        """Raise where bytes have to move and may not."""
         way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
         raise ArgumentError(
             f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '

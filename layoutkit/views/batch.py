@@ -14,9 +14,11 @@ from ..arrays.access import Seen, copies, seen, window
 from ..buffers import empty
 from ..devices import CPU
 from ..errors import BackwardError, DtypeError
+from ..formulas import Formula
 from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
-from .gettings import Getting, Gettings
+from .getting import PLAIN, Getting, How
+from .gettings import Gettings
 
 __all__ = ["Gradient", "HeldBatch", "HeldBatches"]
 
@@ -54,14 +56,15 @@ class HeldBatch:
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
-    def get(self, layout: Any, dtype: Any, device: Any) -> Any:
+    def get(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Any:
         """The base in a layout and dtype; made once, whatever words it is asked in."""
-        getting = self.plans.find(layout, dtype, device)
+        getting = self.plans.find(layout, dtype, device, how)
         found = self.got.get(getting)
         if found is None:
             made = self.input if getting is self.plans.base else getting.mover(self.source)
             found = self.got.setdefault(getting, made)
-        self.remember(layout, dtype, device, found)
+        words = (layout, dtype, device) if how is PLAIN else (layout, dtype, device, how)
+        self.remember(words, found)
         return found
 
     @property
@@ -69,10 +72,10 @@ class HeldBatch:
         """What is converted: the base, a plain array if it is NumPy's."""
         return self.array if isinstance(self.input, np.ndarray) else self.input
 
-    def remember(self, layout: Any, dtype: Any, device: Any, found: Any) -> None:
+    def remember(self, words: tuple[Any, ...], found: Any) -> None:
         """Answer the same words with the same result from now on."""
         try:  # noqa: SIM105  (a context manager would take longer than all the rest)
-            self.results[layout, dtype, device] = found
+            self.results[words] = found
         except TypeError:  # not hashable
             pass
 
@@ -101,8 +104,11 @@ class HeldBatch:
 
     # -- gradients -------------------------------------------------------------------------
 
-    def check_gradient(self, layout: Any, grad: Any) -> Gradient:
-        """The getting that a gradient belongs to; BackwardError where there is none."""
+    def check_gradient(self, layout: Any, grad: Any, formula: Formula | None = None) -> Gradient:
+        """The getting that a gradient belongs to; BackwardError where that is not one.
+
+        With a formula it is what was got with that; without, all that fit were got with the same.
+        """
         name, (array, device) = self.plans.name_of(layout), seen(grad, "grad")
         kind, looks = kind_of(array.dtype), (array, device)
         if kind not in "fc":
@@ -110,14 +116,23 @@ class HeldBatch:
         if kind == "c" and kind_of(self.plans.native) == "f":
             self._refuse(name, looks, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
-        for getting in (self.plans.base, *self.got):
-            same = getting.layout == name and getting.device == device
-            if same and getting.takes(dtype):
-                shape = self._shape(getting)
-                if array.shape != shape:
-                    self._refuse(name, looks, f"its shape is to be {shape}")
-                return getting, grad
-        return self._refuse(name, looks, "it belongs to no getting of this batch")
+        found = [
+            getting
+            for getting in (*self.got, self.plans.base)
+            if getting.layout == name and getting.device == device and getting.takes(dtype)
+            if formula is None or getting.has(formula)
+        ]
+        if not found:
+            self._refuse(name, looks, "it belongs to no getting of this batch")
+        if len({getting.formula for getting in found if getting in self.got}) > 1:
+            self._refuse(
+                name, looks,
+                "several formulas fit; say which by the same keywords, scale=1 for none",
+            )  # fmt: skip
+        getting, shape = found[0], self._shape(found[0])
+        if array.shape != shape:
+            self._refuse(name, looks, f"its shape is to be {shape}")
+        return getting, grad
 
     def add(self, gradient: Gradient) -> None:
         """Add a gradient that was checked."""

@@ -15,7 +15,8 @@ from ..memory import Array
 from ..spec import DType, as_dtype, kind_of
 from .column import FirstColumn
 from .dataview import DataView
-from .gettings import Gettings, Mover
+from .getting import How, Mover
+from .gettings import Gettings
 
 __all__ = ["ClassView"]
 
@@ -23,11 +24,15 @@ __all__ = ["ClassView"]
 class LabelGettings(Gettings):
     """Those of labels, of which `b` is the first column."""
 
-    def _mover(self, name: str, dtype: DType, device: str) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
         if name == "b" and self.layout in ("bt", "tb"):
+            if how.formula is not None:
+                raise ArgumentError(
+                    "classes take no scale, mean, std and clip; get them as they are"
+                )
             columns = self._shape[1 - self.batch_axis]
             return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
-        return super()._mover(name, dtype, device)
+        return super()._mover(name, dtype, device, how)
 
 
 class ClassView(DataView):

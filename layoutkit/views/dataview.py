@@ -11,13 +11,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays.rows import as_positions, as_window
+from ..compilation import is_followed
 from ..devices import CPU
 from ..errors import ArgumentError, DeviceError
+from ..formulas import formula_of
 from ..memory import Array
 from ..spec import DType
-from . import display
+from . import display, followed
 from .batch import HeldBatch
-from .forms import gradient_for, is_form
+from .forms import gradient_for, is_form, refuse_how
+from .getting import PLAIN, How
 from .holder import Holder
 
 __all__ = ["DataView"]
@@ -74,10 +77,15 @@ class DataView(Holder):
         """
         self.begin(self.prepare(layout, array))
 
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: str | None = None) -> Any:
+    def forward_get(
+        self, layout: Any = None, dtype: Any = None, device: str | None = None, *,
+        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
+        memory: str | None = None,
+    ) -> Any:  # fmt: skip
         """The batch in a layout and dtype, by default the base's; made once a batch.
 
         With a Form such as a Space in place of the layout it is what that makes of the batch.
+        `scale`, `mean`, `std`, `clip` and `memory` are those of `convert`, in the same pass.
 
         The base's layout and dtype give the array that was put, as it is. Everything else is
         contiguous, and shares memory with it where nothing has to move. Casts are "same_kind".
@@ -89,21 +97,37 @@ class DataView(Holder):
         PatternError, ShapeError, DtypeError, DeviceError
             The base cannot become that, or not with its sizes.
         """
+        how, words = PLAIN, (layout, dtype, device)
+        if not (scale is mean is std is clip is memory is None):
+            if is_followed():
+                return followed.get(
+                    self._batch, layout, dtype, device,
+                    scale=scale, mean=mean, std=std, clip=clip, memory=memory,
+                )  # fmt: skip
+            how = How(formula_of(scale, mean, std, clip), memory)
+            words = (layout, dtype, device, how)  # type: ignore[assignment]
         try:
-            return self._results[layout, dtype, device]
+            return self._results[words]
         except (KeyError, TypeError):  # not asked in these words yet, or not hashable
             pass
+        if is_followed():
+            return followed.get(self._batch, layout, dtype, device)
         if is_form(layout):
+            refuse_how(layout, how)
             found = layout.get_from(self, dtype, device)
-            self.batch.remember(layout, dtype, device, found)
+            self.batch.remember(words, found)
             return found
-        return self.batch.get(layout, dtype, device)
+        return self.batch.get(layout, dtype, device, how)
 
-    def backward_put(self, layout: Any, grad: Any) -> None:
+    def backward_put(
+        self, layout: Any, grad: Any, *,
+        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
+    ) -> None:  # fmt: skip
         """Add the gradient of a getting of this batch, by reference; every put counts.
 
         It has the layout, dtype and shape of something that was got, or the base's. An integer
-        getting takes any floating gradient.
+        getting takes any floating gradient. What was got with a formula scales it; where the same
+        layout and dtype were got with several, `scale`, `mean`, `std` and `clip` say which.
 
         Raises
         ------
@@ -112,7 +136,7 @@ class DataView(Holder):
         BackwardError
             It belongs to nothing that was got in this batch.
         """
-        self.batch.add(gradient_for(self, layout, grad))
+        self.batch.add(gradient_for(self, layout, grad, formula_of(scale, mean, std, clip)))
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
         """The sum of all gradients, in the base's layout; the same array until another comes.

@@ -8,7 +8,7 @@ from typing import Any
 from ..converter import Converter
 from ..devices import CPU
 from .batch import HeldBatch
-from .gettings import Getting
+from .getting import Getting
 
 __all__ = ["line", "stack", "table"]
 

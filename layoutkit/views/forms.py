@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
+from ..errors import ArgumentError
+from .getting import PLAIN, How
+
 if TYPE_CHECKING:
     from .base import View
     from .batch import Gradient
 
-__all__ = ["Form", "check_get", "gradient_for", "is_form"]
+__all__ = ["Form", "check_get", "gradient_for", "is_form", "refuse_how"]
 
 
 class Form(Protocol):
@@ -34,6 +37,15 @@ def is_form(layout: Any) -> TypeGuard[Form]:
     return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
+def refuse_how(form: Form, how: How) -> None:
+    """Raise ArgumentError where of a form more is asked than that."""
+    if how != PLAIN:
+        raise ArgumentError(
+            f"scale, mean, std, clip and memory are for layouts, and {form!r} is none; get the "
+            "layout with them and put that into a view of its own"
+        )
+
+
 def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
     """Raise what a get from a view of one array would, before anything is made."""
     if is_form(layout):
@@ -42,9 +54,10 @@ def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
         view.batch.plans.find(layout, dtype, device)
 
 
-def gradient_for(view: Any, layout: Any, grad: Any) -> Gradient:
+def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Gradient:
     """The gradient of a view of one array, checked."""
     if not is_form(layout):
-        return view.batch.check_gradient(layout, grad)  # type: ignore[no-any-return]
+        return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
+    refuse_how(layout, How(formula))
     [found] = layout.gradients_for(view, grad)
     return found

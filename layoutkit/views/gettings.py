@@ -9,8 +9,7 @@ Text such as "bf" or "b c h w" and dtypes in any spelling are resolved here and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,54 +20,19 @@ from ..converter import Converter
 from ..cuda.runtime import check_device
 from ..devices import CPU
 from ..errors import PatternError
+from ..formulas import Formula, computed_dtype
+from ..layout import Layout
 from ..memory import Array
-from ..notation import Layout, identity
+from ..notation import identity
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
+from .getting import PLAIN, Getting, How, Mover
 
 if TYPE_CHECKING:
     from ..arrays.access import Seen
-    from ..planning.plan import Plan
 
-__all__ = ["Getting", "Gettings", "Mover"]
+__all__ = ["Gettings"]
 
 _BATCH = "b"
-
-
-class Mover(Protocol):
-    """What takes a base to a getting and gradients back: a Converter, or what calls like one."""
-
-    def __call__(self, x: Any, out: Any = None) -> Any:
-        """The base in the getting's layout and dtype."""
-
-    def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
-        """A gradient in the base's layout."""
-
-    def inverse(self) -> Converter:
-        """What takes data in the getting's layout back to the base's."""
-
-    def plan(self, x: Any) -> Plan:
-        """How a base would be moved."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Getting:
-    """A layout, dtype and device that a base can be got in, and what takes it there.
-
-    There is one of a kind in its `Gettings`, so identity is equality.
-    """
-
-    layout: str
-    dtype: DType
-    mover: Mover
-    device: str = CPU
-
-    def takes(self, dtype: DType) -> bool:
-        """Whether a floating gradient of this dtype can belong to it."""
-        return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
-
-    def __str__(self) -> str:
-        where = "" if self.device == CPU else f" on {self.device}"
-        return f"{self.layout} {self.dtype}{where}"
 
 
 class Gettings:
@@ -94,8 +58,8 @@ class Gettings:
         self._own, self._shape, self._parsed = own, array.shape, parsed
         self._sizes = _sizes(parsed, array.shape)
         self._names: dict[str, str] = {}
-        self._aliases: dict[tuple[Any, Any, Any], Getting] = {}
-        self._gettings: dict[tuple[str, DType, str], Getting] = {}
+        self._aliases: dict[tuple[Any, ...], Getting] = {}
+        self._gettings: dict[tuple[str, DType, str, How], Getting] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
         own_way = self._converter(self.layout, self.native)
@@ -119,8 +83,10 @@ class Gettings:
 
     # -- what is asked ---------------------------------------------------------------------
 
-    def find(self, layout: Any, dtype: Any, device: Any) -> Getting:
+    def find(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Getting:
         """The getting of a layout, dtype and device in any spelling; None is the base's.
+
+        By default what a formula makes of integers is float32.
 
         Raises
         ------
@@ -131,13 +97,13 @@ class Gettings:
         """
         if device is not None:
             device = check_device(device)  # now: "cuda" is the current one, which may change
-        key: tuple[Any, Any, Any] | None = (layout, dtype, device)
+        key: tuple[Any, ...] | None = (layout, dtype, device, how)
         try:
             found = self._aliases.get(key)  # type: ignore[arg-type]
         except TypeError:  # not hashable, such as a structured dtype in a list
             found = key = None
         if found is None:
-            found = self._resolve(layout, dtype, device)
+            found = self._resolve(layout, dtype, device, how)
             if key is not None:
                 remember(self._aliases, key, found)
         return found
@@ -166,18 +132,28 @@ class Gettings:
         """A copy of samples of the base's kind, in `out` if it is given."""
         return self._copier(samples, out)
 
-    def _resolve(self, layout: Any, dtype: Any, device: Any) -> Getting:
-        place, name = device or self.device, self.name_of(layout)
-        wanted = self.native if dtype is None else as_dtype(dtype)
-        if place == self.device and name == self.layout and self._is_own(dtype, wanted):
+    def _resolve(self, layout: Any, dtype: Any, device: Any, how: How) -> Getting:
+        formula, place, name = how.formula, device or self.device, self.name_of(layout)
+        wanted = self._default(formula) if dtype is None else as_dtype(dtype)
+        own = place == self.device and name == self.layout and how == PLAIN
+        if own and self._is_own(dtype, wanted):
             return self.base
-        found = self._gettings.get((name, wanted, place))
+        key = name, wanted, place, how
+        found = self._gettings.get(key)
         if found is None:
             check_movable(wanted)
-            check_cast(self.dtype, wanted, "same_kind")
-            getting = Getting(name, wanted, self._mover(name, wanted, place), place)
-            found = remember(self._gettings, (name, wanted, place), getting)
+            plain = formula is None or formula.keeps(self.dtype, wanted)
+            computed = self.dtype if plain else computed_dtype(self.dtype, wanted)
+            check_cast(computed, wanted, "same_kind")
+            getting = Getting(name, wanted, self._mover(*key), place, how)
+            found = remember(self._gettings, key, getting)
         return found
+
+    def _default(self, formula: Formula | None) -> DType:
+        """The dtype of a getting for which none is asked."""
+        if formula is None or kind_of(self.native) not in "bui" or formula.keeps(self.dtype):
+            return self.native
+        return np.dtype(np.float32)
 
     def _is_own(self, dtype: Any, wanted: DType) -> bool:
         """Whether a dtype, `wanted` in native byte order, is the base's, byte order included."""
@@ -187,23 +163,26 @@ class Gettings:
 
     # -- how it is made --------------------------------------------------------------------
 
-    def _mover(self, name: str, dtype: DType, device: str) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
         """What takes the base to a layout, or the error that says why nothing can."""
         pattern = parse_pattern(f"{self.layout}->{name}")
         same = set(pattern.target.letters) == set(self._parsed.letters)
         unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
         if unfolds or not (same or name in self._own):
             raise PatternError(self._why_not(name, unfolds))
-        converter = self._converter(name, dtype, device=device)
+        converter = self._converter(name, dtype, device=device, how=how)
         converter.target_shape(self._shape)  # raises where only the sizes forbid it
         return converter
 
     def _converter(
-        self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None
-    ) -> Converter:
-        sizes: dict[str, Any] = self._folded(name)
+        self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None,
+        how: How = PLAIN,
+    ) -> Converter:  # fmt: skip
+        keywords: dict[str, Any] = self._folded(name)
+        keywords |= {} if how.formula is None else how.formula.keywords()
+        keywords["memory"] = how.memory
         place = None if device == self.device else device
-        return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **sizes)
+        return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **keywords)
 
     def _folded(self, *names: str) -> dict[str, Any]:
         """The sizes of all axes that only the base or only one of these layouts folds."""
@@ -245,8 +224,8 @@ class Gettings:
             getting, grad = parts[0]
             wanted = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
             like = ArraySpec(self.layout, shape, as_dtype(wanted), self.device)
-            return getting.mover.backward(grad, like=like)
-        moved = [self._movable(getting, grad, shape) for getting, grad in parts]
+            return getting.back(grad, like, base)
+        moved = [self._movable(getting, grad, base) for getting, grad in parts]
         names = tuple(name for name, _ in moved)
         return self._accumulator(names, dtype)([grad for _, grad in moved])
 
@@ -256,12 +235,12 @@ class Gettings:
             return grad
         return Converter(identity(len(grad.shape)), device=self.device)(grad)
 
-    def _movable(self, getting: Getting, grad: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
+    def _movable(self, getting: Getting, grad: Any, base: Any) -> tuple[str, Any]:
         """A gradient and its layout, as a sum can take it: one that is only moved."""
-        if isinstance(getting.mover, Converter):
+        if isinstance(getting.mover, Converter) and getting.formula is None:
             return getting.layout, grad
-        spec = ArraySpec(self.layout, shape, as_dtype(grad.dtype), self.device)
-        return self.layout, getting.mover.backward(grad, like=spec)
+        spec = ArraySpec(self.layout, tuple(base.shape), as_dtype(grad.dtype), self.device)
+        return self.layout, getting.back(grad, spec, base)
 
     def _accumulator(self, names: tuple[str, ...], dtype: DType | None) -> Accumulator:
         found = self._sums.get((names, dtype))

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays.access import based, seen
+from ..compilation import is_followed
 from ..devices import CPU
 from ..errors import ViewError
 from .base import View
 from .batch import HeldBatch
+from .followed import FollowedBatch
 from .gettings import Gettings
 
 __all__ = ["Holder"]
@@ -36,6 +38,8 @@ class Holder(View):
             raise ViewError(
                 f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
             )
+        if isinstance(self._batch, FollowedBatch) and not is_followed():
+            self.begin(self.prepare(self._batch.layout, self._batch.input))
         return self._batch
 
     @property
@@ -50,10 +54,12 @@ class Holder(View):
         """
         if type(array) is np.ndarray:
             found, device = array, CPU
+        elif is_followed():
+            return FollowedBatch(layout, array)  # type: ignore[return-value]
         else:
             found, device = seen(array, "array")
             array = based(array, found)
-        plans = None if self._batch is None else self._batch.plans
+        plans = getattr(self._batch, "plans", None)
         if plans is None or not plans.fits(layout, found, device):
             plans = self._planner(self._own, layout, found, device)
         return HeldBatch(array, found, plans)

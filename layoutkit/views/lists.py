@@ -65,12 +65,15 @@ class ListView(View):
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
-        """What each component gives for its layout and dtype, as nested tuples.
+    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
+                    **formula: Any) -> Any:  # fmt: skip
+        """What each component gives, as nested tuples; formulas are asked of one alone.
 
         A CompositeSpace asks each for its component; another Space for all of them joined.
         """
         self._require()
+        if formula:
+            raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
         if is_form(layout):
             return layout.get_from(self, dtype, device)
         asked = self._asked(layout, dtype)

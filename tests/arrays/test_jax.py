@@ -226,6 +226,50 @@ def test_a_converter_is_a_static_argument():
     np.testing.assert_allclose(np.asarray(y), wanted, 1e-6, 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "keywords", "shape"),
+    [
+        ("bhwc->bchw", FORMULA, "b, 4, 5, 3"),
+        ("bhwc->b(hw)c", {"dtype": "float16", **FORMULA}, "b, h, w, 3"),
+        ("bhwc->(bh)wc", {}, "b, h, w, c"),
+        ("(bt)hwc->btchw", {"t": 2}, "2*b, 4, 5, 3"),
+        ("bh(wq)c->bhwqc", {"w": 5}, "b, h, 5, 3"),
+        ("b(hp)wc->bhw(pc)", {"p": 2}, "b, 2*h, 5, 3"),
+        ("bhwc->bf", {}, "b, h, 5, 3"),
+        ("batch ... c -> batch c ...", {}, "b, 4, 5, 3"),
+        ("bhwc->bchw", {"into": {"h": 8}, "fill": 3}, "b, 4, 5, 3"),
+    ],
+)
+def test_sizes_may_be_symbols(pattern, keywords, shape):
+    """Exported once, for batches of all sizes."""
+    export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
+    converter = Converter(pattern, **keywords)
+    open_shape = jax.ShapeDtypeStruct(export.symbolic_shape(shape), np.float32)
+    exported = export.export(jax.jit(converter))(open_shape)
+    for x in (IMAGES, np.concatenate([IMAGES, 2 * IMAGES])):
+        wanted = converter(x)
+        got = np.asarray(exported.call(x))
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(got, wanted, 2e-3 if got.dtype == np.float16 else 1e-6, 1e-6)
+
+
+def test_symbols_that_do_not_fit_are_told():
+    export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
+    open_shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, 4, 5, 3"), np.float32)
+    for converter, words in [
+        (Converter("bhwc->hwc"), "axis b of size b is not on the right"),
+        (Converter("(bt)hwc->btchw", t=2), "size b cannot be divided by t=2"),
+        (Converter("bhw->bwh"), "give an array of rank 3"),
+        (Converter("bhwc->bchw", mean=(1, 2)), "2 values and axis c has size 3"),
+    ]:
+        with pytest.raises(ShapeError, match=words):
+            export.export(jax.jit(converter))(open_shape)
+    with pytest.raises(
+        ArgumentError, match=r"copy=False, but x of shape .* is traced for all sizes"
+    ):
+        export.export(jax.jit(Converter("bhwc->bchw", copy=False)))(open_shape)
+
+
 # ---- sums --------------------------------------------------------------------------------
 
 

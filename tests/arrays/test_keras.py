@@ -1,5 +1,6 @@
 """Conversions as layers of Keras, on each of its backends: one is that of this process."""
 
+import json
 import os
 import subprocess
 import sys
@@ -62,6 +63,10 @@ def test_a_batch_is_converted_as_it_comes():
         ("bhwc->hwc", {}, (None, 4, None, 3), (4, None, 3)),
         ("bhwc->bf", {}, (8, 4, 5, 3), (8, 60)),
         ("bhwc->tbchw", {}, (None, 4, 5, 3), (1, None, 3, 4, 5)),
+        ("... h w c -> ... c (h w)", {}, (None, 4, 5, 3), (None, 3, 20)),
+        ("batch (high low) c -> batch high low c", {"low": 5}, (None, None, 3), (None, None, 5, 3)),
+        ("bhwc->bchw", {"into": {"h": 8, "w": 8}}, (None, None, 5, 3), (None, 3, 8, 8)),
+        ("bhwc->bchw", {"memory": "bhwc"}, (None, 4, 5, 3), (None, 3, 4, 5)),
     ],
 )
 def test_shapes_of_what_has_no_data(pattern, keywords, shape, wanted):
@@ -92,9 +97,14 @@ def test_it_is_saved_and_loaded_with_its_model(tmp_path):
 
 
 def test_a_config_makes_the_layer():
-    layer = Convert("b(hw)c->bchw", h=4, casting="saturate", copy=True, name="x", dtype="uint8")
-    again = Convert.from_config(layer.get_config())
-    assert (again.converter, again.name) == (layer.converter, "x")
+    for layer in (
+        Convert("b(hw)c->bchw", h=4, casting="saturate", copy=True, name="x", dtype="uint8"),
+        Convert("...hwc->...chw", clip=(0, 9), mean={"h": [1, 2]}, into={"w": 8}, fill=3, name="x"),
+        Convert("bhwc->bchw", memory="bhwc", threads=1, name="x"),
+    ):
+        config = json.loads(json.dumps(layer.get_config()))  # as a file holds it
+        again = Convert.from_config(config)
+        assert (again.converter, again.name) == (layer.converter, "x")
     assert keras.saving.get_registered_name(Convert) == "layoutkit>Convert"
 
 
@@ -128,7 +138,6 @@ def test_mistakes_are_said_when_the_model_is_built(monkeypatch):
 
 def test_the_package_finds_it_when_asked():
     assert layoutkit.keras.Convert is Convert
-    assert "keras" in dir(layoutkit)
     code = (
         "import sys, layoutkit; assert not {'keras', 'sklearn', 'layoutkit.keras'} & {*sys.modules}"
     )

@@ -59,6 +59,16 @@ def test_the_way_back(pattern):
         Convert(pattern).inverse_transform(IMAGES)
 
 
+def test_the_way_back_undoes_the_formula_to_the_bytes_that_were():
+    fitted = Convert("bhwc->b(wh)c", std=(0.2, 0.3, 0.4), **FORMULA).fit(IMAGES)
+    back = fitted.inverse_transform(fitted.transform(IMAGES))
+    assert back.dtype == np.uint8
+    np.testing.assert_array_equal(back, IMAGES)
+    names = Convert("batch height width c -> batch (width height) c", clip=(10, 99)).fit(IMAGES)
+    clipped = names.inverse_transform(names.transform(IMAGES))
+    np.testing.assert_array_equal(clipped, IMAGES.clip(10, 99))
+
+
 def test_sizes_are_those_of_folded_axes():
     flat = IMAGES.reshape(12, 60)
     y = Convert("bf->bchw", sizes={"c": 3, "h": 4}).fit_transform(flat)
@@ -93,4 +103,3 @@ def test_nan_passes_and_mistakes_are_layoutkits_own():
 
 def test_the_package_finds_it_when_asked():
     assert layoutkit.sklearn.Convert is Convert
-    assert "sklearn" in dir(layoutkit)

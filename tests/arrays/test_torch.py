@@ -296,7 +296,6 @@ def test_gradients_of_sums():
 # ---- what is refused ---------------------------------------------------------------------
 
 REFUSED = {
-    "meta": (lambda: torch.empty(2, 3, device="meta"), DeviceError, "on meta and holds no data"),
     "sparse": (lambda: torch.eye(3).to_sparse(), ArgumentError, "to_dense"),
     "conj": (lambda: torch.zeros(2, 3, dtype=torch.complex64).conj(), ArgumentError, "conj"),
     "neg": (lambda: torch.zeros(2, 3, dtype=torch.complex64).conj().imag, ArgumentError, "neg"),

@@ -9,6 +9,7 @@ from layoutkit import (  # noqa: E402
     ArgumentError,
     Converter,
     DataView,
+    PatternError,
     ShapeError,
     accumulate,
     convert,
@@ -71,6 +72,57 @@ def test_a_dimension_that_is_dropped_leaves_its_coordinate():
     y = convert(scene(VALUES[:1]), "bhwc->hwc")
     assert y.dims == ("lat", "lon", "band")
     assert int(y.coords["time"]) == 10
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
+@pytest.mark.parametrize(
+    ("pattern", "dims"),
+    [
+        ("time lat lon band -> time band lat lon", ("time", "band", "lat", "lon")),
+        ("time lat lon band -> time (lon lat) band", ("time", "lon_lat", "band")),
+        ("time ... band -> band ... time", None),
+        ("lat lon ... -> ... lon lat", None),
+        ("time lat lon (rgb one) -> time 1 lat lon rgb one", None),
+    ],
+)
+def test_names_are_dimensions_in_any_order(pattern, dims, order):
+    x = scene().transpose(*(scene().dims[at] for at in order))
+    if "rgb" in pattern:
+        x = x.rename(band="rgb_one")
+        y = convert(x, pattern, one=1)
+        assert y.dims == ("time", "dim_1", "lat", "lon", "rgb", "one")
+        np.testing.assert_array_equal(y.values[:, 0, ..., 0], VALUES)
+        return
+    y = convert(x, pattern)
+    assert dims is None or y.dims == dims
+    if "(" in pattern:
+        stacked = scene().transpose("time", "lon", "lat", "band").values.reshape(2, 20, 3)
+        np.testing.assert_array_equal(y.values, stacked)
+    else:
+        assert sorted(y.dims) == sorted(x.dims)
+        xarray.testing.assert_identical(y, x.transpose(*y.dims, transpose_coords=False))
+
+
+def test_sums_by_names():
+    x = scene(VALUES.astype("f4"))
+    turned = x.transpose("band", "lon", "time", "lat", transpose_coords=False)
+    name = "time lat lon band"
+    total = accumulate([(turned, name), (x, name)], "band time lat lon")
+    xarray.testing.assert_identical(total, (x + x).transpose("band", "time", "lat", "lon"))
+
+
+def test_names_that_are_not_all_there():
+    words = "names time, height, lon, band, but x has the dimensions time, lat, lon, band; name all"
+    with pytest.raises(PatternError, match=words):
+        convert(scene(), "time height lon band -> band time height lon")
+    y = convert(scene(), "batch height width depth -> depth batch height width")  # in their order
+    assert y.dims == ("band", "time", "lat", "lon")
+
+
+def test_without_coordinates():
+    x = xarray.DataArray(VALUES[:1], dims=("time", "lat", "lon", "band"), coords={"band": [*"rgb"]})
+    assert convert(x, "bhwc->(hw)c").dims == ("lat_lon", "band")
+    assert list(convert(x, "bhwc->(hw)c").coords) == ["band"]
 
 
 def test_a_letter_that_is_a_name_already():

@@ -421,7 +421,7 @@ def test_the_table_shows_what_was_measured():
         assert cell in line
     assert f"NumPy {np.__version__}" in text
     assert "torch: WRONG RESULT" in text
-    assert "goals reached: 0 of 1" in text
+    assert "rows that reach the share of the limit they should: 0 of 1" in text
     assert "4.5 times NumPy" in text
 
 

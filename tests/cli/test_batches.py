@@ -245,8 +245,8 @@ def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
     ):
         assert line.startswith(f"layoutkit: left out {photos}/")
         assert name in line
-    assert "no picture of a kind that Pillow can read" in lines[0]
-    assert "grey values outside 0..65535" in lines[3]
+    assert "of no kind that Pillow can read" in lines[0]
+    assert "grey values are floats from 1 to 1" in lines[3]
 
 
 def test_a_picture_that_is_suspiciously_large_is_left_out(photos, capsys, monkeypatch):
@@ -255,7 +255,8 @@ def test_a_picture_that_is_suspiciously_large_is_left_out(photos, capsys, monkey
     assert _run(photos) == 0
     captured = capsys.readouterr()
     assert "7 records in 1 batch, 1 left out" in captured.out
-    assert "bomb.png: DecompressionBombWarning" in captured.err
+    assert "bomb.png: DataError: 40x40 are 1,600 pixels, more than 1,000" in captured.err
+    assert "give a larger --max-pixels" in captured.err
 
 
 def test_a_vanished_file_of_a_table_is_left_out(photos, tmp_path, capsys):
@@ -272,7 +273,8 @@ def test_nothing_but_failures_is_an_error_and_writes_nothing(tmp_path, capsys):
     target = tmp_path / "x.npz"
     assert _run(tmp_path / "texts", "--save", target, "--preview", tmp_path / "x.png") == 2
     error = capsys.readouterr().err
-    assert f"layoutkit: error: {tmp_path}/texts: none of 3 records could be used" in error
+    assert error.count(f"layoutkit: left out {tmp_path}/texts/") == 3
+    assert f"layoutkit: error: none of the 3 records can be used. {tmp_path}/texts/a" in error
     assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -98,8 +99,8 @@ def test_an_array_needs_no_suffix(tmp_path, source):
 
 
 def test_a_bad_pattern_is_shown_before_a_file_is_looked_for(tmp_path, capsys):
-    error = _refused(capsys, "convert", tmp_path / "no.npy", tmp_path / "y.npy", "bhwC->bchw")
-    assert "bhwC->bchw\n" in error
+    error = _refused(capsys, "convert", tmp_path / "no.npy", tmp_path / "y.npy", "bhw?->bchw")
+    assert "bhw?->bchw\n" in error
     assert "   ^\n" in error
 
 
@@ -133,7 +134,7 @@ def test_what_does_not_fit_names_the_file_or_option(tmp_path, source, capsys, op
         ("--std", "a,b"),
         ("--size", "h"),
         ("--size", "h=0"),
-        ("--size", "hw=3"),
+        ("--size", "3=h"),
         ("--resize", "224"),
         ("--resize", "0x5"),
         ("--resize", "2x-3"),
@@ -155,10 +156,20 @@ def test_one_size_for_an_axis(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["paint"], ["convert"], ["convert", "a", "b"], ["info", "--all"], ["explain", "b->b"]],
+    [["paint"], ["convert"], ["convert", "a", "b"], ["info", "--all"], ["explain"]],
 )
 def test_usage_errors(capsys, arguments):
     assert "--help" in _refused(capsys, *arguments)
+
+
+def test_no_words_at_all_give_the_help(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "layoutkit convert photos/ batch.npy 'bhwc->bchw'" in out
+    for command in ("convert", "batches", "explain", "bench", "info", "warmup"):
+        assert f"\n    {command} " in out
 
 
 def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
@@ -221,7 +232,7 @@ def test_bench_hands_its_options_on(monkeypatch):
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
-    defaults |= {"loop": False, "saved": None}
+    defaults |= {"loop": False, "saved": None, "others": False}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
     assert seen == defaults | {"plot": "p.png", "device": "cuda"}
@@ -318,3 +329,128 @@ def test_it_runs_in_a_thread(source, tmp_path):
     thread.start()
     thread.join()
     assert codes == [0]
+
+
+# ---- in the words of the command line ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["x.npy", "y.npy", "bhwc-"],
+            "write the pattern in quotes, such as 'bhwc->bchw', and remove",
+        ),
+        (["x.npy", "bhwc->bchw", "y.npy"], "PATTERN comes last"),
+        (["x.npy", "y.npy"], "the following arguments are required: PATTERN"),
+        (["x.npy"], "the following arguments are required: DST, PATTERN"),
+        (["--mean", "1", "2", "3", "x.npy", "y.npy", "bhwc->bchw"], "put commas between numbers"),
+        (["x.npy", "y.npy", "bhwc->bchw", "--mean", "1", "2", "3"], "put commas between numbers"),
+        (["x.npy", "-", "bhwc->bchw"], "-: the result is no stream"),
+        (["-", "y.npy", "bhwc->bchw"], "-: is no file; write what comes from it into one first"),
+    ],
+)
+def test_words_that_are_not_understood(tmp_path, source, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in _refused(capsys, "convert", *words)
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_messages_of_the_library_name_options(tmp_path, source, capsys):
+    options = ["bhwc->bchw", "--dtype", "uint8", "--scale", "1/255"]
+    error = _refused(capsys, "convert", source, tmp_path / "y.npy", *options)
+    assert "--casting saturate" in error
+    assert "=" not in error
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype"), [("u1", "int8"), ("u2", "int16"), ("u2", "int8"), ("u8", "int64")]
+)
+def test_changes_of_sign_are_asked_for(tmp_path, capsys, stored, dtype):
+    x = np.array([[1, 100, 200, np.iinfo(stored).max]], stored)
+    np.save(tmp_path / "x.npy", x)
+    files = [tmp_path / "x.npy", tmp_path / "y.npy", "bf->fb", "--dtype", dtype]
+    error = _refused(capsys, "convert", *files)
+    assert f"{x.dtype} to {dtype} makes negative numbers" in error
+    assert "--casting saturate" in error
+    clipped = np.minimum(x, np.iinfo(dtype).max).astype(dtype)
+    for casting, expected in [("saturate", clipped), ("same_kind", x.astype(dtype))]:
+        words = ["convert", *map(str, files), "--casting", casting, "--quiet"]
+        assert main(words) == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected.T)
+
+
+@pytest.mark.parametrize(("stored", "dtype"), [("u1", "int16"), ("i2", "int8"), ("u2", "uint8")])
+def test_other_casts_are_numpys(tmp_path, stored, dtype):
+    np.save(tmp_path / "x.npy", np.array([[1, 100, 200]], stored))
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), "bf->fb", "--dtype", dtype]
+    assert main(["convert", *files, "--quiet"]) == 0
+    expected = np.array([[1], [100], [200]], stored).astype(dtype)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+def test_batches_may_not_change_the_sign(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    error = _refused(capsys, "batches", tmp_path / "photos", "--dtype", "int8")
+    assert "uint8 to int8 makes negative numbers of those above 127" in error
+
+
+@pytest.mark.parametrize("command", ["convert", "batches", "explain", "bench", "info", "warmup"])
+def test_the_help_of_every_command_has_examples_that_are_understood(capsys, command):
+    from layoutkit.commands.arguments import parse
+    from layoutkit.commands.examples import examples
+
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    lines = examples(command).splitlines()[1:]
+    assert lines
+    for line in lines:
+        assert line in out
+        name, *words = shlex.split(line)
+        assert name == "layoutkit"
+        assert parse(words).command == command
+
+
+def test_the_help_lists_dtypes(capsys):
+    for command in ("convert", "batches", "explain"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "float16, float32" in " ".join(capsys.readouterr().out.split())
+
+
+def test_explain_without_a_shape_draws(capsys):
+    assert main(["explain", "bhwc->bchw"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("a small example")
+    assert "R000 G000 B000" in out
+    assert "--shape" in out.splitlines()[-1]
+    assert "give the --shape" in _refused(capsys, "explain", "bhwc->bchw", "--to-dtype", "float32")
+    assert "give the --shape" in _refused(capsys, "explain", "bf->bhwc", "--size", "h=4")
+
+
+def test_plan_and_drawing_agree(tmp_path, capsys):
+    target = tmp_path / "e.svg"
+    words = ["--shape", "2,1,64,128,128", "bcdhw->bdhwc", "--svg", str(target)]
+    assert main(["explain", *words]) == 0
+    out = capsys.readouterr().out
+    assert "nothing has to move" in out
+    before, after = out[out.index("before") :].split("  after")
+    assert re.findall(r"\b[A-Z]\d+", before) == re.findall(r"\b[A-Z]\d+", after)
+    assert "c=3" not in out + target.read_text()
+
+
+@pytest.mark.parametrize("name", ["e.png", "e"])
+def test_a_picture_of_memory_is_svg(tmp_path, capsys, name):
+    error = _refused(capsys, "explain", "bhwc->bchw", "--svg", tmp_path / name)
+    assert f"name it {tmp_path}/e.svg" in error
+    assert os.listdir(tmp_path) == []
+
+
+def test_info_names_what_works_beside_it(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    from importlib.metadata import version
+
+    (line,) = [line for line in out.splitlines() if line.startswith("beside")]
+    assert f"scikit-learn {version('scikit-learn')}" in line

@@ -74,3 +74,35 @@ def test_odd_patterns_have_pictures_too(pattern):
 def test_a_long_example_says_how_much_is_left_out():
     assert "and 18 more" in text_picture("bdhwc->bcdhw")
     assert max(map(len, text_picture("bdhwc->bcdhw").splitlines()[1:])) < 100
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, "bcdhw->bdhwc", "abcdeghi->ihgedcba"])
+def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
+    root = ET.fromstring(svg_picture(pattern))
+    width, height = float(root.get("width")), float(root.get("height"))
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        if text.get("class") != "cell":
+            right = float(text.get("x")) + float(text.get("textLength"))
+            assert right <= width - 20, text.text
+            assert text.get("lengthAdjust") == "spacingAndGlyphs"
+            # Squeezed or stretched by little: a letter is 0.5 to 0.7 of its height wide.
+            letter = float(text.get("textLength")) / len(text.text)
+            assert 0.5 <= letter / float(text.get("font-size")) <= 0.7
+        assert float(text.get("y")) < height - 10
+
+
+def test_axes_are_called_what_the_pattern_calls_them():
+    pattern = "batch height width c -> batch (c height width)"
+    text = text_picture(pattern)
+    assert text.startswith("a small example, batch=2, height=2, width=2, c=3; ")
+    assert "its place along batch, height, width\n" in text
+    assert "outlined: all c of batch=0, height=0," in svg_picture(pattern)
+    assert text_picture("b...c->bc...").startswith("a small example, b=2, ...=2, c=3;")
+    assert text_picture("NHWC->NCHW").startswith("a small example, n=2, h=2, w=3, c=3;")
+
+
+def test_an_example_is_no_larger_than_the_array():
+    text = text_picture("bhwc->bchw", {"b": 1, "h": 64, "w": 2, "c": 1})
+    assert text.startswith("a small example, h=2, w=2;")
+    assert "c=3" not in svg_picture("bhwc->bchw", {"c": 1})
+    assert text_picture("bhwc->bchw", {"b": 0}).startswith("a small example, h=2")

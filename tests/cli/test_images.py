@@ -190,7 +190,7 @@ def test_names_in_several_folders_go_by_path(folder):
     for name in ("b/1.png", "a/2.png", "a-b/0.png"):
         (folder / name).parent.mkdir()
         (folder / name).write_bytes(b"")
-    found, others = find_images(f"{folder}/**/*.png")
+    found, others = find_images([f"{folder}/**/*.png"])
     assert [str(path.relative_to(folder)) for path in found] == ["a/2.png", "a-b/0.png", "b/1.png"]
     assert others == 0
 
@@ -199,7 +199,7 @@ def test_names_in_several_folders_go_by_path(folder):
 def test_no_pictures_is_an_error(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArgumentError, match=name.replace("*", r"\*")):
-        find_images(str(tmp_path / name))
+        find_images([str(tmp_path / name)])
 
 
 # ---- sizes ---------------------------------------------------------------------------------
@@ -262,7 +262,17 @@ def test_a_decompression_bomb_is_refused(tmp_path, folder, capsys, monkeypatch):
     assert "decompression bomb" in error
 
 
-@pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwc->nchw", "bf->b(hwc)"])
+@pytest.mark.parametrize(
+    "pattern", ["NHWC->NCHW", "batch height width channels -> batch channels height width"]
+)
+def test_their_axes_may_have_other_names(tmp_path, folder, pattern):
+    _save(folder / "a.png", _pixels(0, 3))
+    target = tmp_path / "out.npy"
+    assert main(["convert", str(folder), str(target), pattern, "--quiet"]) == 0
+    np.testing.assert_array_equal(np.load(target), _pixels(0, 3).transpose(2, 0, 1)[None])
+
+
+@pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwf->nfhw", "bf->b(hwc)"])
 def test_pictures_are_bhwc_and_nothing_else(tmp_path, folder, capsys, pattern):
     _save(folder / "a.png", _pixels(0, 3))
     assert main(["convert", str(folder), str(tmp_path / "out.npy"), pattern]) == 2

@@ -98,8 +98,8 @@ def test_inverse():
     assert Converter("bf->bhwc", h=4, w=5).inverse()(X).shape == (2, 60)
     assert Converter("bhwcq->bhwc").inverse()(X).shape == (2, 4, 5, 3, 1)
     assert Converter("bhwc->bchw").inverse().inverse()(X).shape == (2, 3, 4, 5)
-    with pytest.raises(PatternError, match="no inverse layout"):
-        Converter("bhwc->bchw", std=2).inverse()
+    with pytest.raises(ArgumentError, match="scale is 0"):
+        Converter("bhwc->bchw", scale=0).inverse()
     with pytest.raises(ShapeError, match="give all but one"):
         Converter("bhwc->bf").inverse()(np.ones((2, 60)))
     saturating = Converter("b->b", dtype="u1", casting="saturate").inverse()

@@ -39,7 +39,7 @@ def test_patterns_that_are_no_text(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", "->", "bhwc", "bhwc->", "b->b->b", "bb->b", "bh(wc->b", "B->B"]
+    "pattern", ["", "->", "bhwc", "bhwc->", "b->b->b", "bb->b", "bh(wc->b", "b?->b"]
 )
 def test_patterns_that_cannot_be_read(pattern):
     refused(PatternError, "^", pattern=pattern)
@@ -98,9 +98,15 @@ def test_casts_that_are_not_allowed():
 @pytest.mark.parametrize("dtype", ["c8", "M8[s]", "m8[s]", [("a", "f4")], *COMPLEX32])
 def test_formula_of_what_is_no_real_number(dtype):
     refused(
-        DtypeError, "scale, mean and std do not apply", np.zeros((2, 3), dtype), "bc->cb", std=2
+        DtypeError,
+        "scale, mean, std and clip do not apply",
+        np.zeros((2, 3), dtype),
+        "bc->cb",
+        std=2,
     )
-    refused(DtypeError, "scale, mean and std do not apply", dtype=dtype, std=2, casting="unsafe")
+    refused(
+        DtypeError, "scale, mean, std and clip do not apply", dtype=dtype, std=2, casting="unsafe"
+    )
 
 
 @pytest.mark.parametrize("name", ["scale", "mean", "std"])

@@ -84,3 +84,17 @@ def test_arrays_of_jax_lie_as_xla_says():
         convert(jax.numpy.asarray(PHOTOS), "bhwc->bchw", memory="bhwc")
     with pytest.raises(layoutkit.ArgumentError, match="XLA decides"):
         jax.jit(Converter("bhwc->bchw", memory="bhwc"))(jax.numpy.asarray(PHOTOS))
+
+
+def test_views_give_it_too():
+    view = layoutkit.ImageView("bhwc", PHOTOS)
+    found = view.forward_get("bchw", "float32", scale=0.5, memory="bhwc")
+    np.testing.assert_array_equal(found, convert(PHOTOS, "bhwc->bchw", scale=0.5))
+    assert found.transpose(0, 2, 3, 1).flags.c_contiguous
+    assert view.forward_get("b c h w", np.float32, scale=0.5, memory="bhwc") is found
+    assert view.forward_get("bchw", "float32", scale=0.5).flags.c_contiguous
+    assert "memory=bhwc" in str(view)
+    view.backward_put("bchw", np.ones_like(found))
+    assert (view.backward_get() == 0.5).all()
+    with pytest.raises(layoutkit.PatternError, match="no order of the axes"):
+        view.forward_get("bchw", memory="bhw")

@@ -19,6 +19,7 @@ from layoutkit import (
     plan,
 )
 from layoutkit.axes import parse_layout, parse_pattern
+from layoutkit.commands.drawing import text_picture
 
 
 def numbered(*shape):
@@ -223,6 +224,18 @@ def test_ones_are_dropped_and_added():
     assert Converter("b1h1->bh").backward(grad, like=x).shape == x.shape
     with pytest.raises(ShapeError, match="an axis written as 1 has size 3"):
         convert(numbered(2, 3), "b1->b")
+
+
+# --- in pictures ----------------------------------------------------------------------
+
+
+def test_examples_are_drawn_with_names():
+    text = text_picture("batch height c -> batch c height")
+    assert "batch=2, height=2, c=3; each element is its c (R, G, B)" in text
+    assert "its place along batch, height" in text
+    assert "after  batch c height   R00 R01  G00 G01" in text
+    assert "...=2, h=2, w=3" in text_picture("...hw->...wh")
+    assert "before b1hc   R00 G00 B00" in text_picture("b1hc->bch")
 
 
 # --- what einops does and this does not -----------------------------------------------

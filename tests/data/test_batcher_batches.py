@@ -115,8 +115,11 @@ def test_dtype_is_what_is_asked(dtype, dims, processor):
 @pytest.mark.parametrize("dims", [None, (2, 3)])
 @pytest.mark.parametrize("processor", [None, lambda x, out: x])
 def test_values_are_not_cut_off_silently(dims, processor):
-    batch = first(X / 2, layout="bwc", dtype="int16", input_dims=dims, processor=processor)
-    assert batch.count == 0
+    with pytest.raises(DataError, match=r"record 0 and 6 more: DtypeError: float64 to int16"):
+        first(X / 2, layout="bwc", dtype="int16", input_dims=dims, processor=processor)
+    halves = lambda x, out: x / 2 if x[0, 0] < 12 else x  # noqa: E731
+    batch = first(X, layout="bwc", dtype="int16", input_dims=dims, processor=halves)
+    assert batch.index.tolist() == [2, 3]
     assert {type(error) for *_, error in batch.dropped} == {DtypeError}
 
 
@@ -181,8 +184,10 @@ def test_the_first_kept_record_says_shape_and_dtype():
 
 def test_results_that_are_no_arrays():
     for wrong in (lambda x, out: "text", lambda x, out: object(), lambda x, out: [[1], [2, 3]]):
-        batch = first(X, layout="bwc", processor=wrong)
-        assert (batch.count, batch.input, len(batch.dropped)) == (0, None, 4)
+        with pytest.raises(
+            DataError, match=r"none of the 7 records can be used\. record 0 and 6 more: "
+        ):
+            first(X, layout="bwc", processor=wrong)
 
 
 def test_an_empty_batch_has_no_rows_or_no_input():

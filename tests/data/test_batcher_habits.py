@@ -175,8 +175,22 @@ def test_a_column_alone(frame):
 
 def test_a_table_with_words_in_it_is_refused(frame):
     for source in (frame, {"x": frame}):
-        with pytest.raises(DataError, match=r"not all numbers.*y.*frame"):
+        with pytest.raises(DataError, match=r"dtype"):
             open_index(source)
+
+
+def test_a_column_of_arrays_is_a_batch_of_them():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"pixels": list(np.arange(12).reshape(3, 2, 2)), "label": list("aba")})
+    index = open_index({"x": frame["pixels"], "y": frame["label"]})
+    assert (index[1].array.tolist(), index[1].label) == ([[4, 5], [6, 7]], "b")
+
+
+def test_missing_labels_and_numbers_are_refused():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    for column in (pandas.Series(["a", None, "b"]), pandas.array([1, None, 3], dtype="Int64")):
+        with pytest.raises(DataError):
+            open_index({"x": np.zeros((3, 2)), "y": pandas.Series(column)})
 
 
 def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):

@@ -1,8 +1,9 @@
 """Records got, processed and put together, batch after batch, on threads.
 
-batcher.py         a Batcher; its arguments are checked in settings.py, and passes.py is an epoch
+batcher.py         a Batcher; its arguments, in arguments.py, are checked in settings.py, and
+                   passes.py is an epoch
 drafts.py          a batch under way, in chunks.py, drawn by the threads in crew.py; what
                    belongs together is judged in judging.py
 feeds.py           one source of a Batcher; what is handed out is in batch.py
-viewers.py         Views of one batch after the other
+viewers.py         Views of one batch after the other, converted first as preparing.py says
 """

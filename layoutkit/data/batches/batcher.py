@@ -12,17 +12,20 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import fields
 from typing import Any, Never
 
+from ...converter import Converter
 from ...errors import DataError
 from ..epochs import EpochIterator, Epochs
 from ..protocolerrors import NoLength
 from ..reading.reader import Reader
+from .arguments import Arguments
 from .asked import check_names
 from .batch import Batch
 from .crew import Crew
+from .losses import handed_out
 from .passes import Pass
 from .places import Place, place_of
 from .progress import bar_of, warn
-from .settings import Arguments, Settings, settings_of
+from .settings import Settings, settings_of
 
 __all__ = ["Batcher", "sampled_batcher"]
 
@@ -38,10 +41,17 @@ def sampled_batcher(
     epoch: int = 0,
     get: Any = None,
     processor: Callable[..., Any] | None = None,
+    size: tuple[int, int] | None = None,
+    fit: str | None = None,
     input_dims: Any = None,
     batch_dims: Callable[[int], Any] | None = None,
     dtype: Any = None,
     layout: Any = None,
+    convert: Converter | None = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    clip: Any = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -86,6 +96,10 @@ def sampled_batcher(
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
         batch to fill, where the shape of a record is given, else None. Bytes are a vector of uint8.
+    size : (int, int), optional
+        Height and width of pictures: files are decoded into uint8 `bhwc` by a `pictures.Decoder`.
+    fit : "cover", "pad" or "stretch", optional
+        How pictures become that size, as `pictures.fit` says; by default "cover".
     input_dims : tuple of int, optional
         The shape of one record.
     batch_dims : callable, optional
@@ -93,9 +107,14 @@ def sampled_batcher(
     dtype : dtype, optional
         By default float32 where the shape is given, else that of a batch's first record.
     layout : str or (str, str), optional
-        Of the batch's input, or of input and target; by default `b` and `bf`.
+        Of the rows and so of the batch's input, or of input and target; by default `b` and `bf`.
+    convert : Converter, optional
+        Makes the batch's input of the rows: ``Converter("bhwc->bchw", scale=1 / 255)``.
+    scale, mean, std, clip : optional
+        In place of `convert`, the formula of its keywords, in the layout of the rows.
     on_error : "drop" or "raise"
-        A record that fails is left out and reported, or ends the loop with a DataError.
+        A record that fails is left out and reported, or ends the loop with a DataError. Where none
+        can be used, the loop ends with one in any case.
     refill : bool
         Take further records of the epoch in place of those left out.
     timeout : float, optional
@@ -122,29 +141,14 @@ def sampled_batcher(
     """
     check_names(others, [field.name for field in fields(Arguments)])
     given = Arguments(
-        sources=sources,
-        batch_size=batch_size,
-        sampler=sampler,
-        num_batches=num_batches,
-        drop_last=drop_last,
-        seed=seed,
-        get=get,
-        processor=processor,
-        input_dims=input_dims,
-        batch_dims=batch_dims,
-        dtype=dtype,
-        layout=layout,
-        on_error=on_error,
-        refill=refill,
-        timeout=timeout,
-        retries=retries,
-        prefetch=prefetch,
-        num_workers=num_workers,
-        progress=progress,
-        cache_dir=cache_dir,
-        cache_size=cache_size,
+        sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
+        drop_last=drop_last, seed=seed, get=get, processor=processor, size=size, fit=fit,
+        input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout, convert=convert,
+        scale=scale, mean=mean, std=std, clip=clip, on_error=on_error, refill=refill,
+        timeout=timeout, retries=retries, prefetch=prefetch, num_workers=num_workers,
+        progress=progress, cache_dir=cache_dir, cache_size=cache_size,
         max_record_bytes=max_record_bytes,
-    )
+    )  # fmt: skip
     return Batcher(settings_of(given), epoch)
 
 
@@ -229,9 +233,8 @@ class Batcher(Epochs[Batch]):
         marks = {**self._marks(place), "position": position} if position else {}
         run = Pass(self._settings, self._hands(), epoch, position, marks)
         with run, bar_of(self._settings, run.size, position) as bar:
-            while (handed := run.next()) is not None:
-                batch, position = handed
-                before, place = place, place.behind(batch, position, run.orders[0])
+            for batch, behind in handed_out(run, from_start=not position):
+                before, place = place, place.behind(batch, behind, run.orders[0])
                 # Whatever may be interrupted comes first: the state is that before this batch yet.
                 warn(batch.dropped)
                 if bar is not None:

@@ -1,6 +1,6 @@
 """The arguments of `sampled_batcher`, checked, and what is made of them.
 
-Knows all arguments, and is the only module that does; the others take what it makes of them.
+Beside `arguments.py` it alone knows all of them; the others take what it makes of them.
 """
 
 from __future__ import annotations
@@ -19,44 +19,19 @@ from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
+from .arguments import Arguments
 from .chunks import Work
 from .feeds import Feed
 from .orders import check_lengths, endless, samplers_of
+from .photographs import check_decoded, with_decoder
+from .preparing import check_convert
 from .viewers import Viewer, default_layout
 
-__all__ = ["Arguments", "Settings", "settings_of"]
+__all__ = ["Settings", "settings_of"]
 
 _MOST_WORKERS = 4
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """The arguments of `sampled_batcher`, which says what they mean; nothing is checked yet."""
-
-    sources: Any
-    batch_size: Any
-    sampler: Any
-    num_batches: Any
-    drop_last: Any
-    seed: Any
-    get: Any
-    processor: Any
-    input_dims: Any
-    batch_dims: Any
-    dtype: Any
-    layout: Any
-    on_error: Any
-    refill: Any
-    timeout: Any
-    retries: Any
-    prefetch: Any
-    num_workers: Any
-    progress: Any
-    cache_dir: Any
-    cache_size: Any
-    max_record_bytes: Any
 
 
 class Viewers(NamedTuple):
@@ -112,11 +87,13 @@ def settings_of(given: Arguments) -> Settings:
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
+    given = with_decoder(given)
     size = as_count("batch_size", given.batch_size, 1)
     _check_callable("processor", given.processor)
-    dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given.layout)
+    dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given)
     _check_ranks(given.input_dims, layouts[0])
     indexes = _indexes(given.sources)
+    check_decoded(given, indexes)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
     samplers = samplers_of(
@@ -141,7 +118,7 @@ def settings_of(given: Arguments) -> Settings:
         batch_size=size,
         limit=limit,
         dims=dims,
-        viewers=_viewers(layouts, indexes[0]),
+        viewers=_viewers(given, layouts, indexes[0]),
         refill=refill,
         prefetch=as_count("prefetch", given.prefetch),
         num_workers=workers,
@@ -149,9 +126,10 @@ def settings_of(given: Arguments) -> Settings:
     )
 
 
-def _viewers(layouts: tuple[str | None, str | None], index: Index) -> Viewers:
+def _viewers(given: Arguments, layouts: tuple[str | None, str | None], index: Index) -> Viewers:
+    prepared = {"convert": given.convert, "constants": given.constants}
     return Viewers(
-        Viewer(layouts[0], "the input of a batch"),
+        Viewer(layouts[0], "the input of a batch", **prepared),
         Viewer(layouts[1], "the target of a batch"),
         Viewer("b", "the labels of a batch", index.labels or None),
     )
@@ -188,14 +166,22 @@ def _shape(dims: Any) -> Shape:
     return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
 
 
-def _layouts(layout: Any) -> tuple[str | None, str | None]:
+def _layouts(given: Arguments) -> tuple[str | None, str | None]:
+    """Those of the rows that are made, and of their targets."""
+    layout = given.layout
     pair = layout if isinstance(layout, list | tuple) else (layout, None)
     if len(pair) != 2:
         raise DataError(f"layout has {len(pair)} parts; give one of the input, or (input, target)")
     for each in pair:
         if each is not None and parse_layout(each).groups[0] != "b":
             raise DataError(f"layout {each!r} does not begin with b; batches are made row by row")
-    return pair[0], pair[1]
+    check_convert(given.convert, pair[0], given.constants)
+    if given.convert is None:
+        return pair[0], pair[1]
+    left = given.convert.task.pattern.source
+    if left.groups[0] != "b":
+        raise DataError(f"convert takes {left}, which does not begin with b as rows do; begin so")
+    return str(left), pair[1]
 
 
 def _check_ranks(input_dims: Any, layout: str | None) -> None:

@@ -5,12 +5,18 @@ Knows layouts and Views; knows nothing of records.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from ...converter import Converter
 from ...errors import PatternError
 from ...memory import Array
 from ...spaces.viewing import view_in
 from ...views import DataView
+from .preparing import converter_in, result_layout
+
+_NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
 
 __all__ = ["Viewer", "default_layout"]
 
@@ -22,12 +28,19 @@ class Viewer:
     and once more in every layout that is asked for.
     """
 
-    def __init__(self, layout: str | None, what: str, classes: Any = None) -> None:
+    def __init__(
+        self, layout: str | None, what: str, classes: Any = None, *,
+        convert: Any = None, constants: Mapping[str, Any] = _NO_CONSTANTS,
+    ) -> None:  # fmt: skip
         self._layout, self._what, self._classes = layout, what, classes
+        self._convert, self._constants = convert, dict(constants)
+        self._converter: Converter | None = None
         self._kept: DataView | None = None  # holds no rows, so no memory of a batch
 
     def __call__(self, array: Array) -> DataView:
-        """The array, by reference, as a new View."""
+        """The array, by reference or as it is converted, as a new View."""
+        if self._convert is not None or self._constants:
+            array = self._prepared(array)
         kept = self._kept
         if kept is None or kept.dtype != array.dtype or kept.input.shape[1:] != array.shape[1:]:
             layout = self._layout or default_layout(array.ndim, self._what)
@@ -35,6 +48,15 @@ class Viewer:
             self._kept = view.sub(0, 0)
             return view
         return kept.of_same_kind(array)
+
+    def _prepared(self, array: Array) -> Array:
+        """What is made of an array of the batch, whose view is then in another layout."""
+        if self._converter is None:
+            layout = self._layout or default_layout(array.ndim, self._what)
+            self._converter = converter_in(layout, self._convert, self._constants)
+            self._layout = result_layout(self._converter)
+        found: Array = self._converter(array)
+        return found
 
 
 def default_layout(ndim: int, what: str) -> str:

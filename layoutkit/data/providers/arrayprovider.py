@@ -6,25 +6,18 @@ Knows arrays in memory; how they are copied into a caller's is known by `protoco
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arrays.adapters import as_array
-from ...arrays.rows import take
-from ...axes import parse_layout
 from ...checks import as_count, as_flag, as_word
-from ...errors import DataError, DtypeError
-from ...memory import Array
-from ...spaces.viewing import view_in
-from ...spec import can_cast
+from ...errors import DataError
 from ...views import DataView
-from ..batches.viewers import default_layout
 from ..epochs import Epochs
 from ..permutation import key_of, shuffled
 from . import protocol
+from .fields import Field, field_of
 from .protocol import Named
 
 __all__ = ["ArrayProvider", "ProviderBatch"]
@@ -52,32 +45,6 @@ class ProviderBatch:
         return self.label[0] if self.label else None
 
 
-@dataclass(frozen=True)
-class _Field:
-    """One array: its name, its samples along the batch axis, and what fills rows without any."""
-
-    name: str
-    layout: str
-    axis: int
-    array: Array
-    filling: Array
-
-    @property
-    def samples(self) -> int:
-        return int(self.array.shape[self.axis])
-
-    def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of a batch of so many rows."""
-        return self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
-
-    def batch(self, positions: Array, count: int) -> DataView:
-        """Rows at positions, in memory of their own; those from `count` on are filled."""
-        rows = take(self.array, self.axis, positions)
-        rows[(slice(None),) * self.axis + (slice(count, None),)] = self.filling
-        view: DataView = view_in(self.layout, rows, None)
-        return view
-
-
 class ArrayProvider(Epochs[ProviderBatch]):
     """Batches of `batch_size` rows from arrays, each an epoch's next samples.
 
@@ -97,8 +64,8 @@ class ArrayProvider(Epochs[ProviderBatch]):
     Parameters
     ----------
     data, label : array or mapping of name -> array
-        All with the same number of samples along axis b; of any dtype, which is kept. Arrays alone
-        are called "data" and "label". They are held by reference, and batches are copies.
+        All with the same number of samples along axis b; of any dtype. Arrays alone are called
+        "data" and "label". They are held by reference, and batches are copies.
     batch_size : int, optional
         By default all samples.
     shuffle : bool
@@ -110,6 +77,10 @@ class ArrayProvider(Epochs[ProviderBatch]):
         again, "drop" leaves the short batch out (`unvisited` samples).
     layout : str or mapping of name -> str, optional
         That of the data; by default `b` and `bf`.
+    convert : Converter or mapping of name -> Converter, optional
+        Makes what is provided of a batch: of all data, or of the arrays that are named.
+    scale, mean, std, clip : optional
+        In place of `convert`, the formula of its keywords, of all data in their layouts.
 
     Raises
     ------
@@ -128,13 +99,23 @@ class ArrayProvider(Epochs[ProviderBatch]):
         padding: Any = 0,
         tail: str = "pad",
         layout: Any = None,
+        convert: Any = None,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
     ) -> None:
         super().__init__(0)
         arrays, labels = _named(data, "data"), _named(label, "label")
-        _check_names(arrays, labels, layout=layout, padding=padding)
+        if convert is not None and not isinstance(convert, Mapping):
+            convert = dict.fromkeys(arrays, convert)
+        _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
+        constants = {"scale": scale, "mean": mean, "std": std, "clip": clip}
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
-        self._data = tuple(_field(*item, layouts, padding) for item in arrays.items())
-        self._label = tuple(_field(*item, layouts, padding) for item in labels.items())
+        self._data = tuple(
+            field_of(*item, layouts, padding, convert, constants) for item in arrays.items()
+        )
+        self._label = tuple(field_of(*item, layouts, padding, convert) for item in labels.items())
         self._samples = _common(self._data + self._label)
         self._size = self._samples if batch_size is None else as_count("batch_size", batch_size, 1)
         if self._size > _MOST_ROWS:
@@ -257,31 +238,7 @@ def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: A
             raise DataError(f"{what} speaks of {unknown[0]!r}; there are {there}")
 
 
-def _field(name: str, array: Any, layouts: Mapping[str, Any], padding: Any) -> _Field:
-    memory = as_array(array, name)
-    layout = layouts.get(name)
-    layout = default_layout(memory.ndim, name) if layout is None else layout
-    view_in(layout, memory, None)  # says what is wrong with them
-    number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
-    axis = parse_layout(layout).groups.index("b")
-    return _Field(name, layout, axis, memory, _filling(number, memory.dtype, name))
-
-
-def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:
-    """The padding in the dtype of its array; DtypeError where it cannot be."""
-    plain = isinstance(number, int | float | complex | np.number | np.bool_)
-    if plain and number == 0:
-        return np.zeros((), dtype)
-    fits = plain and can_cast(np.min_scalar_type(number), dtype, "same_kind")
-    if fits:
-        with suppress(OverflowError):
-            return np.full((), number, dtype)
-    raise DtypeError(
-        f"padding={number!r} is no value of {name}, whose dtype is {dtype}; give one that is"
-    )
-
-
-def _common(fields: Sequence[_Field]) -> int:
+def _common(fields: Sequence[Field]) -> int:
     """The number of samples, which is the same for all."""
     first = fields[0]
     for field in fields:

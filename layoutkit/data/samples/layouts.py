@@ -11,7 +11,8 @@ from typing import Any
 
 from ... import forks
 from ...errors import DataError, ShapeError
-from ...notation import Layout, parse_layout
+from ...layout import Layout
+from ...notation import parse_layout
 from .keys import kinds_of, spelled_out
 
 __all__ = ["UNSAID", "after", "batch_layout", "checked", "default", "viewing"]

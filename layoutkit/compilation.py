@@ -1,0 +1,68 @@
+"""Whether torch.compile follows what runs now, and what it is to put into its graph then.
+
+It reads Python's bytecode, and would follow a conversion down to Numba's. There is one thing that
+it does not follow: a function that is marked as `torch.compiler.assume_constant_result` does. That
+one it calls, and keeps the answer. It is marked here without that call, since whoever has no
+tensors should not have to import PyTorch.
+
+What stands in graphs is torch's business (`arrays/torch_graph.py`), which most processes never ask.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .planning.task import Task
+
+__all__ = ["call_in_graph", "in_graph", "is_followed", "sum_in_graph", "words_of"]
+
+
+def is_followed() -> bool:
+    """Whether the caller is only read, by torch.compile, which makes a graph of it."""
+    return str(sys._getframe(1).f_globals.get("__name__")).startswith("torch._dynamo")
+
+
+is_followed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def words_of(task: Task) -> tuple[Any, ...] | None:
+    """A task as pattern, keywords in JSON, and the names and numbers of sizes.
+
+    By these compiled functions are found again, whichever of equal Converters they are called with.
+    None where there is no torch that could compile, and for what has no words.
+    """
+    if "torch" not in sys.modules:
+        return None
+    import json
+
+    try:
+        told = json.dumps(task._replace(sizes={}).keywords())
+    except TypeError:  # constants that are traced
+        return None
+    return str(task.pattern), told, list(task.sizes), list(task.sizes.values())
+
+
+# Their imports take no lock of ours, which torch.compile could not follow.
+
+
+def in_graph(asked: Any, x: Any, out: Any) -> Any:
+    """`asked(x, out)` of a Converter, or of an Accumulator and its parts, in a graph."""
+    from .arrays import torch_graph
+
+    return torch_graph.put(asked, x, out)
+
+
+def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
+    """What `convert` of these arguments is, in a graph."""
+    from .arrays import torch_graph
+
+    return torch_graph.put_call(x, pattern, out, sizes, keywords)
+
+
+def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
+    """What `accumulate` of these parts, layouts, layout, dtype and sizes is, in a graph."""
+    from .arrays import torch_graph
+
+    return torch_graph.put_sum(parts, out, *asked)

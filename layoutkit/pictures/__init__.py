@@ -1,0 +1,20 @@
+"""Pictures: read from files or bytes, and brought to one size.
+
+    read("photo.jpg")                        uint8 (height, width, 3): upright, red, green, blue
+    fit(picture, (224, 224))                 scaled to cover that size, the rest cut off
+    fit(picture, (640, 640), "pad")          scaled to lie inside of it, the rest filled
+    placement(picture.shape, (640, 640), "pad")    where it lies there, to map boxes back
+    Decoder((224, 224))                      bytes of a file to pixels: a processor of batches
+
+decoding.py    files and bytes to upright RGB, by Pillow
+fitting.py     arrays of pixels to one size, by OpenCV or Pillow
+decoder.py     both for the records of a batch
+
+Pillow is the extra `images`: pip install "layoutkit[images]". It is loaded when it is needed.
+"""
+
+from .decoder import Decoder
+from .decoding import read
+from .fitting import Placement, fit, placement
+
+__all__ = ["Decoder", "Placement", "fit", "placement", "read"]

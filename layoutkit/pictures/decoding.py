@@ -1,0 +1,200 @@
+"""Files and bytes of pictures as upright RGB, three channels of uint8; Pillow decodes them.
+
+A picture is turned as its EXIF orientation says, an alpha channel is dropped, grey, palette and
+CMYK become RGB, and 16-bit grey is scaled to 8 bits. Knows one picture at a time, and no sizes but
+the one below which it need not be decoded.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import kind_text
+from ..errors import ArgumentError, DataError, LayoutkitError
+from ..memory import Array
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["ALLOW_MORE", "as_rgb", "opened", "pillow", "read", "upright_size"]
+
+# What allows a picture of more pixels; the command line says it in words of its own.
+ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
+
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = range(5, 9)  # its values that swap height and width
+_MAX_16_BIT = 65535
+_GREY_OF_16_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+
+# A JPEG is decoded at an eighth, a quarter or half of its size while it stays this many times
+# larger than what is needed: what is left to the filter keeps the pixels within a few units of
+# those from the whole picture.
+_SPARE = 2
+
+
+def read(source: Any) -> Array:
+    """A picture as uint8 (height, width, 3): upright, channels red, green, blue.
+
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("L", (4, 2), 200).save(file, "PNG")
+    >>> read(file.getvalue()).tolist()[0][0], read(file.getvalue()).shape
+    ([200, 200, 200], (2, 4, 3))
+
+    Parameters
+    ----------
+    source : str, path, bytes or vector of uint8
+        The file, or its bytes. Of an animation the first picture is read.
+
+    Returns
+    -------
+    array
+        New memory, which may be written to. Alpha is dropped, not blended; grey, palette and CMYK
+        become RGB, and 16-bit grey is scaled to 8 bits.
+
+    Raises
+    ------
+    DataError
+        It is no picture, or a damaged one; grey values that are floats or do not fit 16 bits; more
+        pixels than PIL.Image.MAX_IMAGE_PIXELS, as a decompression bomb has.
+    OSError
+        There is no such file, or it may not be read.
+    ArgumentError
+        Pillow is not installed, or `source` is none of these.
+    """
+    with opened(source) as image:
+        return np.array(as_rgb(image))
+
+
+@contextmanager
+def opened(source: Any, enough: tuple[int, int] | None = None) -> Iterator[Image]:
+    """The picture in a file or in bytes, for the block, in which whatever it raises is named.
+
+    enough : (height, width) that the picture has to cover, upright; a JPEG is decoded no larger
+    than twice that. What `read` raises is raised here.
+    """
+    module = pillow()
+    file, name = _file_of(source)
+    with _named(name):
+        try:
+            image = module.open(file)
+        except module.UnidentifiedImageError:
+            raise ValueError("it is of no kind that Pillow can read") from None
+        except module.DecompressionBombError:
+            raise _bomb(f"it has more than {2 * module.MAX_IMAGE_PIXELS:,} pixels") from None
+        with image:
+            _check_pixels(image, module.MAX_IMAGE_PIXELS)
+            if enough is not None:
+                height, width = (side * _SPARE for side in enough)
+                image.draft(None, (height, width) if _is_sideways(image) else (width, height))
+            yield image
+
+
+def as_rgb(image: Image) -> Image:
+    """The picture upright, in red, green and blue; DataError where grey values do not fit."""
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F" or image.mode in _GREY_OF_16_BITS:
+        image = _eight_bit_grey(image)
+    # Alpha is dropped; Pillow would warn of that where a palette carries it.
+    image.info.pop("transparency", None)
+    return image.convert("RGB")
+
+
+def upright_size(source: Any) -> tuple[int, int]:
+    """Height and width of a picture, as its header says; what `read` raises."""
+    with opened(source) as image:
+        width, height = image.size
+        return (width, height) if _is_sideways(image) else (height, width)
+
+
+def pillow() -> Any:
+    """The module `PIL.Image`; an ArgumentError where Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        message = 'pictures need Pillow, which is not installed: pip install "layoutkit[images]"'
+        raise ArgumentError(message) from error
+    return Image
+
+
+def _file_of(source: Any) -> tuple[Any, str | None]:
+    """What Pillow opens, and what errors call it; None for bytes."""
+    if isinstance(source, str | os.PathLike):
+        if "://" in os.fsdecode(source):
+            raise ArgumentError(
+                f"{source} is a URL; read gives the picture of a path or of bytes, and "
+                "layoutkit.data.sampled_batcher(..., size=) those of URLs in a table"
+            )
+        return source, os.fsdecode(source)
+    if isinstance(source, np.ndarray) and (source.ndim != 1 or source.dtype != np.uint8):
+        raise ArgumentError(
+            f"an array of shape {source.shape} and {source.dtype} is no file's bytes, which are a "
+            "vector of uint8; pixels need no reading: pictures.fit takes them"
+        )
+    try:
+        return io.BytesIO(source if isinstance(source, bytes) else bytes(memoryview(source))), None
+    except TypeError:
+        raise ArgumentError(
+            f"a picture is read from a path or from bytes, not from {kind_text(source)}"
+        ) from None
+
+
+@contextmanager
+def _named(name: str | None) -> Iterator[None]:
+    """Turn whatever a decoder raises into an error that names the picture."""
+    where = "" if name is None else f"{name}: "
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}{error}") from error
+    except (LayoutkitError, MemoryError):
+        raise
+    # Decoders raise OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error and
+    # more on damaged files; there is no common base class to catch.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, of the file
+            raise
+        raise DataError(
+            f"{where}cannot be read as a picture ({error}); mend it or take it away"
+        ) from error
+
+
+def _check_pixels(image: Image, most: int | None) -> None:
+    """Raise where Pillow would only warn: a small file may hold more than the memory."""
+    width, height = image.size
+    if most is not None and width * height > most:
+        raise _bomb(f"{height}x{width} are {width * height:,} pixels, more than {most:,}")
+
+
+def _bomb(words: str) -> DataError:
+    return DataError(f"{words}, as of a decompression bomb; {ALLOW_MORE} if you trust it")
+
+
+def _is_sideways(image: Image) -> bool:
+    return image.getexif().get(_ORIENTATION) in _SIDEWAYS
+
+
+def _eight_bit_grey(image: Image) -> Image:
+    """Scale 0..65535 to 0..255 (Pillow itself would clip at 255)."""
+    values = np.asarray(image)
+    if values.dtype.kind == "f":
+        raise DataError(
+            f"its grey values are floats from {values.min():g} to {values.max():g}, and nothing "
+            "says which of them is white; save it with 8 or 16 bits, or the values as a .npy file"
+        )
+    if values.min() < 0 or values.max() > _MAX_16_BIT:
+        raise DataError(
+            f"its grey values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
+            "save it with 8 or 16 bits"
+        )
+    scaled = np.rint(values / np.float32(_MAX_16_BIT / 255))
+    grey: Image = pillow().fromarray(scaled.astype(np.uint8))
+    return grey

@@ -1,0 +1,209 @@
+"""`layoutkit.torch`: the module, and what feeds batches from a DataLoader."""
+
+import collections
+import copy
+import pickle
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the door of PyTorch needs torch")
+
+from layoutkit import ArgumentError, DtypeError, PatternError, ShapeError, convert  # noqa: E402
+from layoutkit.torch import Convert, collate, feed  # noqa: E402
+
+FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.1, 0.2, 0.3)}
+Pair = collections.namedtuple("Pair", "photo label")
+
+
+def photos(count=2):
+    made = np.random.default_rng(0).integers(0, 256, (count, 4, 5, 3), np.uint8)
+    return torch.from_numpy(made)
+
+
+class Photos(torch.utils.data.Dataset):
+    """Ten photographs, of which number n is all n, and their numbers."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, n):
+        return np.full((4, 5, 3), n, np.uint8)[:, ::-1], n
+
+
+# ---- Convert -----------------------------------------------------------------------------
+
+
+def test_a_module_converts_as_convert_does():
+    x = photos()
+    module = Convert("bhwc->bchw", **FORMULA)
+    assert torch.equal(module(x), convert(x, "bhwc->bchw", **FORMULA))
+    net = torch.nn.Sequential(module, torch.nn.Conv2d(3, 2, 3))
+    assert net(x).shape == (2, 2, 2, 3)
+    assert list(net.state_dict()) == ["1.weight", "1.bias"]
+    assert repr(Convert("bhwc->bchw", dtype="float32")) == (
+        "Convert(\"bhwc->bchw\", dtype='float32')"
+    )
+
+
+def test_a_module_may_be_copied_and_pickled():
+    x, module = photos(), Convert("bhwc->bchw", **FORMULA)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x), module(x))
+        assert repr(other) == repr(module)
+
+
+def test_a_module_in_programs():
+    x = photos()
+    net = torch.nn.Sequential(Convert("bhwc->bchw", **FORMULA), torch.nn.Conv2d(3, 2, 3)).eval()
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), net(x))
+    torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))
+    with pytest.raises(ArgumentError, match="script cannot read"):
+        torch.jit.script(net)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
+def test_a_module_among_transforms():
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
+    steps = v2.Compose([v2.Identity(), Convert("chw->hwc", dtype="float32", scale=2.0)])
+    photo = tv_tensors.Image(photos()[0].permute(2, 0, 1))
+    found, label = steps(photo, 3)
+    assert label == 3
+    assert torch.equal(found, photos()[0] * 2.0)
+
+
+def test_layoutkit_alone_imports_no_torch():
+    code = "import layoutkit, sys; assert 'torch' not in sys.modules; layoutkit.torch.Convert"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# ---- collate -----------------------------------------------------------------------------
+
+
+def test_samples_are_stacked_as_they_are():
+    arrays = list(photos().numpy())
+    read_only = np.broadcast_to(np.uint8(3), (4, 5, 3))
+    found = collate([arrays[0], arrays[1][::-1], torch.from_numpy(arrays[1]), read_only])
+    assert found.dtype is torch.uint8
+    wanted = np.stack([arrays[0], arrays[1][::-1], arrays[1], read_only])
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_samples_of_several_parts():
+    photo = photos()[0].numpy()
+    samples = [{"x": photo, "y": (n, 0.5), "name": f"{n}"} for n in range(3)]
+    found = collate(samples)
+    assert found["x"].shape == (3, 4, 5, 3)
+    assert found["y"][0].tolist() == [0, 1, 2]
+    assert found["name"] == ["0", "1", "2"]
+    pairs = collate([Pair(photo, n) for n in range(3)])
+    assert type(pairs) is Pair
+    assert pairs.label.tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(find_spec("PIL") is None, reason="Pillow is not installed")
+def test_pictures_are_stacked():
+    from PIL import Image
+
+    found = collate([(Image.fromarray(photo.numpy()), n) for n, photo in enumerate(photos())])
+    assert torch.equal(found[0], photos())
+
+
+def test_dtypes_that_numpy_lacks_are_stacked():
+    import ml_dtypes
+
+    found = collate([np.ones(3, ml_dtypes.bfloat16), np.zeros(3, ml_dtypes.bfloat16)])
+    assert found.dtype is torch.bfloat16
+    assert found.sum() == 3
+
+
+def test_the_odd_sample_is_named():
+    photo = photos()[0].numpy()
+    with pytest.raises(ShapeError, match=r"sample 2 has shape \(4, 4, 3\).*\(4, 5, 3\)"):
+        collate([photo, photo, photo[:, 1:]])
+    with pytest.raises(DtypeError, match=r"sample 1 has dtype torch.int16.*torch.uint8"):
+        collate([photo, photo.astype(np.int16)])
+
+
+# ---- feed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_loader(workers):
+    loader = torch.utils.data.DataLoader(
+        Photos(), batch_size=4, collate_fn=collate, num_workers=workers
+    )
+    batches = feed(loader, "bhwc->bchw", dtype="float32", scale=2.0)
+    assert len(batches) == 3
+    for _ in range(2):
+        numbers = []
+        for x, labels in batches:
+            assert (x.dtype, x.shape[1:]) == (torch.float32, (3, 4, 5))
+            assert torch.equal(x[:, 1, 2, 3], labels * 2.0)
+            numbers += labels.tolist()
+        assert numbers == list(range(10))
+
+
+def test_bytes_of_workers_are_in_shared_memory():
+    loader = torch.utils.data.DataLoader(Photos(), batch_size=5, collate_fn=collate, num_workers=1)
+    assert [(x.is_shared(), x.dtype) for x, _ in loader] == [(True, torch.uint8)] * 2
+
+
+def test_what_of_a_batch_is_converted():
+    x, labels = photos(), torch.arange(2)
+    wanted = convert(x, "bhwc->bchw", **FORMULA)
+
+    def fed(batch, **keywords):
+        (found,) = feed([batch], "bhwc->bchw", **FORMULA, **keywords)
+        return found
+
+    assert torch.equal(fed(x), wanted)
+    assert torch.equal(fed((labels, x))[1], wanted)
+    assert type(fed([x, labels])) is list
+    named = fed(Pair(x, labels))
+    assert type(named) is Pair
+    assert named.label is labels
+    batch = {"label": labels, "first": x, "second": x}
+    found = fed(batch)
+    assert torch.equal(found["first"], wanted)
+    assert found["second"] is x
+    assert batch["first"] is x
+    assert torch.equal(fed(batch, key="second")["second"], wanted)
+    assert fed(x.numpy()).dtype == np.float32
+    with pytest.raises(ArgumentError, match=r"key='third', but a batch has 'label', 'first'"):
+        fed(batch, key="third")
+    with pytest.raises(ArgumentError, match=r"rank 4.*0: torch.Tensor \(2,\).*collate_fn"):
+        fed((labels, labels))
+
+
+def test_a_feed_is_refused_before_a_batch():
+    with pytest.raises(PatternError):
+        feed([], "bhwc>bchw")
+
+
+def test_channels_last():
+    (x,) = feed([photos()], "bhwc->bchw", memory="bhwc", **FORMULA)
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(x, convert(photos(), "bhwc->bchw", **FORMULA))
+
+
+def test_a_gpu_is_one_batch_ahead(gpu):
+    """On a GPU that is none: what is asked of it is asked before a batch is handed out."""
+    asked = []
+
+    class Loader:
+        def __iter__(self):
+            for n in range(3):
+                asked.append(n)
+                yield np.full((2, 4, 5, 3), n, np.uint8)
+
+    seen = []
+    for batch in feed(Loader(), "bhwc->bchw", device="cuda", dtype="float32"):
+        seen.append((len(asked), convert(batch, "bchw->bhwc", device="cpu").max()))
+    assert seen == [(2, 0.0), (3, 1.0), (3, 2.0)]

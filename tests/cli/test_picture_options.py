@@ -1,0 +1,237 @@
+"""`convert` of pictures that are of many sizes, damaged, large, or named one by one."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from photographs import encoded, noise, save  # noqa: E402
+
+from layoutkit.cli import main  # noqa: E402
+from layoutkit.commands.arguments import _FITS  # noqa: E402
+from layoutkit.pictures import fit, read  # noqa: E402
+from layoutkit.pictures.fitting import WAYS  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Three pictures of different sizes, in the folder where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(["a", "b", "c"]):
+        save(Path("photos", f"{name}.png"), noise(number, 20 + 4 * number, 30, 3))
+    return Path("photos")
+
+
+def _convert(*words):
+    assert main(["convert", *map(str, words), "out.npy", "bhwc->bhwc", "--quiet"]) == 0
+    return np.load("out.npy")
+
+
+def _refused(capsys, *words):
+    assert main(["convert", *map(str, words)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert not Path("out.npy").exists()
+    return captured.err
+
+
+# ---- one size ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cover", "pad", "stretch", None])
+def test_pictures_are_fitted_as_the_library_does(folder, how):
+    words = [] if how is None else ["--fit", how]
+    found = _convert(folder, "--resize", "16x24", *words)
+    names = sorted(folder.iterdir())
+    expected = np.stack([fit(read(name), (16, 24), how or "stretch") for name in names])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("fill", "colour"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
+def test_what_lies_beside_a_picture_has_a_colour(folder, fill, colour):
+    found = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
+    assert (found[0, :20] == colour).all()
+    np.testing.assert_array_equal(found[0, 20:40], noise(0, 20, 30, 3))
+
+
+def test_batches_fit_them_too(folder):
+    words = ["--size", "40x40", "--fit", "pad", "--fill", "9", "--save", "saved.npz"]
+    assert main(["batches", str(folder), *words]) == 0
+    with np.load("saved.npz") as found:
+        expected = [fit(read(str(name)), (40, 40), "pad", fill=9) for name in found["name"]]
+        np.testing.assert_array_equal(found["input"], expected)
+        assert len(found["input"]) == 3
+
+
+def test_the_words_are_the_librarys():
+    assert _FITS == WAYS
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fit", "pad"], "--fit: says how pictures become one size; give --resize HxW"),
+        (["--fill", "9"], "--fill: says how pictures become one size; give --resize HxW"),
+        (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
+        (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "from 0 to 255"),
+        (["--resize", "8x8", "--fit", "crop"], "invalid choice: 'crop'"),
+        (["--max-pixels", "0"], "not a whole number above 0"),
+    ],
+)
+def test_options_that_do_not_go_together(folder, capsys, words, said):
+    assert said in _refused(capsys, folder, "out.npy", "bhwc->bchw", *words)
+
+
+@pytest.mark.parametrize("option", [["--fit", "pad"], ["--skip-bad"], ["--max-pixels", "9"]])
+def test_options_of_pictures_are_not_for_arrays(folder, capsys, option):
+    np.save("x.npy", np.zeros((2, 3)))
+    said = _refused(capsys, "x.npy", "out.npy", "bf->fb", *option)
+    assert f"{option[0]}: is for pictures, and x.npy is an array" in said
+
+
+# ---- several words -------------------------------------------------------------------------
+
+
+def test_what_the_shell_makes_of_a_glob(folder, capsys):
+    """Files that are no pictures are skipped, as in the glob itself; the order is that given."""
+    Path("photos/notes.txt").write_text("no picture")
+    words = [folder / "c.png", folder / "notes.txt", folder / "a.png"]
+    found = _convert(*words, "--resize", "8x8")
+    expected = [fit(read(folder / name), (8, 8), "stretch") for name in ("c.png", "a.png")]
+    np.testing.assert_array_equal(found, expected)
+    assert main(["convert", *map(str, words), "out.npy", "bhwc->bhwc", "--resize", "8x8"]) == 0
+    assert "photos/c.png and 2 more: files skipped as no pictures: 1" in capsys.readouterr().err
+
+
+def test_options_may_stand_between_the_words(folder):
+    words = ["convert", "photos/a.png", "--quiet", "photos/b.png", "--resize", "8x8", "out.npy"]
+    assert main([*words, "--fit", "cover", "bhwc->bchw"]) == 0
+    assert np.load("out.npy").shape == (2, 3, 8, 8)
+
+
+def test_folders_and_globs_one_after_the_other(folder):
+    save(Path("more/z.png"), noise(9, 8, 8, 3))
+    assert len(_convert("more", "photos/[ab].png", "--resize", "8x8")) == 3
+
+
+def test_several_arrays_are_refused(folder, capsys):
+    np.save("x.npy", np.zeros((2, 3)))
+    for words in (["x.npy", "x.npy"], ["photos/a.png", "x.npy"]):
+        said = _refused(capsys, *words, "out.npy", "bhwc->bchw")
+        assert "x.npy: is an array, and several SRC are pictures of one batch" in said
+
+
+def test_the_destination_is_none_of_the_sources(folder, capsys):
+    os.link("photos/b.png", "b.npy")
+    said = _refused(capsys, "photos/a.png", "photos/b.png", "b.npy", "bhwc->bchw")
+    assert "b.npy: is the source itself" in said
+
+
+def test_sub_folders_are_hinted_at(folder, capsys):
+    Path("empty").mkdir()
+    folder.rename("empty/inside")
+    said = _refused(capsys, "empty", "out.npy", "bhwc->bchw")
+    assert "empty: no pictures there" in said
+    assert "there are some in its sub-folders: give 'empty/**/*', in quotes" in said
+    assert len(_convert("empty/**/*", "--resize", "8x8")) == 3
+    Path("none/inside").mkdir(parents=True)
+    assert "sub-folders" not in _refused_again(capsys, "none")
+
+
+def _refused_again(capsys, name):
+    assert main(["convert", name, "other.npy", "bhwc->bchw"]) == 2
+    return capsys.readouterr().err
+
+
+# ---- bad ones ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->chwb"])
+def test_bad_pictures_are_left_out_and_named(folder, capsys, pattern):
+    Path("photos/aa.png").write_bytes(b"no picture")
+    Path("photos/bb.png").write_bytes(encoded(noise(0, 64, 64, 3))[:4000])
+    Path("photos/cc.png").symlink_to("nowhere.png")
+    words = ["photos", "out.npy", pattern, "--resize", "8x8"]
+    assert main(["convert", *words]) == 2
+    assert "photos/aa.png: cannot be read as a picture" in capsys.readouterr().err
+    assert not Path("out.npy").exists()
+    for quiet in ([], ["--quiet"]):
+        assert main(["convert", *words, "--skip-bad", *quiet]) == 0
+        error = capsys.readouterr().err
+        lines = [line for line in error.splitlines() if "left out" in line]
+        for line, name in zip(lines, ["aa", "bb", "cc"], strict=True):
+            assert line.startswith(f"layoutkit: left out photos/{name}.png: ")
+    good = [fit(read(folder / f"{name}.png"), (8, 8), "stretch") for name in "abc"]
+    expected = np.stack(good).transpose(["bhwc".index(axis) for axis in pattern[-4:]])
+    np.testing.assert_array_equal(np.load("out.npy"), expected)
+    assert sorted(os.listdir()) == ["out.npy", "photos"]
+
+
+def test_many_of_them_in_chunks(folder):
+    for number in range(150):
+        data = b"bad" if number % 7 == 3 else encoded(np.full((6, 6, 3), number, np.uint8))
+        Path(f"many{number:03}.png").write_bytes(data)
+    found = _convert("many*.png", "--skip-bad", "--chunk", "11")
+    assert found[:, 0, 0, 0].tolist() == [n for n in range(150) if n % 7 != 3]
+    assert found.shape[1:] == (6, 6, 3)
+
+
+def test_sizes_are_those_of_the_good_ones(folder, capsys):
+    for name in ("b", "c"):
+        save(Path("same", f"{name}.png"), noise(1, 6, 4, 3))
+    Path("same/a.png").write_bytes(b"no picture")
+    assert _convert("same", "--skip-bad").shape == (2, 6, 4, 3)
+    save(Path("same/d.png"), noise(1, 4, 6, 3))
+    Path("out.npy").unlink()
+    said = _refused(capsys, "same", "out.npy", "bhwc->bchw", "--skip-bad")
+    assert "same/d.png: 4x6 (height x width), but same/b.png is 6x4" in said
+
+
+@pytest.mark.parametrize("words", [[], ["--resize", "8x8"]])
+def test_nothing_but_bad_ones_is_an_error(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        Path(f"{name}.png").write_bytes(b"no picture")
+    said = _refused(capsys, "a.png", "b.png", "out.npy", "bhwc->bchw", "--skip-bad", *words)
+    assert said.count("left out") == 2
+    assert "none of 2 pictures can be read; what is wrong with each stands above" in said
+
+
+def test_a_picture_that_has_no_white(folder, capsys):
+    save(Path("photos/d.tif"), np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4))
+    said = _refused(capsys, "photos", "out.npy", "bhwc->bchw", "--resize", "8x8")
+    assert "photos/d.tif: its grey values are floats from 0 to 1" in said
+
+
+# ---- large ones ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [500, 200])
+def test_large_pictures_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
+    """Above Pillow's limit, where it warns, and above twice of it, where it raises."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = _refused(capsys, "photos/a.png", "out.npy", "bhwc->bchw")
+        assert "decompression bomb; give a larger --max-pixels if you trust it" in said
+        found = _convert("photos/a.png", "--max-pixels", "600")
+    np.testing.assert_array_equal(found, noise(0, 20, 30, 3)[None])
+    assert limit == Image.MAX_IMAGE_PIXELS
+    Path("out.npy").unlink()
+    assert "600 pixels, more than 599" in _refused(
+        capsys, "photos/a.png", "out.npy", "bhwc->bchw", "--max-pixels", "599"
+    )
+
+
+def test_batches_take_them_too(folder, capsys, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 650)
+    assert main(["batches", "photos", "--size", "8x8", "--workers", "0"]) == 0
+    captured = capsys.readouterr()
+    assert "1 record in 1 batch, 2 left out" in captured.out
+    assert captured.err.count("give a larger --max-pixels") == 2
+    assert main(["batches", "photos", "--size", "8x8", "--max-pixels", "1000"]) == 0
+    assert "3 records in 1 batch, 0 left out" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""`size=` makes batches of pictures; without it their bytes are refused, with what to do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from photographs import noise, save  # noqa: E402
+
+from layoutkit import DataError, ShapeError  # noqa: E402
+from layoutkit.data import open_index, sampled_batcher  # noqa: E402
+from layoutkit.pictures import Decoder, fit, read  # noqa: E402
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Five pictures of different sizes, in folders of two labels."""
+    for number in range(5):
+        label = "ab"[number % 2]
+        save(tmp_path / "photos" / label / f"{number}.png", noise(number, 20 + number, 30, 3))
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("how", [None, "cover", "pad", "stretch"])
+def test_pictures_of_one_size(photos, how):
+    options = {} if how is None else {"fit": how}
+    with sampled_batcher(photos, batch_size=3, size=(8, 12), **options) as batches:
+        found = list(batches)
+    assert repr(found[0].input) == "ImageView(bhwc (3, 8, 12, 3) uint8)"
+    pictures = np.concatenate([batch.input.forward_get("bhwc") for batch in found])
+    names = [record.url for batch in found for record in batch.item]
+    assert len(names) == 5
+    for pixels, name in zip(pictures, names, strict=True):
+        np.testing.assert_array_equal(pixels, fit(read(name), (8, 12), how or "cover"))
+    assert [rank for batch in found for rank in batch.target.input] == [0, 0, 0, 1, 1]
+
+
+def test_layouts_and_formulas_are_a_get_away(photos):
+    with sampled_batcher(photos, batch_size=5, size=(8, 8), layout="bhwc") as batches:
+        (batch,) = batches
+    planes = batch.input.forward_get("bchw", "float32")
+    np.testing.assert_array_equal(planes, batch.input.forward_get("bhwc").transpose(0, 3, 1, 2))
+
+
+def test_a_table_of_pictures(photos, tmp_path):
+    (tmp_path / "list.csv").write_text("filename,label\nphotos/a/0.png,x\nphotos/b/1.png,y\n")
+    with sampled_batcher(tmp_path / "list.csv", batch_size=2, size=(8, 8)) as batches:
+        (batch,) = batches
+    assert batch.label == ["x", "y"]
+    assert batch.input.input.shape == (2, 8, 8, 3)
+
+
+def test_a_damaged_one_is_left_out_and_named(photos, caplog):
+    (photos / "a" / "9.jpg").write_bytes(b"no picture")
+    with sampled_batcher(photos, batch_size=8, size=(8, 8)) as batches:
+        (batch,) = batches
+    assert (batch.count, len(batch.dropped)) == (5, 1)
+    assert "left out" in caplog.text
+    assert "9.jpg: DataError: cannot be read as a picture" in caplog.text
+
+
+def test_nothing_but_damaged_ones_is_an_error(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(b"no picture")
+    batches = sampled_batcher(tmp_path, batch_size=2, size=(8, 8))
+    words = r"none of the 3 records .*0\.jpg and 2 more: DataError"
+    with batches, pytest.raises(DataError, match=words):
+        list(batches)
+
+
+def test_bytes_of_pictures_are_no_rows(photos):
+    for options in ({}, {"layout": "bhwc", "input_dims": (8, 8, 3), "dtype": "uint8"}):
+        with pytest.raises(DataError, match=r"0\.png is a picture.*size=\(height, width\)"):
+            sampled_batcher(photos, batch_size=2, **options)
+    # Whoever takes them on purpose may.
+    lengths = lambda data, out: np.array([len(data)])  # noqa: E731
+    with sampled_batcher(open_index(photos), batch_size=5, processor=lengths) as batches:
+        (batch,) = batches
+    assert batch.input.input[:, 0].tolist() == [
+        Path(record.url).stat().st_size for record in batch.item
+    ]
+
+
+def test_pixels_that_are_decoded_already_are_fitted():
+    frames = noise(0, 4, 20, 30, 3)
+    with sampled_batcher(frames, batch_size=4, size=(8, 8)) as batches:
+        (batch,) = batches
+    np.testing.assert_array_equal(batch.input.input, [fit(frame, (8, 8)) for frame in frames])
+    with (
+        sampled_batcher(frames[..., :2], batch_size=4, size=(8, 8)) as batches,
+        pytest.raises(DataError, match=r"none of the 4 .* shape \(20, 30, 2\)"),
+    ):
+        list(batches)
+
+
+def test_one_source_at_a_time(photos):
+    with pytest.raises(DataError, match=r"pictures of one source, and there are 2"):
+        sampled_batcher([photos, photos], batch_size=2, size=(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"fit": "pad"}, DataError, "give size, too"),
+        ({"size": (8, 8), "fit": "crop"}, ValueError, "'cover', 'pad', 'stretch'"),
+        ({"size": 8}, ShapeError, r"it is \(height, width\)"),
+        ({"size": (8, 8), "processor": Decoder((8, 8))}, DataError, "processor= says otherwise"),
+        ({"size": (8, 8), "input_dims": (8, 8, 3)}, DataError, "input_dims= says otherwise"),
+        ({"size": (8, 8), "dtype": "float32"}, DataError, "dtype= says otherwise"),
+        ({"size": (8, 8), "layout": "bchw"}, DataError, r"forward_get\('bchw'\)"),
+    ],
+)
+def test_arguments_that_do_not_go_together(photos, options, error, words):
+    with pytest.raises(error, match=words):
+        sampled_batcher(photos, batch_size=2, **options)

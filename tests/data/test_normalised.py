@@ -1,0 +1,114 @@
+"""Batchers and providers that hand out what a Converter or a formula makes of their rows."""
+
+import re
+
+import numpy as np
+import pytest
+
+from layoutkit import ArgumentError, Converter, DataError, ShapeError, convert
+from layoutkit.data import ArrayProvider, sampled_batcher
+
+RNG = np.random.default_rng(0)
+PHOTOS = RNG.integers(0, 256, (10, 8, 6, 3)).astype(np.uint8)
+SOURCE = {"x": PHOTOS, "y": np.arange(10)}
+FORMULA = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406)}
+PLANES = convert(PHOTOS, "bhwc->bchw", **FORMULA)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_batcher_hands_out_what_a_converter_makes(num_workers):
+    convert_rows = Converter("bhwc->bchw", **FORMULA)
+    with sampled_batcher(
+        SOURCE, batch_size=4, convert=convert_rows, num_workers=num_workers
+    ) as batches:
+        for _ in range(2):  # epochs
+            found = list(batches)
+            assert [batch.input.layout for batch in found] == ["bchw"] * 3
+            assert found[0].input.dtype == np.float32
+            np.testing.assert_array_equal(
+                np.concatenate([batch.input.input for batch in found]), PLANES
+            )
+            np.testing.assert_array_equal(
+                np.concatenate([batch.target.input for batch in found]), np.arange(10)
+            )
+
+
+def test_a_batcher_takes_the_keywords_of_a_formula():
+    for constants in (FORMULA, {"mean": {"w": list(range(6))}}, {"clip": (10, 99)}):
+        with sampled_batcher(SOURCE, batch_size=4, layout="bhwc", **constants) as batches:
+            found = list(batches)
+        wanted = convert(PHOTOS, "bhwc->bhwc", **constants)
+        assert found[0].input.layout == "bhwc"
+        assert found[0].input.dtype == wanted.dtype
+        np.testing.assert_array_equal(
+            np.concatenate([batch.input.input for batch in found]), wanted
+        )
+    with sampled_batcher(np.arange(12.0).reshape(6, 2), batch_size=4, scale=2) as batches:
+        np.testing.assert_array_equal(next(iter(batches)).input.input[1], [4, 6])
+
+
+def test_the_batch_may_stand_anywhere_in_what_comes_out():
+    with sampled_batcher(SOURCE, batch_size=5, convert=Converter("bhwc->chwb")) as batches:
+        shapes = [batch.input.shape for batch in batches]
+        rows = [len(batch.input) for batch in batches]
+    assert shapes == [(3, 8, 6, 5)] * 2
+    assert rows == [5, 5]
+
+
+BAD = [
+    ({"convert": 3}, DataError, "convert is 3; give a Converter"),
+    (
+        {"convert": Converter("bhwc->bchw"), "mean": 3},
+        DataError,
+        "convert and mean are two",
+    ),
+    ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert takes bhwc"),
+    ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
+    ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "in which nothing lies"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "words"), BAD)
+def test_refused_at_once(arguments, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        sampled_batcher(SOURCE, batch_size=4, **arguments)
+    with pytest.raises(error, match=re.escape(words)):
+        ArrayProvider(PHOTOS, batch_size=4, **arguments)
+
+
+def test_rows_begin_with_their_batch():
+    with pytest.raises(DataError, match="does not begin with b"):
+        sampled_batcher(SOURCE, batch_size=4, convert=Converter("hwcb->bhwc"))
+
+
+def test_a_provider_provides_what_a_converter_makes():
+    provider = ArrayProvider(
+        PHOTOS, np.arange(10), batch_size=4, padding=7, convert=Converter("bhwc->bchw", **FORMULA)
+    )
+    assert provider.provide_data == [("data", (4, 3, 8, 6))]
+    assert provider.provide_label == [("label", (4,))]
+    found = list(provider)
+    np.testing.assert_array_equal(
+        np.concatenate([batch.input.input for batch in found])[:10], PLANES
+    )
+    assert (found[-1].input.input[2:] == 7).all()  # padding is as it was asked, not normalised
+    target = np.zeros((4, 3, 8, 6), np.float32)
+    provider.load_data(found[0], [target])
+    np.testing.assert_array_equal(target, PLANES[:4])
+
+
+def test_a_provider_converts_what_is_named_or_all_data():
+    arrays = {"image": PHOTOS, "mask": PHOTOS[..., 0]}
+    layouts = {"image": "bhwc", "mask": "bhw"}
+    named = ArrayProvider(
+        arrays, batch_size=10, layout=layouts, convert={"image": Converter("bhwc->bchw")}
+    )
+    assert named.provide_data == [("image", (10, 3, 8, 6)), ("mask", (10, 8, 6))]
+    halved = ArrayProvider(arrays, np.arange(10), batch_size=10, layout=layouts, scale=0.5)
+    batch = next(iter(halved))
+    np.testing.assert_array_equal(halved.get(batch, "mask").input, PHOTOS[..., 0] * np.float32(0.5))
+    np.testing.assert_array_equal(halved.get(batch, "label").input, np.arange(10))
+    with pytest.raises(DataError, match="convert speaks of 'images'"):
+        ArrayProvider(arrays, layout=layouts, convert={"images": Converter("bhwc->bchw")})
+    with pytest.raises(ShapeError, match="mean has 2 values"):
+        ArrayProvider(PHOTOS, layout={"data": "bhwc"}, mean=[1, 2])

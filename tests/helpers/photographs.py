@@ -1,0 +1,32 @@
+"""Pictures for tests: noise in arrays, files of them, and a slow, obvious way to make them fit."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+
+def noise(seed, *shape):
+    """Random uint8 pixels."""
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save(path, array, **options):
+    """Write a picture, with the folders above it, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+def encoded(array, kind="PNG", **options):
+    """The bytes of a file of a picture."""
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, kind, **options)
+    return file.getvalue()
+
+
+def blocks(pixels, height, width):
+    """What averages over whole blocks make of a picture, as floats: for sides that divide its."""
+    rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
+    cut = pixels.reshape(height, rows, width, columns, *pixels.shape[2:])
+    return cut.mean(axis=(1, 3))

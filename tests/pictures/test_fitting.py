@@ -1,0 +1,266 @@
+"""Pictures of another size: what is where, by which library, and how to find the way back."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("PIL.Image")
+
+from photographs import blocks, encoded, noise
+
+from layoutkit import ArgumentError, DtypeError, ShapeError
+from layoutkit.pictures import Decoder, Placement, fit, placement, read
+from layoutkit.pictures.fitting import WAYS, opencv
+
+LIBRARIES = ["pillow", pytest.param("opencv", marks=pytest.mark.skipif(
+    opencv() is None, reason="OpenCV is not installed"))]  # fmt: skip
+SIDES = st.integers(1, 40)
+by_each = pytest.mark.parametrize("library", LIBRARIES)
+
+
+# ---- pixels --------------------------------------------------------------------------------
+
+
+@by_each
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 1), (6, 4, 3), (6, 4, 4), (6, 4, 7)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_picture_of_that_size_already_stays_as_it_is(library, how, shape, dtype):
+    picture = noise(0, *shape).astype(dtype)
+    found = fit(picture, (6, 4), how, library=library)
+    np.testing.assert_array_equal(found, picture)
+    assert found.dtype == dtype
+    assert not np.shares_memory(found, picture)
+
+
+@by_each
+@pytest.mark.parametrize("channels", [(), (1,), (2,), (3,), (4,), (6,)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_what_shrinks_is_averaged(library, channels, dtype):
+    """A slow ramp, of which both libraries' filters give the middle of each block."""
+    y, x = np.mgrid[:40, :60]
+    ramp = 2 * y + 2 * x
+    picture = (ramp[..., None] + 5 * np.arange(*channels) if channels else ramp).astype(dtype)
+    found = fit(picture, (10, 15), "stretch", library=library)
+    assert found.shape == (10, 15, *channels)
+    expected = blocks(picture.astype(float), 10, 15)
+    assert np.abs(found.astype(float) - expected)[1:-1, 1:-1].max() <= 1
+
+
+@by_each
+def test_nothing_aliases(library):
+    """Stripes of a pixel become grey, however they lie, and not stripes."""
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 255
+    for picture in (stripes, stripes.swapaxes(0, 1)):
+        found = fit(picture, (16, 16), library=library)
+        assert np.abs(found[2:-2, 2:-2].astype(int) - 128).max() <= 2
+
+
+@by_each
+def test_alpha_does_not_weigh_colours(library):
+    picture = np.zeros((8, 8, 4), np.uint8)
+    picture[:, ::2] = 200, 100, 50, 0
+    picture[:, 1::2] = 200, 100, 50, 255
+    found = fit(picture, (4, 4), library=library)
+    assert (found[..., :3] == (200, 100, 50)).all()
+
+
+@by_each
+def test_one_side_shrinks_and_the_other_grows(library):
+    picture = np.repeat(np.arange(0, 240, 10, dtype=np.uint8)[:, None], 3, axis=1)  # rows differ
+    found = fit(picture, (6, 30), "stretch", library=library)
+    expected = picture[:, 0].reshape(6, 4).mean(axis=1)
+    assert np.abs(found.astype(float) - expected[:, None])[1:-1].max() <= 3
+
+
+@by_each
+def test_cover_cuts_off_both_sides_alike(library):
+    wide = np.zeros((8, 24, 3), np.uint8)
+    wide[:, 8:16] = noise(0, 8, 8, 3)
+    np.testing.assert_array_equal(fit(wide, (8, 8), library=library), noise(0, 8, 8, 3))
+    high = wide.swapaxes(0, 1)
+    np.testing.assert_array_equal(
+        fit(high, (8, 8), library=library), noise(0, 8, 8, 3).swapaxes(0, 1)
+    )
+
+
+@by_each
+def test_pad_is_a_letterbox(library):
+    picture = noise(1, 4, 8, 3)
+    found = fit(picture, (8, 8), "pad", fill=(1, 2, 3), library=library)
+    np.testing.assert_array_equal(found[2:6], picture)
+    assert (found[:2] == (1, 2, 3)).all()
+    assert (found[6:] == (1, 2, 3)).all()
+
+
+@by_each
+@pytest.mark.parametrize(
+    "view", [lambda x: x[..., ::-1], lambda x: x[::-1], lambda x: x[:, 3:20:2]]
+)
+def test_views_of_arrays(library, view):
+    picture = view(noise(2, 30, 40, 3))
+    found = fit(picture, (10, 10), library=library)
+    np.testing.assert_array_equal(found, fit(picture.copy(), (10, 10), library=library))
+
+
+@pytest.mark.skipif(opencv() is None, reason="OpenCV is not installed")
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("size", [(32, 32), (64, 24), (150, 170)])
+def test_the_libraries_agree_in_smooth_pictures(how, size):
+    y, x = np.mgrid[:90, :120]
+    waves = 128 + 100 * np.sin(y / 9)[..., None] * np.cos(x / [[[11]], [[7]], [[13]]]).T.swapaxes(
+        0, 1
+    )
+    picture = waves.astype(np.uint8)
+    first, second = (
+        fit(picture, size, how, library=name).astype(int) for name in ("opencv", "pillow")
+    )
+    assert np.abs(first - second).max() <= 12
+    assert np.abs(first - second).mean() <= 2
+
+
+# ---- places --------------------------------------------------------------------------------
+
+
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
+    picture = np.full((height, width, 3), 200, np.uint8)
+    found = fit(picture, (rows, columns), how, fill=7, library="pillow")
+    assert found.shape == (rows, columns, 3)
+    where = placement(picture.shape, (rows, columns), how)
+    if how != "pad":
+        assert (found == 200).all()
+    inside = np.zeros((rows, columns), bool)
+    top, left = max(0, round(where.top)), max(0, round(where.left))
+    bottom = round(where.top + height * where.scale[0])
+    right = round(where.left + width * where.scale[1])
+    inside[top:bottom, left:right] = True
+    np.testing.assert_array_equal((found == 200).all(axis=2), inside)
+
+
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns, how):
+    where = placement((height, width), (rows, columns), how)
+    if how == "stretch":
+        assert where == Placement((rows / height, columns / width), 0, 0)
+        return
+    # To half a pixel, of the picture where that is cut and of the result where it is filled.
+    scale = (max if how == "cover" else min)(rows / height, columns / width)
+    for found, side, whole in zip(where.scale, (height, width), (rows, columns), strict=True):
+        shown = whole / found if how == "cover" else side * found
+        wanted = whole / scale if how == "cover" else side * scale
+        assert abs(shown - wanted) <= 0.5 or shown == 1
+
+
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+def test_points_go_there_and_back(height, width, rows, columns, how):
+    where = placement((height, width), (rows, columns), how)
+    boxes = np.array([[0, 0, width, height], [1, 2, 3, 4.5]])
+    np.testing.assert_allclose(where.to_picture(where.to_fitted(boxes)), boxes, atol=1e-9)
+    np.testing.assert_allclose(
+        where.to_fitted(boxes)[:, :2], where.to_fitted(boxes[:, :2]), atol=1e-9
+    )
+
+
+def test_a_box_is_found_where_the_pixels_are():
+    picture = np.zeros((480, 640, 3), np.uint8)
+    picture[100:200, 320:480] = 255
+    where = placement(picture.shape, (320, 320), "pad")
+    found = fit(picture, (320, 320), "pad")
+    rows, columns = np.nonzero(found[..., 0] > 127)
+    box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    np.testing.assert_allclose(where.to_picture(box), [320, 100, 480, 200], atol=2)
+    assert where.to_picture(np.array(box, np.float32)).dtype == np.float32
+    assert where.to_picture(np.zeros((0, 4))).shape == (0, 4)
+    assert where.to_picture(np.zeros((2, 5, 2))).shape == (2, 5, 2)
+    for wrong in (3, [1, 2, 3], np.zeros((2, 5))):
+        with pytest.raises((ShapeError, ArgumentError)):
+            where.to_picture(wrong)
+
+
+# ---- mistakes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (((4,), (8, 8)), ShapeError, "height, width"),
+        (((0, 4, 3), (8, 8)), ShapeError, "none of them 0"),
+        (((4, 4, 3), 8), ShapeError, "size is 8"),
+        (((4, 4, 3), (8,)), ShapeError, r"size is \(8,\)"),
+        (((4, 4, 3), (0, 8)), ShapeError, "at least 1"),
+        (((4, 4, 3), (8.0, 8)), ShapeError, "at least 1"),
+        (((4, 4, 3), (8, 8), "crop"), ArgumentError, "'cover', 'pad', 'stretch'"),
+    ],
+)
+def test_mistakes(arguments, error, words):
+    shape, *rest = arguments
+    with pytest.raises(error, match=words):
+        fit(np.zeros(shape, np.uint8), *rest)
+
+
+@pytest.mark.parametrize("fill", [256, -1, 0.5, (1, 2), "white", None, np.nan])
+def test_fills_that_are_none(fill):
+    with pytest.raises(ArgumentError, match="fill is"):
+        fit(np.zeros((4, 8, 3), np.uint8), (8, 8), "pad", fill=fill)
+
+
+def test_other_dtypes_and_libraries(monkeypatch):
+    with pytest.raises(DtypeError, match=r"float64.*uint8 or float32"):
+        fit(np.zeros((4, 4)), (8, 8))
+    with pytest.raises(ArgumentError, match="'opencv', 'pillow'"):
+        fit(np.zeros((4, 4), np.uint8), (8, 8), library="torch")
+    monkeypatch.setattr("layoutkit.pictures.fitting.opencv", lambda: None)
+    with pytest.raises(ArgumentError, match="pip install opencv-python-headless"):
+        fit(np.zeros((4, 4), np.uint8), (8, 8), library="opencv")
+    assert fit(np.zeros((4, 4), np.uint8), (8, 8)).shape == (8, 8)  # by Pillow
+
+
+# ---- decoders ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_decoder_reads_and_fits(how):
+    data = encoded(noise(3, 20, 30, 3))
+    decoder = Decoder([8, 12], how, fill=9)
+    expected = fit(noise(3, 20, 30, 3), (8, 12), how, fill=9)
+    np.testing.assert_array_equal(decoder(data), expected)
+    out = np.zeros((8, 12, 3), np.uint8)
+    assert decoder(data, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    assert decoder.input_dims == (8, 12, 3)
+
+
+def test_decoders_are_values():
+    one = Decoder((8, 8), "pad", fill=[1, 2, 3])
+    assert (
+        one == Decoder((8, 8), "pad", fill=np.array([1, 2, 3])) == pickle.loads(pickle.dumps(one))
+    )
+    assert len({one, Decoder((8, 8), "pad", fill=(1, 2, 3)), Decoder((8, 8))}) == 2
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_large_jpeg_is_near_the_one_decoded_whole(how):
+    """It is decoded at a fraction of its size, which shows in the last bits only."""
+    y, x = np.mgrid[:480, :640]
+    waves = np.stack([128 + 100 * np.sin(y / 40), 128 + 100 * np.cos(x / 50), (x + y) / 5], axis=2)
+    data = encoded(waves.astype(np.uint8), "JPEG", quality=95)
+    found, whole = Decoder((48, 48), how)(data), fit(read(data), (48, 48), how)
+    assert np.abs(found.astype(int) - whole).max() <= 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((8,), ShapeError),
+        (((8, 8), "crop"), ArgumentError),
+        (((8, 8), "pad", 0, "x"), ArgumentError),
+    ],
+)
+def test_a_decoder_refuses_when_it_is_made(arguments, error):
+    with pytest.raises(error):
+        Decoder(*arguments)
