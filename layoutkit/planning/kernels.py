@@ -138,14 +138,30 @@ def _merge(inner: InnerLoops) -> Roles | None:
     return inner.roles((row, last), channels=last.count)
 
 
-def _split(inner: InnerLoops) -> Roles | None:
+def _split(inner: InnerLoops, direction: int) -> Roles | None:
     row, last = inner.row, inner.last
     if row is None or row.count not in FEW:
         return None
-    packed = last.src == row.count * inner.item
+    packed = last.src == direction * row.count * inner.item
     if not packed or last.count * inner.item < LEAST_PIXELS:
         return None
     return inner.roles((last,), (row,), channels=row.count)
+
+
+def _flip(inner: InnerLoops) -> Roles | None:
+    """Items, or pixels of few channels, that lie backward in the source."""
+    last, item, target = inner.last, inner.item, inner.target_item
+    if last.dst != target:
+        return None
+    if last.src == -item:
+        return inner.roles((last,), channels=1) if last.count * item >= LEAST_PIXELS else None
+    if len(inner.loops) < 2 or last.count not in FEW or last.src != item:
+        return None
+    pixels = inner.loops[-2]
+    packed = (pixels.src, pixels.dst) == (-last.count * item, last.count * target)
+    if not packed or pixels.coef or pixels.count * item < LEAST_PIXELS:
+        return None
+    return inner.roles((pixels, last), channels=last.count)
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -240,10 +256,26 @@ KERNELS = [
     ),
     KernelRow(
         "split",
-        _split,
+        partial(_split, direction=1),
         "few channels, side by side in x and apart in the result: whole registers are sorted",
         "{times} x {pixels} pixels of {channels} channels, taken apart",
         "few channels, side by side in x and apart in the result: pixels are taken apart",
+    ),
+    KernelRow(
+        "flip",
+        _flip,
+        "x lies backward along the innermost axes: whole registers are turned around",
+        "{times} x {pixels} pixels of {channels} channels, turned around",
+        "x lies backward along the innermost axes: item by item",
+    ),
+    KernelRow(
+        "flipsplit",
+        partial(_split, direction=-1),
+        "few channels, side by side in x, which lies backward, and apart in the result: whole "
+        "registers are sorted",
+        "{times} x {pixels} pixels of {channels} channels, turned around and taken apart",
+        "few channels, side by side in x, which lies backward, and apart in the result: item by "
+        "item",
     ),
     KernelRow(
         "transpose",

@@ -155,10 +155,10 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
 
 
 def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
-    """Walk the output forwards; except the innermost, rather walk the source forwards."""
+    """Walk the output forwards; all but the innermost and its pixels rather the source."""
     turned, src, dst, coefs_backward = [], 0, 0, False
     for place, loop in enumerate(loops):
-        innermost = place == len(loops) - 1
+        innermost = place == len(loops) - 1 or _are_pixels(loop, loops[place + 1 :])
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
@@ -166,6 +166,14 @@ def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
             loop = loop.backward()
         turned.append(loop)
     return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
+
+
+def _are_pixels(loop: Loop, inner: list[Loop]) -> bool:
+    """Whether a loop goes from pixel to pixel, of which the only loop inside is one."""
+    if len(inner) != 1:
+        return False
+    size = inner[0].count
+    return abs(loop.src) == size * inner[0].src and abs(loop.dst) == size * inner[0].dst
 
 
 def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
