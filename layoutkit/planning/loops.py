@@ -148,17 +148,18 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
     turned = _turn(todo, item)
-    fused = _fuse(turned.loops)
-    if pure:
-        fused, item = _widen(fused, item)
-    return replace(turned, loops=tuple(fused), item=item)
+    turned = _turn_pixels(replace(turned, loops=tuple(_fuse(turned.loops)), item=item))
+    if not pure:
+        return turned
+    loops, item = _widen(list(turned.loops), item)
+    return replace(turned, loops=tuple(loops), item=item)
 
 
 def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
-    """Walk the output forwards; all but the innermost and its pixels rather the source."""
+    """Walk the output forwards; except the innermost, rather walk the source forwards."""
     turned, src, dst, coefs_backward = [], 0, 0, False
     for place, loop in enumerate(loops):
-        innermost = place == len(loops) - 1 or _are_pixels(loop, loops[place + 1 :])
+        innermost = place == len(loops) - 1
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
@@ -168,12 +169,21 @@ def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
     return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
 
 
-def _are_pixels(loop: Loop, inner: list[Loop]) -> bool:
-    """Whether a loop goes from pixel to pixel, of which the only loop inside is one."""
-    if len(inner) != 1:
-        return False
-    size = inner[0].count
-    return abs(loop.src) == size * inner[0].src and abs(loop.dst) == size * inner[0].dst
+def _turn_pixels(found: CanonicalLoops) -> CanonicalLoops:
+    """Walk the output forwards where the innermost loop but one goes backward from pixel to pixel.
+
+    So registers turn them around, which begin to be written at the output's first one.
+    """
+    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *found.loops)
+    steps = pixel.count * pixel.src, -pixel.count * pixel.dst
+    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef:
+        return found
+    return replace(
+        found,
+        loops=(*outer[2:], loop.backward(), pixel),
+        src_offset=found.src_offset + (loop.count - 1) * loop.src,
+        dst_offset=found.dst_offset + (loop.count - 1) * loop.dst,
+    )
 
 
 def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
