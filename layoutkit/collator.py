@@ -125,9 +125,6 @@ class Collator:
         sources = self._sources(arrays, rows)
         gathering = self._gathering(sources, None)
         plans = gathering.plans(sources, corner, flip)
-        if plans is None:
-            gathering = self._gathering(sources, None, raw=True)
-            plans = gathering.plans(sources, corner, flip) or []
         return Collation(gathering.frame, len(sources.addresses), tuple(plans))
 
     # -- samples ---------------------------------------------------------------------------
@@ -173,21 +170,19 @@ class Collator:
         if out is not None:
             for number, array in enumerate(arrays):
                 check_writable(array, out, self._name(number))
-        if gathering.frame.then is None:
-            found = gathering(sources, corner, flip, out)
-            if found is not None:
-                return found
-            gathering = self._gathering(sources, out, raw=True)
+        then = gathering.frame.then
+        if then is None:
+            return gathering(sources, corner, flip, out)
         memory = gathering(sources, corner, flip, None)
-        result: Array = self._after(gathering.frame.then)(memory, out)
+        result: Array = self._after(then)(memory, out)
         return result
 
-    def _gathering(self, sources: Sources, out: Array | None, raw: bool = False) -> Gathering:
+    def _gathering(self, sources: Sources, out: Array | None) -> Gathering:
         """What makes batches of samples like these; raises where there are none."""
         to = None if out is None else (out.shape, out.strides, out.dtype)
         count = len(sources.addresses)
         alike = sources.alike
-        key = (alike, sources.dtype, count, to, raw)
+        key = (alike, sources.dtype, count, to)
         found = None if alike is None else self._alike.get(key)
         if found is not None:
             return found
@@ -197,16 +192,14 @@ class Collator:
             known = (axes.sample.ndim, window, *key[1:])
             found = self._gatherings.get(known)
             if found is None:
-                found = Gathering(self._asked, axes, count, window, sources.dtype, out, raw)
+                found = Gathering(self._asked, axes, count, window, sources.dtype, out)
                 remember(self._gatherings, known, found, PROGRAM_BYTES)
             if alike is not None:
                 remember(self._alike, key, found, 0)
         return found
 
-    def _after(self, task: Task | None) -> Converter:
+    def _after(self, task: Task) -> Converter:
         """What converts the memory of windows that lie as they are."""
-        if task is None:
-            raise RuntimeError(f"{self.pattern}: windows as they are, and nothing to do with them")
         found = self._converters.get(task.pattern)
         return found or self._converters.setdefault(task.pattern, Converter.of_task(task))
 
@@ -219,9 +212,9 @@ class Collator:
         arrays = [adapters.as_array(each, self._name(n)) for n, each in enumerate(samples)]
         if self._is_away:
             sources = self._sources(arrays, rows)
-            gathering = self._gathering(sources, None, raw=True)
-            memory: Any = gathering(sources, corner, flip, None)
-            return self._after(gathering.frame.then)(leader.leave(memory, like), out)
+            gathering = self._gathering(sources, None)
+            memory = leader.leave(gathering(sources, corner, flip, None), like)
+            return self._after(gathering.frame.then or self._asked.task)(memory, out)
         if out is None:
             return leader.leave(self._batch(arrays, rows, corner, flip, None), like)
         adapters.refuse_out_on_gpu(out, self._name(0))

@@ -268,7 +268,7 @@ def test_a_plan_says_how():
     to = Collator("hwc->bchw", h=24, w=32, fill=0, **IMAGENET)
     said = str(to.plan([photo((20, 40, 3)), photo((30, 33, 3))]))
     assert "hwc->bchw: uint8 bhwc (2, 24, 32, 3) on cpu -> float32 bchw (2, 3, 24, 32)" in said
-    assert "in 4 kinds of boxes: split (4)" in said
+    assert "in 2 kinds of windows: split (2)" in said
     said = str(Collator("hwc->chwb", **IMAGENET).plan([photo((8, 9, 3))] * 4))
     assert "gathered as they are" in said
 

@@ -1,7 +1,8 @@
 """How a CPU kernel is added: a module, a row and a Cutter, and nothing else.
 
 The toy turns runs around that the source holds backwards, item by item, where layoutkit's own flip
-takes registers. It is added to a process of its own, which keeps its machine code in a folder of its own.
+takes registers. It is added to a process of its own, which keeps its machine code in a folder of
+its own.
 """
 
 from pathlib import Path
