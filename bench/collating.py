@@ -95,7 +95,8 @@ def _turn(rng: np.random.Generator, photos: Sequence[Array]) -> dict[str, Any]:
 
 def variants(work: Work) -> list[Variant]:
     """Everybody who does this work; ours is right, or AssertionError."""
-    collator = layoutkit.Collator(work.pattern, **work.window, **work.keywords, **work.more)
+    asked: dict[str, Any] = {**work.window, **work.keywords, **work.more}
+    collator = layoutkit.Collator(work.pattern, **asked)
     out = collator(work.samples, **work.turns[0])
     turns = cycle(work.turns)
     steps = partial(_by_steps, work)
@@ -139,7 +140,7 @@ def _windows(work: Work, samples: Any, turn: dict[str, Any]) -> Iterator[tuple[A
 
 def _by_steps(work: Work, turn: dict[str, Any]) -> Array:
     """Slices of NumPy, a stack, and one conversion."""
-    made = []
+    made: list[Any] = []
     for window, flipped in _windows(work, work.samples, turn):
         if work.more:
             window = _padded(work, window, turn, len(made), np.full)
@@ -164,7 +165,7 @@ def _tensors(torch: Any, samples: Any) -> Any:
 
 def _by_torch(torch: Any, work: Work, tensors: Any, turn: dict[str, Any]) -> Any:
     """Crop, flip, stack, permute, and normalise where the work says so."""
-    made = []
+    made: list[Any] = []
     for window, flipped in _windows(work, tensors, turn):
         if work.more:
             window = _padded(work, window, turn, len(made), torch.full)

@@ -33,7 +33,7 @@ class Sources(NamedTuple):
     dtype: DType
     forms: list[tuple[tuple[int, ...], tuple[int, ...]]]
     addresses: Array
-    arrays: Sequence[Array]
+    arrays: Sequence[Array] | Array
     picked: Array | None = None  # which of the arrays are samples; None: all in turn
 
     @property
