@@ -155,6 +155,7 @@ class Collator:
         """Samples of NumPy as memory."""
         if not self._asked.whole:
             return of_samples(arrays)
+        self._asked.check_whole(arrays[0].shape)
         axes = self._asked.completed(arrays[0].ndim - 1)
         at = axes.pattern.source.groups.index(self._asked.letter)
         return of_rows(arrays[0], at, positions(rows, arrays[0].shape[at]))

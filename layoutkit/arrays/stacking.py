@@ -43,6 +43,7 @@ def stacked(
     """The windows of samples as one array of the library of `like`."""
     adapter, at = whose(like), 0
     if asked.whole:
+        asked.check_whole(tuple(samples[0].shape))
         axes = asked.completed(len(samples[0].shape) - 1)
         at = axes.pattern.source.groups.index(asked.letter)
         count = samples[0].shape[at]

@@ -65,6 +65,14 @@ class Windows(NamedTuple):
         """All of it in a form that hashes; equal where the same was asked."""
         return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
 
+    def check_whole(self, shape: tuple[int, ...]) -> None:
+        """Raise unless the one array that has all samples has an axis for each of the left side."""
+        pattern = self.task.pattern
+        try:
+            check_rank(pattern.left, shape)
+        except ShapeError as error:
+            raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
+
     def completed(self, ndim: int) -> Axes:
         """The axes of samples of a rank."""
         pattern = self.task.pattern

@@ -365,6 +365,8 @@ def test_rows_that_are_none():
     x = np.zeros((6, 4, 5, 3), np.uint8)
     with pytest.raises(layoutkit.ShapeError, match=r"rows\[1\] is 6, but the array has 6 samples"):
         collate(x, "bhwc->bchw", rows=[0, 6])
+    with pytest.raises(layoutkit.ShapeError, match="layout bhwc has 4 axes"):
+        collate(x[0], "bhwc->bchw")
     for rows in ([0.5], [True], [[1]], "all", 3):
         with pytest.raises(layoutkit.ArgumentError, match="one list or array of whole numbers"):
             collate(x, "bhwc->bchw", rows=rows)
@@ -471,3 +473,19 @@ def test_it_is_a_collate_fn():
     to = Collator("hwc->bchw", **IMAGENET)
     batches = list(torch.utils.data.DataLoader(samples, batch_size=2, collate_fn=to))
     assert [tuple(batch.shape) for batch in batches] == [(2, 3, 8, 10)] * 2
+
+
+def test_pictures_of_pillow():
+    image = pytest.importorskip("PIL.Image")
+    arrays = [photo((20 + n, 30, 3)) for n in range(3)]
+    found = collate([image.fromarray(x) for x in arrays], "hwc->bchw", h=16, w=16)
+    assert type(found) is np.ndarray
+    assert_same(found, collate(arrays, "hwc->bchw", h=16, w=16))
+
+
+def test_widths_by_the_hundred_are_right_though_few_are_planned():
+    to = Collator("hwc->bchw", h=8, w=9, **IMAGENET)
+    for _ in range(3):
+        samples = [photo((8 + n % 3, 10 + n, 3)) for n in range(120)]
+        wanted = convert(stacked(samples, "hwc", h=8, w=9), "bhwc->bchw", **IMAGENET)
+        assert_same(to(samples), wanted)

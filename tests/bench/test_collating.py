@@ -1,0 +1,53 @@
+"""`layoutkit bench --collate`: who takes part, what is printed, and what is refused."""
+
+import numpy as np
+import pytest
+
+from layoutkit import ArgumentError
+from layoutkit.bench import collating, main
+from layoutkit.bench.protocol import Budget
+
+RNG = np.random.default_rng(0)
+SHORT = Budget(0.02, 0.001, min_rounds=1, max_rounds=2)
+
+
+def small():
+    """Two lines: windows that are filled, and rows of one array."""
+    photos = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
+    turns = [collating._turn(RNG, photos)]
+    window, fill = {"h": collating.SIZE, "w": collating.SIZE}, {"fill": 7}
+    rows = [{"rows": np.array([3, 0])}]
+    images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
+    normalised = collating.NORMALISED
+    return [
+        collating.Work("filled", "bchw", normalised, photos, window, turns, 0.7, more=fill),
+        collating.Work("rows", "chwb", {}, images, {}, rows, most_us=12),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(collating, "works", small)
+    monkeypatch.setattr(collating, "QUICK", SHORT)
+    monkeypatch.setattr(collating, "made_passive", lambda: "")
+
+
+def test_each_line_is_right_and_compared(capsys):
+    assert main(collate=True, quick=True) == 0
+    filled, rows = capsys.readouterr().out.splitlines()[-2:]
+    assert filled.startswith("filled ")
+    assert "(asked 0.70)" in filled
+    assert collating.CONVERT in filled
+    assert "(asked 12 us)" in rows
+
+
+def test_a_wrong_batch_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(collating, "_by_steps", lambda *_: np.zeros(1))
+    assert main(collate=True, quick=True) == 1
+    assert capsys.readouterr().out.count("WRONG") == 2
+
+
+def test_options_of_other_tables_are_refused():
+    for option in ({"loop": True}, {"json": "x.json"}, {"device": "cuda"}, {"others": True}):
+        with pytest.raises(ArgumentError, match="--collate"):
+            main(collate=True, **option)
