@@ -283,6 +283,8 @@ def test_what_is_wrong_is_said_without_data():
         convert(meta, "bhwc->bchw", dtype="float8_e3m4")
     with pytest.raises(ArgumentError, match="copy=False"):
         convert(meta, "bhwc->bchw", copy=False)
+    with pytest.raises(ShapeError, match="mean has 2 values and axis c has size 3"):
+        convert(meta, "bhwc->bchw", dtype="float32", mean=[1, 2])
     with pytest.raises(ShapeError, match="out has shape"):
         convert(meta, "bhwc->bchw", out=torch.empty(3, 3, 4, 5, device="meta"))
     assert convert(meta, "bhwc->bhwc", copy=False) is meta
