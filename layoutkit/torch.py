@@ -221,14 +221,16 @@ class Feed:
                 names = ", ".join(map(repr, items))
                 raise ArgumentError(f"key={self.key!r}, but a batch has {names}; name one of them")
             return self.key
-        rank = self.converter.task.pattern.left.ndim
+        left = self.converter.task.pattern.left
         for name, item in items.items():
-            if getattr(item, "ndim", None) == rank:
+            rank = getattr(item, "ndim", -1)
+            if rank == left.ndim or (left.is_open and rank > left.ndim):
                 return name
         found = ", ".join(f"{name!r}: {_looks(item)}" for name, item in items.items())
+        more = " or more" if left.is_open else ""
         raise ArgumentError(
-            f'"{self.converter.pattern}" converts arrays of rank {rank}, and a batch has none: '
-            f"{found}; stack samples into one with collate_fn=layoutkit.torch.collate"
+            f'"{self.converter.pattern}" converts arrays of rank {left.ndim}{more}, and a batch '
+            f"has none: {found}; stack samples into one with collate_fn=layoutkit.torch.collate"
         )
 
     def _beside(self, item: Any) -> Any:

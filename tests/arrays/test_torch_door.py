@@ -182,6 +182,15 @@ def test_what_of_a_batch_is_converted():
         fed((labels, labels))
 
 
+def test_axes_that_stay_are_of_any_rank_in_a_batch():
+    clip, labels = torch.rand(2, 3, 4, 5, 3), torch.arange(2)
+    for x in (clip, clip[0], clip[0, 0]):
+        ((_, found),) = feed([(labels, x)], "...hwc->...chw")
+        assert torch.equal(found, x.movedim(-1, -3))
+    with pytest.raises(ArgumentError, match="rank 3 or more, and a batch has none"):
+        next(iter(feed([(labels, labels)], "...hwc->...chw")))
+
+
 def test_a_feed_is_refused_before_a_batch():
     with pytest.raises(PatternError):
         feed([], "bhwc>bchw")
