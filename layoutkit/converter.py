@@ -187,7 +187,7 @@ class Converter:
 
         To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
         exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
-        are the keywords given here; what `clip` cut off is lost. ArgumentError where scale is 0.
+        are those this was made with; what `clip` cut off is lost. ArgumentError where scale is 0.
 
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'

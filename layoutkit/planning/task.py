@@ -221,6 +221,11 @@ def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
     """The layout of new memory; PatternError unless it has the axes of the result."""
     if memory is None:
         return None
+    if str(memory).removeprefix("torch.").startswith("channels_last"):
+        raise PatternError(
+            f"memory={memory!r} is a word of PyTorch; name the axes in the order of memory, such "
+            'as memory="bhwc" for a result of bchw'
+        )
     found, right = parse_layout(memory), pattern.right
     groups = dict(zip(right.named, right.groups, strict=True))
     if sorted(found.named) != sorted(groups):

@@ -100,6 +100,8 @@ REFUSED = [
     ({"mean": {"w": ["a"] * 5}}, ArgumentError, "finite real number"),
     ({"mean": [1, 2, 3], "std": {"w": [1] * 5}}, ArgumentError, "mean is along axis c and std"),
     ({"std": {"w": [1, 1, 0, 1, 1]}}, ArgumentError, "would divide by zero"),
+    ({"scale": [1, 2, 3]}, ArgumentError, "scale is (1, 2, 3); give a finite real number; std"),
+    ({"scale": {"w": [1] * 5}}, ArgumentError, "scale is {'w': (1.0, 1.0, 1.0, 1.0, 1.0)}; give"),
     ({"clip": (3, 1)}, ArgumentError, "in which nothing lies"),
     ({"clip": 5}, ArgumentError, "give (lo, hi)"),
     ({"clip": (None, None)}, ArgumentError, "give (lo, hi)"),
