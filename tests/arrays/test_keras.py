@@ -129,6 +129,8 @@ def test_mistakes_are_said_when_the_model_is_built(monkeypatch):
         Convert("bhwc")
     with pytest.raises(ShapeError, match="give an array of rank 4"):
         Convert("bhwc->bchw")(keras.Input((4, 5)))
+    with pytest.raises(ShapeError, match=r"shape \(None, None, 5\) has 3; give an array of rank 4"):
+        Convert("bhwc->bchw")(keras.Input((None, 5)))
     with pytest.raises(ShapeError, match="neither a keyword"):
         Convert("bhwc->bchw", activation="relu")
     monkeypatch.setattr(keras.config, "backend", lambda: "tensorflow")
