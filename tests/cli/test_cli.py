@@ -11,6 +11,7 @@ import pytest
 
 import layoutkit
 from layoutkit.cli import main
+from layoutkit.commands import explaining
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_link_to_the_source_is_the_source(tmp_path, source, capsys):
 def test_the_result_is_npy(tmp_path, source, capsys):
     error = _refused(capsys, "convert", source, tmp_path / "y.npz", "bhwc->bchw")
     assert f"{tmp_path}/y.npz" in error
-    assert f"{tmp_path}/y.npz.npy" in error
+    assert f"name it {tmp_path}/y.npy" in error
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
@@ -438,6 +439,17 @@ def test_plan_and_drawing_agree(tmp_path, capsys):
     before, after = out[out.index("before") :].split("  after")
     assert re.findall(r"\b[A-Z]\d+", before) == re.findall(r"\b[A-Z]\d+", after)
     assert "c=3" not in out + target.read_text()
+
+
+def test_the_drawing_is_there_when_nobody_reads_the_words(tmp_path, monkeypatch):
+    def closed(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(explaining, "print", closed, raising=False)
+    svg = tmp_path / "e.svg"
+    with pytest.raises(BrokenPipeError):
+        explaining.explain("bhwc->bchw", None, {}, {}, svg)
+    assert svg.read_text().endswith("</svg>\n")
 
 
 @pytest.mark.parametrize("name", ["e.png", "e"])

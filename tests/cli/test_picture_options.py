@@ -142,6 +142,24 @@ def test_sub_folders_are_hinted_at(folder, capsys):
     assert "sub-folders" not in _refused_again(capsys, "none")
 
 
+@pytest.mark.parametrize("source", ["none", "none/*", "none/notes.txt*"])
+def test_a_source_without_pictures_is_not_passed_over(folder, capsys, source):
+    """Beside one that has some; a file named by itself is skipped, as a shell's glob has them."""
+    Path("none/inside").mkdir(parents=True)
+    Path("none/notes.txt").write_text("text")
+    save(Path("none/inside/d.png"), noise(4, 20, 30, 3))
+    said = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
+    assert f"error: {source}: no pictures there" in said
+    assert ("give 'none/**/*'" in said) == (source == "none")
+    assert len(_convert("photos/a.png", "none/notes.txt")) == 1
+
+
+@pytest.mark.parametrize("name", ["photos/a.png", "out", "out.npz"])
+def test_a_destination_of_another_kind(folder, capsys, name):
+    said = _refused(capsys, "photos/b.png", name, "bhwc->bchw")
+    assert f"{name}: the result is a .npy file; name it {Path(name).with_suffix('.npy')}" in said
+
+
 def _refused_again(capsys, name):
     assert main(["convert", name, "other.npy", "bhwc->bchw"]) == 2
     return capsys.readouterr().err
