@@ -1,5 +1,6 @@
 """The command as a whole: what it prints, what it refuses and how it says so."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -462,7 +463,10 @@ def test_a_picture_of_memory_is_svg(tmp_path, capsys, name):
 def test_info_names_what_works_beside_it(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     (line,) = [line for line in out.splitlines() if line.startswith("beside")]
     assert f"scikit-learn {version('scikit-learn')}" in line
+    for package in ("xarray", "pandas", "polars", "pyarrow", "h5py", "zarr", "onnxruntime"):
+        with contextlib.suppress(PackageNotFoundError):
+            assert f"{package} {version(package)}" in line
