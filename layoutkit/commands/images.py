@@ -198,7 +198,11 @@ def open_images(
                 yield batch
                 return
             with TemporaryFile(dir=folder) as file:
-                yield _without_bad(batch, file)
+                try:
+                    found = _without_bad(batch, file)
+                except OSError as error:  # of a file that has no name to say
+                    raise OSError(error.errno, error.strerror, str(folder)) from error
+                yield found
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -44,6 +44,9 @@ def check_destination(sources: Sequence[str], destination: Path, suffix: str = "
     folder = resolved(destination).parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        message = f"{destination}: the folder {folder} is write-protected; choose another place"
+        raise ArgumentError(message)
     if not destination.exists():
         return
     if not destination.is_file():

@@ -67,7 +67,14 @@ def test_a_folder_that_may_not_be_written(tmp_path, source, capsys):
     (tmp_path / "locked").mkdir(mode=0o500)
     target = tmp_path / "locked" / "y.npy"
     error = _refused(capsys, "convert", source, target, "bhwc->bchw")
-    assert f"{target}: Permission denied; choose a place" in error
+    assert f"{target}: the folder {target.parent} is write-protected" in error
+
+
+def test_a_write_protected_folder_is_seen_before_anything_is_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
+    target = tmp_path / "y.npy"
+    error = _refused(capsys, "convert", tmp_path / "no.npy", target, "bhwc->bchw")
+    assert f"{target}: the folder {tmp_path} is write-protected; choose another place" in error
 
 
 def test_a_folder_that_nobody_may_write(source, capsys):

@@ -1,5 +1,7 @@
 """`convert` of pictures that are of many sizes, damaged, large, or named one by one."""
 
+import errno
+import io
 import os
 import warnings
 from pathlib import Path
@@ -12,6 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 from photographs import encoded, noise, save  # noqa: E402
 
 from layoutkit.cli import main  # noqa: E402
+from layoutkit.commands import images  # noqa: E402
 from layoutkit.commands.arguments import _FITS  # noqa: E402
 from layoutkit.pictures import fit, read  # noqa: E402
 from layoutkit.pictures.fitting import WAYS  # noqa: E402
@@ -187,6 +190,16 @@ def test_bad_pictures_are_left_out_and_named(folder, capsys, pattern):
     expected = np.stack(good).transpose(["bhwc".index(axis) for axis in pattern[-4:]])
     np.testing.assert_array_equal(np.load("out.npy"), expected)
     assert sorted(os.listdir()) == ["out.npy", "photos"]
+
+
+def test_a_full_disk_is_said_of_the_folder(folder, capsys, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(images, "TemporaryFile", lambda **_: Full())
+    said = _refused(capsys, "photos", "out.npy", "bhwc->bhwc", "--resize", "8x8", "--skip-bad")
+    assert f"error: {Path.cwd()}: No space left on device; make room" in said
 
 
 def test_many_of_them_in_chunks(folder):
