@@ -232,10 +232,12 @@ def warmup_request(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
     given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None} | arguments.size
-    if given and not given.keys() >= {"pattern", "shape"}:
+    needed = {"pattern": "PATTERN", "shape": "--shape"}
+    lacks = [word for name, word in needed.items() if name not in given]
+    if given and lacks:
         raise ArgumentError(
-            "warmup takes PATTERN and --shape, and then what else there is, or nothing for the "
-            "usual kernels; see layoutkit warmup --help"
+            f"a kernel of your own is that of a PATTERN and a --shape: give {' and '.join(lacks)}, "
+            "too, or nothing for the usual kernels; see layoutkit warmup --help"
         )
     return given
 

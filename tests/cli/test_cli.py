@@ -283,9 +283,9 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bhwc->bchw"], "PATTERN and --shape"),
-        (["--shape", "1,2"], "PATTERN and --shape"),
-        (["--dtype", "uint8"], "PATTERN and --shape"),
+        (["bhwc->bchw"], "give --shape, too"),
+        (["--shape", "1,2"], "give PATTERN, too"),
+        (["--dtype", "uint8"], "give PATTERN and --shape, too"),
         (["--size", "h=4"], "PATTERN and --shape"),
         (["bhwc->bchw", "--shape", "1,2,x,3"], "is not a shape such as"),
         (["bhwc->bchw", "--shape", "1,2,3"], "3 axes|axes"),
