@@ -209,6 +209,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--loop", action="store_true", help="in a loop, beside other work, on one and all threads")
     others_help = "also beside XLA jit, torch.compile, timm and albumentations, where installed"
     add("--others", action="store_true", help=others_help)
+    add("--collate", action="store_true", help="many samples into one batch, instead")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
