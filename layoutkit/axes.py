@@ -195,6 +195,8 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
     >>> as_shape([2, 3])
     (2, 3)
     """
+    if getattr(shape, "ndim", 1) != 1:
+        raise ShapeError("a shape is a tuple of ints >= 0, not an array of them; give its .shape")
     try:
         items = tuple(shape)
     except TypeError:

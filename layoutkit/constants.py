@@ -138,7 +138,11 @@ def number(name: str, value: Any) -> float:
     except (TypeError, OverflowError):  # beyond every float, such as 10**400
         found = math.nan
     if not math.isfinite(found):
-        raise ArgumentError(f"{name} is {shorten(repr(value), 60)}; give a finite real number")
+        shown = dict([value]) if isinstance(value, Along) else value
+        hint = "; std takes several" if name == "scale" and _is_several(value) else ""
+        raise ArgumentError(
+            f"{name} is {shorten(repr(shown), 60)}; give a finite real number{hint}"
+        )
     return found
 
 
@@ -244,6 +248,10 @@ def _listed(value: Any) -> Any:
         return value.tolist()
     except Exception:
         return None
+
+
+def _is_several(value: Any) -> bool:
+    return _nests(value) and len(value) > 1
 
 
 def _nests(value: Any) -> bool:

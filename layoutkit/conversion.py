@@ -83,7 +83,7 @@ def convert(
         clips to the range of an integer dtype.
     out : array, optional
         Where to write: of the result's shape and dtype, any strides, not sharing memory with x.
-    device : "cpu", "cuda" or such as "cuda:1", optional
+    device : "cpu", "cuda" or such as "cuda:1", or a torch.device, optional
         Where the result is to be. Default: where x is.
     copy : bool, optional
         None: x itself or a view of it where nothing has to move, else new memory. True: always

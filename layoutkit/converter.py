@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "plan_of_spec"]
 
-# Quicker ways for arrays of exactly one class, which may say NotImplemented; with the first array.
-shortcuts: dict[type, Callable[[Converter, Any, Any], Any]] = {}
+# Quicker ways of arrays of exactly one class, by its id, as some do not hash; or NotImplemented.
+shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 
 
 class Converter:
@@ -132,7 +132,7 @@ class Converter:
         if self.is_away or not plain:
             if is_followed():
                 return in_graph(self, x, out)
-            short = shortcuts.get(type(x))
+            short = shortcuts.get(id(type(x)))
             if short is not None and (found := short(self, x, out)) is not NotImplemented:
                 return found
             return _adapters().convert_foreign(self, x, out)
@@ -187,7 +187,7 @@ class Converter:
 
         To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
         exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
-        are the keywords given here; what `clip` cut off is lost. ArgumentError where scale is 0.
+        are those this was made with; what `clip` cut off is lost. ArgumentError where scale is 0.
 
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'
@@ -234,8 +234,8 @@ class Converter:
 
     def derived(self, how: Callable[[Task], Task]) -> Converter:
         """The Converter of what follows from what was asked, such as `made`; kept."""
-        found = self._derived.get(how)
-        return found or self._derived.setdefault(how, Converter.of_task(how(self._task)))
+        known = self._derived
+        return known.get(how) or known.setdefault(how, Converter.of_task(how(self._task)))
 
     def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Shape, dtype and device of an array or of a spec that fits."""

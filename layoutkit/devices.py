@@ -23,14 +23,16 @@ _current: Callable[[], int] | None = None  # asks for the current GPU, where one
 def canonical(device: Any) -> str:
     """The one name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
 
-    "cuda" is the current device of CuPy where it is in use already, else the first one. Pure
-    otherwise: whether there is such a device is not asked.
+    A `torch.device` is what it says in words. "cuda" is the current device of CuPy where it is in
+    use already, else the first one. Pure otherwise: whether there is such a device is not asked.
 
     >>> canonical("cuda:1"), canonical("cuda"), canonical(None)
     ('cuda:1', 'cuda:0', 'cpu')
 
     Raises DeviceError for anything else.
     """
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        device = str(device)  # what `x.device` is
     if device is None or (isinstance(device, str) and device == CPU):
         return CPU
     found = _CUDA.fullmatch(device) if isinstance(device, str) else None

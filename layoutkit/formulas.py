@@ -77,6 +77,14 @@ class Formula:
                     return letter
         return None
 
+    def indices(self, move: Move) -> int | None:
+        """The size of the axis that constants are along, or None where there is none."""
+        letter = self.letter(move)
+        for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
+            if letter is not None and letter in axes:
+                return sizes[axes.index(letter)]
+        return None
+
     def coefficients(self, count: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """(factors, terms) such that y = x * factor + term, one pair or one for each index.
 

@@ -55,7 +55,9 @@ class Backs:
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         task = self._task
         if source is None:
-            return self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+            found = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+            _check_opened(task, found, shape)
+            return found
         move = task.pattern.resolve(source[0], task.sizes)
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
@@ -104,6 +106,17 @@ def known_clip(task: Task, like: Any) -> Bounds | None:
             "backward(grad, like=x)"
         )
     return task.formula.clip
+
+
+def _check_opened(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
+    """Raise where the sizes of folds are not known or do not fit, and say where to give them."""
+    folds = any(len(group) > 1 for group in task.pattern.target.groups)
+    try:
+        back.target_shape(shape)
+    except ShapeError as error:
+        if not folds or len(shape) != task.pattern.target.ndim:
+            raise
+        raise ShapeError(f"{error} to the Converter, or pass backward(grad, like=x)") from None
 
 
 def _check_shape(

@@ -6,6 +6,7 @@ its backend: set KERAS_BACKEND before.
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from .arrays.libraries import framework_named
 from .converter import Converter
 from .devices import CPU
-from .errors import ArgumentError
+from .errors import ArgumentError, ShapeError
 from .spec import ArraySpec, DType, as_dtype
 
 __all__ = ["Convert"]
@@ -64,10 +65,13 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         """Shape and dtype of the result of a KerasTensor; sizes that are None may stay so."""
         dtype = as_dtype(keras.backend.standardize_dtype(inputs.dtype))
         left = self.converter.task.pattern.left
-        first, second = (
-            self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU))
-            for shape in self._stand_ins(tuple(inputs.shape))
-        )
+        stands = list(self._stand_ins(tuple(inputs.shape)))
+        try:
+            first, second = (
+                self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU)) for shape in stands
+            )
+        except ShapeError as error:  # in the words of a model, whose open sizes are None
+            raise ShapeError(_opened(str(error), stands[0], inputs.shape)) from None
         sizes = zip(first.shape, second.shape, strict=True)
         shape = tuple(one if one == other else None for one, other in sizes)
         return keras.KerasTensor(shape, dtype=_as_backend_has(first.dtype).name)
@@ -98,6 +102,14 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
                 size if size is not None else 1 if at in ones else prime * known
                 for at, size in enumerate(shape)
             )
+
+
+def _opened(text: str, stands: tuple[int, ...], shape: Any) -> str:
+    """A message about numbers that stand for open sizes, as one about those."""
+    for number, size in zip(stands, shape, strict=True):
+        if size is None and number != 1:
+            text = re.sub(rf"\b{number}\b", "None", text)
+    return text
 
 
 def _as_backend_has(dtype: DType) -> DType:

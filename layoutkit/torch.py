@@ -39,6 +39,7 @@ class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types her
 
     Takes what `layoutkit.Converter` takes. It has no parameters and no state. What is called with
     more than x, as transforms of torchvision are with labels, gets the others back as they came.
+    Of pictures of Pillow and of arrays it makes tensors, which the transforms behind it want.
     Works in `nn.Sequential`, in torchvision's `v2.Compose`, under `torch.compile` and
     `torch.export`; torch.jit.script reads Python that it cannot, and is refused.
 
@@ -53,6 +54,8 @@ class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types her
     def forward(self, x: Any, *others: Any) -> Any:
         """The converted tensor; with others a tuple of it and them."""
         y = self.converter(x)
+        if not isinstance(y, _torch.Tensor):
+            y = _as_tensor(y)
         return (y, *others) if others else y
 
     def extra_repr(self) -> str:
@@ -88,8 +91,17 @@ def collate(samples: Sequence[Any]) -> Any:
     ------
     ShapeError, DtypeError
         Two arrays that would be stacked have not the same shape or dtype.
+    ArgumentError
+        A sample is None.
     """
-    return _collating.collate(list(samples), collate_fn_map=_collators())
+    samples = list(samples)
+    for at, sample in enumerate(samples):
+        if sample is None:
+            raise ArgumentError(
+                f"sample {at} is None; leave it out before, as with "
+                "collate_fn=lambda s: collate([x for x in s if x is not None])"
+            )
+    return _collating.collate(samples, collate_fn_map=_collators())
 
 
 def _collators() -> dict[Any, Any]:
@@ -221,14 +233,16 @@ class Feed:
                 names = ", ".join(map(repr, items))
                 raise ArgumentError(f"key={self.key!r}, but a batch has {names}; name one of them")
             return self.key
-        rank = self.converter.task.pattern.left.ndim
+        left = self.converter.task.pattern.left
         for name, item in items.items():
-            if getattr(item, "ndim", None) == rank:
+            rank = getattr(item, "ndim", -1)
+            if rank == left.ndim or (left.is_open and rank > left.ndim):
                 return name
         found = ", ".join(f"{name!r}: {_looks(item)}" for name, item in items.items())
+        more = " or more" if left.is_open else ""
         raise ArgumentError(
-            f'"{self.converter.pattern}" converts arrays of rank {rank}, and a batch has none: '
-            f"{found}; stack samples into one with collate_fn=layoutkit.torch.collate"
+            f'"{self.converter.pattern}" converts arrays of rank {left.ndim}{more}, and a batch '
+            f"has none: {found}; stack samples into one with collate_fn=layoutkit.torch.collate"
         )
 
     def _beside(self, item: Any) -> Any:

@@ -117,4 +117,4 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         return adapter_of_memory(x).leave(result, x)
 
 
-shortcuts[_torch.Tensor] = _convert
+shortcuts[id(_torch.Tensor)] = _convert

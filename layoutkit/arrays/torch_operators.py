@@ -54,6 +54,8 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
 def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     task = _task(pattern, keywords, names, sizes)
     move, target = task.judge(tuple(x.shape), _words.dtype(x))
+    if task.formula is not None:  # one constant for each index, as the kernels will want it
+        task.formula.coefficients(task.formula.indices(move))
     return _empty(move.target_shape, target, task.device or x.device)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import forks
 from ..devices import CPU
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DeviceError, ShapeError
 from ..memory import as_numpy
 from . import traced
 from .torch_words import library, told, untraced
@@ -97,6 +97,11 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     tensors = [_as_tensor(part, like) for part in parts]
     for ordinal, tensor in enumerate(tensors):
         _check_dense(tensor, f"part {ordinal}")
+        if tensor.device != tensors[0].device:
+            raise DeviceError(
+                f"part 0 is on {tensors[0].device}, but part {ordinal} is on {tensor.device}; "
+                "bring all to one device first"
+            )
     if _takes_no_operator(tensors):
         facts = [(_shape(tensor), words.dtype(tensor)) for tensor in tensors]
         total = traced.summed(accumulator, tensors, facts, words).contiguous()
@@ -127,6 +132,10 @@ def _moved(task: Task, x: Any) -> Any:
 
 def _written(out: Any, result: Any) -> Any:
     """The caller's output, with the result in it."""
+    if result.device.type == "meta" and out.device.type != "meta":
+        raise DeviceError(
+            f"x is on meta and holds no data, but out is on {out.device}; give x data"
+        )
     if tuple(out.shape) != tuple(result.shape):
         raise ShapeError(
             f"out has shape {tuple(out.shape)}, but the result has {tuple(result.shape)}; give "

@@ -170,7 +170,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     formula = request.formula
     coefficients = None
     if formula is not None and not formula.keeps(request.source, request.target):
-        coefficients = Coefficients(*formula.coefficients(_indices(formula, move)))
+        coefficients = Coefficients(*formula.coefficients(formula.indices(move)))
     if source.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
@@ -205,15 +205,6 @@ def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients 
     if found is None or not loops.coefs_backward:
         return found
     return Coefficients(found.factor[::-1], found.term[::-1])
-
-
-def _indices(formula: Formula, move: Move) -> int | None:
-    """The size of the axis that constants are along, or None where there is none."""
-    letter = formula.letter(move)
-    for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
-        if letter is not None and letter in axes:
-            return sizes[axes.index(letter)]
-    return None
 
 
 def _is_contiguous(request: Request) -> bool:

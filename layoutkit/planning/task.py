@@ -221,6 +221,11 @@ def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
     """The layout of new memory; PatternError unless it has the axes of the result."""
     if memory is None:
         return None
+    if str(memory).removeprefix("torch.").startswith("channels_last"):
+        raise PatternError(
+            f"memory={memory!r} is a word of PyTorch; name the axes in the order of memory, such "
+            'as memory="bhwc" for a result of bchw'
+        )
     found, right = parse_layout(memory), pattern.right
     groups = dict(zip(right.named, right.groups, strict=True))
     if sorted(found.named) != sorted(groups):
@@ -248,8 +253,11 @@ def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
         if len(name) != 1 and name not in there:
+            fix = "correct its name"
+            if name == "memory_format":
+                fix = 'memory= says how a result lies: memory="bhwc" is channels_last of bchw'
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                f"axis, which are {', '.join(there)}; correct its name"
+                f"axis, which are {', '.join(there)}; {fix}"
             )
     return {axis_name(name): size for name, size in sizes.items()}

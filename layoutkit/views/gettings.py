@@ -19,12 +19,12 @@ from ..caching import remember
 from ..converter import Converter
 from ..cuda.runtime import check_device
 from ..devices import CPU
-from ..errors import PatternError
+from ..errors import DtypeError, PatternError
 from ..formulas import Formula, computed_dtype
 from ..layout import Layout
 from ..memory import Array
 from ..notation import identity
-from ..spec import ArraySpec, DType, as_dtype, check_cast, check_movable, kind_of
+from ..spec import ArraySpec, DType, as_dtype, can_cast, check_cast, check_movable, kind_of
 from .getting import PLAIN, Getting, How, Mover
 
 if TYPE_CHECKING:
@@ -144,10 +144,20 @@ class Gettings:
             check_movable(wanted)
             plain = formula is None or formula.keeps(self.dtype, wanted)
             computed = self.dtype if plain else computed_dtype(self.dtype, wanted)
-            check_cast(computed, wanted, "same_kind")
+            self._check_cast(computed, wanted, name)
             getting = Getting(name, wanted, self._mover(*key), place, how)
             found = remember(self._gettings, key, getting)
         return found
+
+    def _check_cast(self, source: DType, target: DType, name: str) -> None:
+        """Raise DtypeError unless "same_kind" allows it; other rules are for `convert`."""
+        if can_cast(source, target, "same_kind") or not can_cast(source, target, "saturate"):
+            return check_cast(source, target, "same_kind")
+        raise DtypeError(
+            f'{source} to {target} is not allowed by casting="same_kind", and views have no other; '
+            f'use convert(view.input, "{self.layout}->{name}", dtype="{target}", '
+            'casting="saturate")'
+        )
 
     def _default(self, formula: Formula | None) -> DType:
         """The dtype of a getting for which none is asked."""

@@ -328,3 +328,13 @@ def test_another_device_is_named(monkeypatch):
     x = torch.zeros(2, 3).as_subclass(Elsewhere)
     with pytest.raises(DeviceError, match=r"x is on cuda:1.*pass x\.cpu\(\)"):
         convert(x, "bc->cb")
+
+
+def test_a_device_may_be_torchs_own_word():
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(convert(x, "bc->cb", device=x.device), x.T)
+    converter = Converter("bc->cb", device=torch.device("cpu"))
+    assert converter == Converter("bc->cb", device="cpu")
+    assert torch.equal(torch.compile(converter, fullgraph=True, backend="aot_eager")(x), x.T)
+    with pytest.raises(DeviceError, match="device='meta' is no device that layoutkit knows"):
+        convert(x, "bc->cb", device=torch.device("meta"))

@@ -78,6 +78,17 @@ def test_a_module_among_transforms():
     assert torch.equal(found, photos()[0] * 2.0)
 
 
+@pytest.mark.skipif(find_spec("PIL") is None, reason="Pillow is not installed")
+def test_a_module_makes_tensors_of_pictures():
+    from PIL import Image
+
+    array, module = photos()[0].numpy(), Convert("hwc->chw", dtype="float32", scale=2.0)
+    for x in (Image.fromarray(array), array, array[::-1, ::-1][::-1, ::-1]):
+        found, label = module(x, 3)
+        assert label == 3
+        assert torch.equal(found, photos()[0].permute(2, 0, 1) * 2.0)
+
+
 def test_layoutkit_alone_imports_no_torch():
     code = "import layoutkit, sys; assert 'torch' not in sys.modules; layoutkit.torch.Convert"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
@@ -129,6 +140,8 @@ def test_the_odd_sample_is_named():
         collate([photo, photo, photo[:, 1:]])
     with pytest.raises(DtypeError, match=r"sample 1 has dtype torch.int16.*torch.uint8"):
         collate([photo, photo.astype(np.int16)])
+    with pytest.raises(ArgumentError, match="sample 1 is None; leave it out before"):
+        collate([(photo, 3), None])
 
 
 # ---- feed --------------------------------------------------------------------------------
@@ -180,6 +193,15 @@ def test_what_of_a_batch_is_converted():
         fed(batch, key="third")
     with pytest.raises(ArgumentError, match=r"rank 4.*0: torch.Tensor \(2,\).*collate_fn"):
         fed((labels, labels))
+
+
+def test_axes_that_stay_are_of_any_rank_in_a_batch():
+    clip, labels = torch.rand(2, 3, 4, 5, 3), torch.arange(2)
+    for x in (clip, clip[0], clip[0, 0]):
+        ((_, found),) = feed([(labels, x)], "...hwc->...chw")
+        assert torch.equal(found, x.movedim(-1, -3))
+    with pytest.raises(ArgumentError, match="rank 3 or more, and a batch has none"):
+        next(iter(feed([(labels, labels)], "...hwc->...chw")))
 
 
 def test_a_feed_is_refused_before_a_batch():

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from layoutkit import (  # noqa: E402
     ArgumentError,
     Converter,
+    DeviceError,
     DtypeError,
     ImageView,
     ShapeError,
@@ -283,9 +284,15 @@ def test_what_is_wrong_is_said_without_data():
         convert(meta, "bhwc->bchw", dtype="float8_e3m4")
     with pytest.raises(ArgumentError, match="copy=False"):
         convert(meta, "bhwc->bchw", copy=False)
+    with pytest.raises(ShapeError, match="mean has 2 values and axis c has size 3"):
+        convert(meta, "bhwc->bchw", dtype="float32", mean=[1, 2])
     with pytest.raises(ShapeError, match="out has shape"):
         convert(meta, "bhwc->bchw", out=torch.empty(3, 3, 4, 5, device="meta"))
     assert convert(meta, "bhwc->bhwc", copy=False) is meta
+    with pytest.raises(DeviceError, match="x is on meta and holds no data, but out is on cpu"):
+        convert(meta, "bhwc->bchw", out=torch.empty(2, 3, 4, 5))
+    with pytest.raises(DeviceError, match="part 0 is on cpu, but part 1 is on meta"):
+        accumulate([(photos(), "bhwc"), (meta, "bhwc")], "bchw")
 
 
 def test_inference_mode():

@@ -100,6 +100,8 @@ REFUSED = [
     ({"mean": {"w": ["a"] * 5}}, ArgumentError, "finite real number"),
     ({"mean": [1, 2, 3], "std": {"w": [1] * 5}}, ArgumentError, "mean is along axis c and std"),
     ({"std": {"w": [1, 1, 0, 1, 1]}}, ArgumentError, "would divide by zero"),
+    ({"scale": [1, 2, 3]}, ArgumentError, "scale is (1, 2, 3); give a finite real number; std"),
+    ({"scale": {"w": [1] * 5}}, ArgumentError, "scale is {'w': (1.0, 1.0, 1.0, 1.0, 1.0)}; give"),
     ({"clip": (3, 1)}, ArgumentError, "in which nothing lies"),
     ({"clip": 5}, ArgumentError, "give (lo, hi)"),
     ({"clip": (None, None)}, ArgumentError, "give (lo, hi)"),
@@ -181,7 +183,7 @@ def test_a_mean_that_requires_a_gradient_gets_it_or_is_refused():
     mean = torch.ones(3, requires_grad=True)
     convert(torch.tensor(FLOATS), "bhwc->bchw", mean=mean).sum().backward()
     assert mean.grad.tolist() == [-40.0] * 3
-    with pytest.raises(ArgumentError, match="mean is traced or requires a gradient, but x is no"):
+    with pytest.raises(ArgumentError, match="mean is traced by torch or requires its gradient"):
         convert(FLOATS, "bhwc->bchw", mean=mean)
     with pytest.raises(ArgumentError, match="invert with numbers"):
         Converter("bhwc->bchw", mean=mean).inverse()
@@ -207,7 +209,7 @@ def test_constants_that_jax_traces_are_operands():
     np.testing.assert_allclose(got, (FLOATS - 0.5) / np.float32([1, 2, 4]), rtol=1e-6)
     with pytest.raises(ShapeError, match="mean has 2 values and axis c has size 3"):
         jax.jit(normalise)(FLOATS, mean[:2], std)
-    with pytest.raises(ArgumentError, match="mean is traced or requires a gradient, but x is no"):
+    with pytest.raises(ArgumentError, match="mean is traced by jax or requires its gradient"):
         jax.jit(lambda m: convert(FLOATS, "bhwc->bchw", mean=m))(mean)
 
 

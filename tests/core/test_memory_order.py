@@ -52,6 +52,14 @@ def test_gradients_come_back_from_any_order():
     np.testing.assert_array_equal(to.backward(grad, like=PHOTOS), expected)
 
 
+@pytest.mark.parametrize("memory", ["channels_last", "channels_last_3d"])
+def test_words_of_pytorch_are_told_in_letters(memory):
+    with pytest.raises(
+        layoutkit.PatternError, match=f"memory='{memory}' is a word of PyTorch.*\"bhwc\""
+    ):
+        convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", memory=memory)
+
+
 @pytest.mark.parametrize("memory", ["bhw", "bhwcd", "bchwx", "b(hw)c"])
 def test_it_names_the_axes_of_the_result(memory):
     with pytest.raises(layoutkit.PatternError, match="is no order of the axes of bchw"):

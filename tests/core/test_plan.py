@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layoutkit import ArraySpec, Converter, convert
+from layoutkit import ArraySpec, Converter, ShapeError, convert
 from layoutkit.conversion import plan
 from layoutkit.planning.kernels import MAX_OUTER, MAX_TABLE, choose
 from layoutkit.planning.loops import Loop, canonical
@@ -207,3 +207,9 @@ def test_repeated_coefficients_fit_a_table(around):
     channels = MAX_TABLE + around
     found = plan("bwc->bwc", (2, 9, channels), "f4", mean=[0.0] * channels)
     assert len(found.choice.run) == (2 if around <= 0 else 1)
+
+
+def test_a_plan_is_of_a_shape():
+    with pytest.raises(ShapeError, match=r"not an array of them; give its .shape"):
+        plan("bhwc->bchw", np.zeros((2, 4, 5, 3)))
+    assert plan("bc->cb", np.array([2, 3])).bytes_moved == 2 * 2 * 3 * 4

@@ -19,7 +19,7 @@ HOME = Path(__file__).parents[2]
 NEEDED = "layoutkit", "kernels", "bench", "building"
 NEEDED += "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"
 # One kernel, for every level: all of them take minutes.
-ONE = "split-3-1-64-u1-f4-run-0-0,split-3-1-16-u1-f4-run-0-0"
+ONE = "split-3-1-64-u1-f4-run-0-0-0,split-3-1-16-u1-f4-run-0-0-0"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 CONVERT = """
@@ -169,7 +169,7 @@ def test_a_cpu_without_avx2_compiles(site):
 
 @needs_avx2
 def test_show_config_says_where_a_kernel_is_from(site):
-    assert "-u1-f4-run-0-0 (shipped)" in first(site, "layoutkit.show_config()")
+    assert "-u1-f4-run-0-0-0 (shipped)" in first(site, "layoutkit.show_config()")
 
 
 def test_without_objects_the_wheel_is_for_every_machine(tmp_path):

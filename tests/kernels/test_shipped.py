@@ -170,7 +170,7 @@ def test_the_usual_kernels_are_of_all_kinds():
     for part in ("serve", "run", "lend", "join", "clock"):
         assert f"workers-{part}" in names
     wanted = [
-        "split-3-1-", "split-4-1-", "merge-3-1-", "merge-4-1-", "gather-1-", "u1-f4-run-0-1",
+        "split-3-1-", "split-4-1-", "merge-3-1-", "merge-4-1-", "gather-1-", "u1-f4-run-0-0-1",
         "rows-1--u1-f4-each", "rows-4--f4-f2-", "rows-4--f4-bf-", "rows-4--u4-u4-", "f4-f4-add",
         *(f"transpose-{item}-" for item in (1, 2, 4, 8)), "accumulate-sum",
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from .protocol import Named
 
 __all__ = ["ArrayProvider", "ProviderBatch"]
 
+_Field = Field  # as pickles of earlier versions call it
 _TAILS = ("pad", "wrap", "drop")
 _MOST_ROWS = 1 << 48  # of whatever; addresses have no more bits
 

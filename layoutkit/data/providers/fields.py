@@ -37,7 +37,7 @@ class Field:
     axis: int
     array: Array
     filling: Array
-    converter: Converter | None
+    converter: Converter | None = None  # also of pickles of earlier versions, which had none
 
     @property
     def samples(self) -> int:
