@@ -155,7 +155,8 @@ class Gettings:
             return check_cast(source, target, "same_kind")
         raise DtypeError(
             f'{source} to {target} is not allowed by casting="same_kind"; use convert(view.input, '
-            f'"{self.layout}->{name}", dtype="{target}", casting="saturate"), as views have no other'
+            f'"{self.layout}->{name}", dtype="{target}", casting="saturate"), as views have no '
+            "other"
         )
 
     def _default(self, formula: Formula | None) -> DType:
