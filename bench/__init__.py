@@ -21,6 +21,7 @@ situations    what those are
 loop_results  what came of it: medians, their ratios, what misses; saved and read again
 loop_report   its table, and the one of docs/performance.md from saved results
 loop_chart    its picture
+collating     `--collate`: many samples into one batch
 saved         `--from`: table and picture of saved results
 """
 
@@ -37,19 +38,25 @@ def main(
     loop: bool = False,
     saved: str | None = None,
     others: bool = False,
+    collate: bool = False,
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
     `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of
     under ten). `plot` names a picture file to draw, `json` a file for all numbers. `device` is
     "cpu" or "cuda". `others` also measures compilers and pipelines of training. `loop` measures one
-    conversion in a loop, beside other work, instead. `saved` is a JSON file of `loop`: nothing is
-    measured, and its table is printed in Markdown. The exit code is 0, or 1 if a conversion of
-    layoutkit gave a wrong result or none. Raises DeviceError for "cuda" without CuPy, a driver or a
-    GPU, and ArgumentError, before anything is measured, for files that could not be written, an
-    HPTT that is none, and options that do not go together.
+    conversion in a loop, beside other work, instead; `collate` batches of many samples. `saved` is
+    a JSON file of `loop`: nothing is measured, and its table is printed in Markdown. The exit code
+    is 0, or 1 if a conversion of layoutkit gave a wrong result or none. Raises DeviceError for
+    "cuda" without CuPy, a driver or a GPU, and ArgumentError, before anything is measured, for
+    files that could not be written, an HPTT that is none, and options that do not go together.
     """
     _check(quick, json, device, loop, saved, others)
+    if collate:
+        _check_collate(plot, json, device, loop, saved, others)
+        from .collating import run_collate
+
+        return run_collate(quick)
     if saved is not None:
         from .saved import show
 
@@ -77,3 +84,11 @@ def _check(
         raise ArgumentError(
             "--from: measures nothing; leave out --loop, --quick, --json and --device"
         )
+
+
+def _check_collate(
+    plot: str | None, json: str | None, device: str, loop: bool, saved: str | None, others: bool
+) -> None:
+    """Refuse what a table of batches has not."""
+    if (plot, json, device, loop, saved, others) != (None, None, "cpu", False, None, False):
+        raise ArgumentError("--collate: prints one table; of the other options it takes --quick")

@@ -2,6 +2,7 @@
 
     convert(x, "bhwc->bchw", dtype="float32", mean=..., std=...)    one call
     Converter("bhwc->bchw", ...)                                    the same, planned once
+    collate(photos, "hwc->bchw", h=224, w=224)                      many samples into one batch
     accumulate([(g1, "bchw"), (g2, "chwb")], "bhwc")                a sum of gradients
     ImageView("bhwc", photos)                                       a batch, put once and got in
                                                                     any layout and dtype
@@ -42,6 +43,8 @@ from .threads import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
     from . import data, pictures
+    from .collation import collate
+    from .collator import Collator
     from .configuration import show_config, warmup
     from .spaces import (
         CompositeSpace,
@@ -68,6 +71,7 @@ __all__ = [
     "ArraySpec",
     "BackwardError",
     "ClassView",
+    "Collator",
     "CompositeSpace",
     "Conv2DSpace",
     "Converter",
@@ -92,6 +96,7 @@ __all__ = [
     "ViewError",
     "accumulate",
     "buffers",
+    "collate",
     "convert",
     "data",
     "get_num_threads",
@@ -110,6 +115,8 @@ __all__ = [
 # time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
 _ROOMS = ("data", "pictures")
 _LAZY = {
+    "collation": ("collate",),
+    "collator": ("Collator",),
     "configuration": ("show_config", "warmup"),
     "spaces": (
         "CompositeSpace",

@@ -163,6 +163,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         loop=arguments.loop,
         saved=arguments.saved,
         others=arguments.others,
+        collate=arguments.collate,
     )
     return code
 

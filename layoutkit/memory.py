@@ -7,6 +7,7 @@ Knows NumPy and no other library; `layoutkit.arrays` brings the arrays of others
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from .checks import kind_text
 from .errors import ArgumentError
 
-__all__ = ["Array", "address", "as_numpy", "check_writable", "layout_key", "overlaps"]
+__all__ = ["Array", "address", "addresses", "as_numpy", "check_writable", "layout_key", "overlaps"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -91,4 +92,15 @@ def _header_is_as_expected() -> bool:
     return _fast_address(probe) == _slow_address(probe)
 
 
-address = _fast_address if _header_is_as_expected() else _slow_address
+def _fast_addresses(arrays: Sequence[Array]) -> list[int]:
+    """The same of many: half of the time is the call of a function for each."""
+    return [_word.from_address(id(array) + _HEADER).value for array in arrays]
+
+
+def _slow_addresses(arrays: Sequence[Array]) -> list[int]:
+    return list(map(_slow_address, arrays))
+
+
+_fast = _header_is_as_expected()
+address = _fast_address if _fast else _slow_address
+addresses = _fast_addresses if _fast else _slow_addresses

@@ -16,12 +16,14 @@ import numpy as np
 from .accumulation import Accumulator
 from .conversion import plan
 from .cpu.program import has_half
+from .devices import CPU
 from .kernels.cpu.compiler import KernelSpec, LoadedKernel
 from .kernels.cpu.launch import prepare
 from .kernels.cpu.sums import MAX_NEST, prepare_sum
 from .kernels.cpu.words import LINE
 from .planning.plan import Plan
 from .planning.sums import make_sum_plan, operand
+from .planning.task import make_task
 from .workers import HAND_OVER
 
 __all__ = ["image_plans", "kernels"]
@@ -82,6 +84,14 @@ ROWS = (
     Row(("bshd->bhsd",), "bshd", ((2, 16, 4, 64), (8, 512, 16, 64)), ("f4", "f2")),
 )
 
+# Windows of photographs, as `collate` puts them into a batch.
+WINDOW = (224, 224, 3)  # hwc
+WINDOWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("hwc->chw", {"dtype": "f4", **NORMALISED}),
+    ("hwc->chw", {}),
+    ("hwc->hwc", {}),
+)
+
 # Gradients of layers that took one batch in two layouts.
 SUMS = tuple(
     ((first, second), result)
@@ -106,6 +116,7 @@ def kernels() -> list[KernelSpec]:
     """Every kernel of ROWS and SUMS for this CPU, and those of threads; compiles nothing."""
     found = [KernelSpec("workers", (part,)) for part in HAND_OVER]
     found += _of_conversions(ROWS)
+    found += _of_windows()
     found += _of_sums()
     return list(dict.fromkeys(found))
 
@@ -117,6 +128,19 @@ def _of_conversions(rows: Iterable[Row]) -> Iterator[KernelSpec]:
             if found.choice is not None:
                 for alignment in ALIGNMENTS:
                     yield prepare(found.choice, found.epilogue, alignment).spec
+
+
+def _of_windows() -> Iterator[KernelSpec]:
+    """Batches of photographs, half of them flipped."""
+    yield KernelSpec("each", ("each",))
+    _, width, channels = WINDOW
+    for pattern, keywords in WINDOWS:
+        for step in (channels, -channels):
+            strides = 2 * width * channels, step, 1
+            task = make_task(pattern, **keywords)
+            found = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, has_half)
+            if found.choice is not None:
+                yield prepare(found.choice, found.epilogue, LINE, stream=True).spec
 
 
 def _of_sums() -> list[KernelSpec]:

@@ -134,7 +134,10 @@ class SplitCutter(Cutter):
 
 
 class MergeCutter(Cutter):
-    """A place of the run is a pixel; the table holds where each channel is in the source."""
+    """A place of the run is a pixel; the table holds where each channel is in the source.
+
+    So it is where pixels are turned around, which have no use for the table.
+    """
 
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -290,6 +293,8 @@ CUTTERS: dict[str, type[Cutter]] = {
     "cast": RowsCutter,
     "split": SplitCutter,
     "merge": MergeCutter,
+    "flip": MergeCutter,
+    "flipsplit": SplitCutter,
     "transpose": TransposeCutter,
     "gather": GatherCutter,
 }

@@ -1,5 +1,7 @@
 """Two, three or four channels taken apart or put together in registers: what split and merge share.
 
+And pixels turned around in them, which flips share.
+
 A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
 items from memory for each channel and rearranges all of them by shuffles:
 
@@ -51,7 +53,22 @@ def put_together(b, parts):
     return [pick(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
 
-def split_step(itemsize, channels, width, nt):
+def turned_around(b, parts):
+    """Vectors of packed pixels with the last pixel first."""
+    channels, n = len(parts), parts[0].type.count
+    items = [channels * (n - 1 - i // channels) + i % channels for i in range(channels * n)]
+    return [_one_of(b, parts, items[v * n : v * n + n]) for v in range(channels)]
+
+
+def _one_of(b, parts, wanted):
+    """Items `wanted` as one vector, from as few of the parts as have them."""
+    n = parts[0].type.count
+    first = min(wanted) // n
+    few = parts[first : max(wanted) // n + 1]
+    return pick(b, few if len(few) > 1 else few * 2, [w - first * n for w in wanted])
+
+
+def split_step(itemsize, channels, width, nt, backward=0):
     """step(src, dst, cols): one vector of packed pixels for each channel to its row."""
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
@@ -59,6 +76,7 @@ def split_step(itemsize, channels, width, nt):
         src, dst, cols = args
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
         for c, value in enumerate(take_apart(b, parts)):
+            value = turned_around(b, [value])[0] if backward else value
             vstore(b, value, b.add(dst, vload(b, cols, 8 * c, I64, 8)), 0, nt)
         return context.get_dummy_value()
 
@@ -83,5 +101,23 @@ def merge_step(itemsize, channels, width, nt):
     @intrinsic
     def step(typingctx, src, rows, dst):
         return types.void(types.uintp, types.uintp, types.uintp), merge
+
+    return step
+
+
+def flip_step(itemsize, channels, width, nt):
+    """step(src, dst): one vector for each channel of packed pixels, the last one first."""
+    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
+
+    def flip(context, b, signature, args):
+        src, dst = args
+        parts = [vload(b, src, width * i, type_) for i in range(channels)]
+        for i, value in enumerate(turned_around(b, parts)):
+            vstore(b, value, dst, width * i, nt)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def step(typingctx, src, dst):
+        return types.void(types.uintp, types.uintp), flip
 
     return step

@@ -18,7 +18,7 @@ from .cutters import CUTTERS
 from .cutting import Cutter
 from .words import HEAD, MAX_LOOPS, WORDS
 
-__all__ = ["CHUNK_BYTES", "STREAM_BYTES", "Launch", "prepare"]
+__all__ = ["CHUNK_BYTES", "STREAM_BYTES", "Launch", "prepare", "shares"]
 
 # Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
 # plain store would first read the line that it is about to overwrite.
@@ -26,6 +26,7 @@ STREAM_BYTES = 1 << 20
 # Bytes that a thread takes at a time: two threads that go on side by side in small chunks got 0.77
 # of the limit where they got 0.82 in chunks of this size.
 CHUNK_BYTES = 1 << 20
+_SHARES = 16  # of a job at least, so that threads end together
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ def prepare(
     cutter = CUTTERS[choice.kernel](choice, epilogue, alignment, stream)
     params, units = _parameters(cutter)
     return Launch(cutter.spec(), params, units, _grain(choice, units))
+
+
+def shares(count: int, nbytes: int) -> tuple[int, int]:
+    """Into how many shares each of so many launches is cut, and how many to take at once."""
+    each = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
+    units = count * each
+    return each, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
 
 
 def _parameters(cutter: Cutter) -> tuple[bytes, int]:
@@ -87,4 +95,4 @@ def _place(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
 
 def _grain(choice: Choice, units: int) -> int:
     total = choice.count * (choice.source_item + choice.target_item)
-    return max(1, min(CHUNK_BYTES * units // max(1, total), units // 16))
+    return max(1, min(CHUNK_BYTES * units // max(1, total), units // _SHARES))

@@ -41,9 +41,11 @@ __all__ = [
     "device_adapter_of",
     "facts",
     "memory_layout",
+    "refuse_out_on_gpu",
     "stopped",
     "sum_foreign",
     "whose",
+    "writer_of",
 ]
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
@@ -149,9 +151,9 @@ def _laid(converter: Converter, x: Any, out: Any) -> Any:
 
 def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
-    _refuse_out_on_gpu(out, "x")
+    refuse_out_on_gpu(out, "x")
     if out is not None:
-        writer = _writer(adapter, out)
+        writer = writer_of(adapter, out)
         converter(array, writer.target(out))
         return writer.written(out)
     result = converter(array)
@@ -184,8 +186,8 @@ def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> A
     here = adapter.on_cpu()
     target = None
     if out is not None:
-        _refuse_out_on_gpu(out, None)
-        here = _writer(here, out)
+        refuse_out_on_gpu(out, None)
+        here = writer_of(here, out)
         target = here.target(out)
     host = download(_programs(converter), array, target, adapter)
     return here.leave(host, x) if target is None else here.written(out)
@@ -204,13 +206,13 @@ def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) ->
     return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
 
 
-def _writer(adapter: Adapter, out: Any) -> Adapter:
+def writer_of(adapter: Adapter, out: Any) -> Adapter:
     """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
     found = whose(out)
     return found if found.is_container else adapter
 
 
-def _refuse_out_on_gpu(out: Any, name: str | None) -> None:
+def refuse_out_on_gpu(out: Any, name: str | None) -> None:
     """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
     adapter = None if out is None else device_adapter_of(out)
     if adapter is None:
@@ -247,9 +249,9 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
 def _sum_on_cpu(
     accumulator: Accumulator, adapter: Adapter, arrays: list[Any], like: Any, out: Any
 ) -> Any:
-    _refuse_out_on_gpu(out, "part 0")
+    refuse_out_on_gpu(out, "part 0")
     if out is not None:
-        writer = _writer(adapter, out)
+        writer = writer_of(adapter, out)
         accumulator(arrays, writer.target(out))
         return writer.written(out)
     return adapter.leave(accumulator(arrays), like)

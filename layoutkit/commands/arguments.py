@@ -193,7 +193,11 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     shape_help = "shape of the source; without it there is no plan, but a small example"
     add("--shape", type=shape, metavar="N,N,..", help=shape_help)
     add("--dtype", help="dtype of the source (default: float32)")
-    add("--to-dtype", help=f"dtype of the result: {_DTYPES}, bfloat16, float8_e4m3fn, ...")
+    add(
+        "--to-dtype",
+        metavar="DTYPE",
+        help=f"dtype of the result: {_DTYPES}, bfloat16, float8_e4m3fn, ...",
+    )
     _add_formula(parser)
     _add_sizes(parser)
     add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")
@@ -205,6 +209,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--loop", action="store_true", help="in a loop, beside other work, on one and all threads")
     others_help = "also beside XLA jit, torch.compile, timm and albumentations, where installed"
     add("--others", action="store_true", help=others_help)
+    add("--collate", action="store_true", help="many samples into one batch, instead")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
@@ -217,7 +222,7 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
     add("--shape", type=shape, metavar="N,N,..", help="shape of the source")
     add("--dtype", help="dtype of the source (default: float32)")
-    add("--to-dtype", help="dtype of the result")
+    add("--to-dtype", metavar="DTYPE", help="dtype of the result")
     _add_formula(parser)
     _add_sizes(parser)
     add("--casting", choices=CASTINGS, help="which casts are allowed (default: same_kind)")
@@ -228,10 +233,12 @@ def warmup_request(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
     given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None} | arguments.size
-    if given and not given.keys() >= {"pattern", "shape"}:
+    needed = {"pattern": "PATTERN", "shape": "--shape"}
+    lacks = [word for name, word in needed.items() if name not in given]
+    if given and lacks:
         raise ArgumentError(
-            "warmup takes PATTERN and --shape, and then what else there is, or nothing for the "
-            "usual kernels; see layoutkit warmup --help"
+            f"a kernel of your own is that of a PATTERN and a --shape: give {' and '.join(lacks)}, "
+            "too, or nothing for the usual kernels; see layoutkit warmup --help"
         )
     return given
 

@@ -219,13 +219,19 @@ def _saving(request: BatchesRequest, axis: int) -> Iterator[_Saved | None]:
     if path is None:
         yield None
         return
+    folder = resolved(path).parent
+    with _becoming(path), replacing(path) as file, TemporaryFile(dir=folder) as waiting:
+        saved = _Saved(JoinedBatches(waiting, axis))
+        yield saved
+        saved.write(file)
+
+
+@contextmanager
+def _becoming(path: Path) -> Iterator[None]:
+    """Name `path` in errors of a file without a name, which cannot say what it was to become."""
     try:
-        with replacing(path) as file, TemporaryFile(dir=resolved(path).parent) as waiting:
-            saved = _Saved(JoinedBatches(waiting, axis))
-            yield saved
-            saved.write(file)
+        yield
     except OSError as error:
-        # A file without a name cannot say which one it was to become.
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
@@ -242,7 +248,7 @@ def _preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     of = f" of {batch.count}" if shown < batch.count else ""
     title = f"{request.source}: {shown}{of} pictures, {request.sampler}, epoch {request.epoch}"
     sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
-    with replacing(path) as file:
+    with _becoming(path), replacing(path) as file:
         sheet.save(file, "PNG")
 
 

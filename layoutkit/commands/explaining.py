@@ -34,16 +34,18 @@ def explain(
         for name in [*given, *(["size"] if sizes else [])]:
             option = f"--{name.replace('_', '-')}"
             raise ArgumentError(f"{option}: is about a plan; give the --shape of an array, too")
-        axes = None
+        how, axes = None, None
     else:
         how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **dict[str, Any](sizes))
-        print(how, end="\n\n")
         axes = _sizes(how.move)
-    print(text_picture(pattern, axes))
-    if shape is None:
-        print("\nWith --shape N,N,.. of an array there is a plan, too.")
+    # The file first, as whoever reads the words (`head`, a pager) may have seen enough early.
     if svg is not None:
         svg.write_text(svg_picture(pattern, axes), encoding="utf-8")
+    if how is not None:
+        print(how, end="\n\n")
+    print(text_picture(pattern, axes))
+    if how is None:
+        print("\nWith --shape N,N,.. of an array there is a plan, too.")
 
 
 def _sizes(move: Move) -> dict[str, int]:

@@ -123,18 +123,21 @@ def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
     """The pictures that folders, globs and files name, and how many others were left out.
 
     Those of a folder or a glob are in name order. Hidden files and those without a picture's
-    suffix are left out; a single file that is named by itself is always taken.
+    suffix are left out; a single file that is named by itself is always taken. A folder or a glob
+    without any picture is an ArgumentError.
     """
     if len(sources) == 1 and Path(sources[0]).is_file():
         return [Path(sources[0])], 0
-    files = [name for source in sources for name in _named_by(source)]
-    found = [name for name in files if _is_picture(name)]
-    if not found:
-        looked = ", ".join(sorted(PICTURES))
-        raise ArgumentError(
-            f"{named(sources)}: no pictures there (looked for {looked}){_below(sources)}"
-        )
-    return found, len(files) - len(found)
+    named_by = {source: _named_by(source) for source in sources}
+    found = [name for source in sources for name in named_by[source] if _is_picture(name)]
+    for source, names in named_by.items():
+        # A file without a picture's suffix is skipped, as a glob of the shell may have named it.
+        if not any(map(_is_picture, names)) and not (found and Path(source).is_file()):
+            looked = ", ".join(sorted(PICTURES))
+            raise ArgumentError(
+                f"{source}: no pictures there (looked for {looked}){_below(source)}"
+            )
+    return found, sum(len(named_by[source]) for source in sources) - len(found)
 
 
 def named(sources: Sequence[str]) -> str:
@@ -162,12 +165,11 @@ def _is_picture(path: Path) -> bool:
     return named_so and (path.is_file() or not path.exists())
 
 
-def _below(sources: Sequence[str]) -> str:
+def _below(source: str) -> str:
     """What to say where a folder's pictures are in the folders in it."""
-    for source in filter(os.path.isdir, sources):
-        if any(map(_is_picture, islice(Path(source).rglob("*"), _LOOKED_AT))):
-            every = f"{source.rstrip('/')}/**/*"
-            return f"; there are some in its sub-folders: give '{every}', in quotes"
+    if any(map(_is_picture, islice(Path(source).rglob("*"), _LOOKED_AT))):
+        every = f"{source.rstrip('/')}/**/*"
+        return f"; there are some in its sub-folders: give '{every}', in quotes"
     return ""
 
 
@@ -196,7 +198,11 @@ def open_images(
                 yield batch
                 return
             with TemporaryFile(dir=folder) as file:
-                yield _without_bad(batch, file)
+                try:
+                    found = _without_bad(batch, file)
+                except OSError as error:  # of a file that has no name to say
+                    raise OSError(error.errno, error.strerror, str(folder)) from error
+                yield found
         finally:
             pool.shutdown(cancel_futures=True)
 

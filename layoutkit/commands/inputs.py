@@ -39,11 +39,14 @@ def check_destination(sources: Sequence[str], destination: Path, suffix: str = "
             "file, and read that when it is there"
         )
     if destination.suffix != suffix:
-        message = f"{destination}: the result is a {suffix} file; name it {destination}{suffix}"
-        raise ArgumentError(message)
+        fix = f"; name it {destination.with_suffix(suffix)}" if destination.name else ""
+        raise ArgumentError(f"{destination}: the result is a {suffix} file{fix}")
     folder = resolved(destination).parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        message = f"{destination}: the folder {folder} is write-protected; choose another place"
+        raise ArgumentError(message)
     if not destination.exists():
         return
     if not destination.is_file():

@@ -87,7 +87,7 @@ def opened(source: Any, enough: tuple[int, int] | None = None) -> Iterator[Image
         except module.UnidentifiedImageError:
             raise ValueError("it is of no kind that Pillow can read") from None
         except module.DecompressionBombError:
-            raise _bomb(f"it has more than {2 * module.MAX_IMAGE_PIXELS:,} pixels") from None
+            raise _bomb(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
         with image:
             _check_pixels(image, module.MAX_IMAGE_PIXELS)
             if enough is not None:
@@ -144,7 +144,17 @@ def _file_of(source: Any) -> tuple[Any, str | None]:
     except TypeError:
         raise ArgumentError(
             f"a picture is read from a path or from bytes, not from {kind_text(source)}"
+            f"{_instead_of(source)}"
         ) from None
+
+
+def _instead_of(source: Any) -> str:
+    """What to do with something that is no file's name and no bytes."""
+    if hasattr(source, "read"):
+        return "; pass what its read() gives"
+    if hasattr(source, "__array_interface__"):
+        return ", which needs no reading: pictures.fit and convert take it"
+    return ""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
 from ..spec import DType, integer_bounds, kind_of
 
-__all__ = ["Canvas", "Place", "make_canvas"]
+__all__ = ["Canvas", "Place", "fill_values", "make_canvas"]
 
 Window = tuple[slice, ...]
 
@@ -136,7 +136,7 @@ def make_canvas(into: Any, corner: Any, fill: Any) -> Canvas | None:
     for name, _ in begins:
         if name not in dict(sizes):
             raise ArgumentError(f"corner has {name}, but into has not; give its size there too")
-    return Canvas(sizes, begins, _values(fill))
+    return Canvas(sizes, begins, fill_values(fill))
 
 
 def _begin(name: str, size: int, full: int, corner: int | None) -> int:
@@ -171,7 +171,7 @@ def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _values(fill: Any) -> tuple[float, ...]:
+def fill_values(fill: Any) -> tuple[float, ...]:
     """One number, or one a channel."""
     try:
         values = np.asarray(0.0 if fill is None else fill, np.float64)

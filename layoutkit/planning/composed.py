@@ -26,6 +26,7 @@ from .task import Task, check_out
 
 __all__ = [
     "Larger",
+    "Part",
     "around",
     "into_window",
     "larger",
@@ -50,7 +51,7 @@ class Larger(NamedTuple):
     fill: Array  # of one place along every axis but c
 
 
-class _Window(NamedTuple):
+class Part(NamedTuple):
     """What a plan wants to know of the caller's output, of a part of it."""
 
     shape: tuple[int, ...]
@@ -129,7 +130,7 @@ def window(
         target = task.pattern.completed(len(shape)).target
         steps = steps_of(target.groups, target.letters, place.full, out.strides)
     sizes = tuple(inside.stop - inside.start for inside in place.window)
-    lies = _Window(sizes, steps, dtype)
+    lies = Part(sizes, steps, dtype)
     return into_window(task).plan(shape, strides, source, device, lies, has_half), place
 
 

@@ -10,13 +10,12 @@ Nothing here knows an array library, a device's registers or a thread; the launc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from math import prod
-from typing import NamedTuple
+from functools import partial
 
 from .loops import CanonicalLoops, Loop
+from .roles import Choice, InnerLoops, Roles, length
 
 __all__ = ["KERNELS", "Choice", "InnerLoops", "KernelRow", "Roles", "choose", "why", "work"]
 
@@ -27,67 +26,6 @@ SHORT_AXIS = 32  # places; on a shorter axis, what its last register lacks is wo
 SHORT_RUN = 64  # bytes; a shorter run costs more in loop overhead than going item by item
 FEW = (2, 3, 4)  # channel counts that are rearranged between whole registers
 LEAST_PIXELS = 16  # bytes of one channel that make up a register
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A kernel and the roles of the loops.
-
-    `run`: loops that are contiguous in the output, outermost first. `rows`: loops that are
-    contiguous in the source, where those are others. `outer`: the rest, outermost first.
-    """
-
-    kernel: str
-    channels: int
-    run: tuple[Loop, ...]
-    rows: tuple[Loop, ...]
-    outer: tuple[Loop, ...]
-    source_item: int  # bytes
-    target_item: int
-    beyond: tuple[Loop, ...] = ()  # outer loops that are too many for a kernel
-
-    @property
-    def count(self) -> int:
-        """Items that one pass over the loops visits."""
-        return _length((*self.outer, *self.rows, *self.run))
-
-
-class Roles(NamedTuple):
-    """What each loop is to a kernel: see `Choice`. `channels`: of a pixel, where there are some."""
-
-    run: tuple[Loop, ...]
-    rows: tuple[Loop, ...]
-    outer: tuple[Loop, ...]
-    channels: int = 0
-
-
-@dataclass(frozen=True)
-class InnerLoops:
-    """What a row of the table looks at: canonical loops, the bytes of an item on both sides."""
-
-    loops: tuple[Loop, ...]
-    item: int
-    target_item: int
-    pure: bool  # bits move unchanged: no cast, no formula
-
-    @property
-    def last(self) -> Loop:
-        """The innermost loop of the output."""
-        return self.loops[-1]
-
-    @cached_property
-    def row(self) -> Loop | None:
-        """The longest loop that is contiguous in the source, where the output has another one."""
-        if self.last.dst != self.target_item or self.last.src == self.item:
-            return None
-        found = [loop for loop in self.loops[:-1] if loop.src == self.item]
-        return max(found, key=lambda loop: loop.count) if found else None
-
-    def roles(self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0) -> Roles:
-        """These roles, and all other loops outside."""
-        taken = [*run, *rows]
-        outer = [loop for loop in self.loops if not any(loop is t for t in taken)]
-        return Roles(tuple(run), tuple(rows), tuple(outer), channels)
 
 
 @dataclass(frozen=True)
@@ -117,7 +55,7 @@ def _contiguous(inner: InnerLoops, *, pure: bool) -> Roles | None:
     pixels = len(loops) > 1 and last.coef > 0 and last.count <= MAX_TABLE
     if pixels and _gapless(loops[-2], last) and not loops[-2].coef:
         run = loops[-2:]  # the coefficients repeat along it
-    short = _length(run) * min(inner.item, inner.target_item) < SHORT_RUN
+    short = length(run) * min(inner.item, inner.target_item) < SHORT_RUN
     return None if short and len(loops) > len(run) else inner.roles(run)
 
 
@@ -138,14 +76,30 @@ def _merge(inner: InnerLoops) -> Roles | None:
     return inner.roles((row, last), channels=last.count)
 
 
-def _split(inner: InnerLoops) -> Roles | None:
+def _split(inner: InnerLoops, direction: int) -> Roles | None:
     row, last = inner.row, inner.last
     if row is None or row.count not in FEW:
         return None
-    packed = last.src == row.count * inner.item
+    packed = last.src == direction * row.count * inner.item
     if not packed or last.count * inner.item < LEAST_PIXELS:
         return None
     return inner.roles((last,), (row,), channels=row.count)
+
+
+def _flip(inner: InnerLoops) -> Roles | None:
+    """Items, or pixels of few channels, that lie backward in the source."""
+    last, item, target = inner.last, inner.item, inner.target_item
+    if last.dst != target:
+        return None
+    if last.src == -item:
+        return inner.roles((last,), channels=1) if last.count * item >= LEAST_PIXELS else None
+    if len(inner.loops) < 2 or last.count not in FEW or last.src != item:
+        return None
+    pixels = inner.loops[-2]
+    packed = (pixels.src, pixels.dst) == (-last.count * item, last.count * target)
+    if not packed or pixels.coef or pixels.count * item < LEAST_PIXELS:
+        return None
+    return inner.roles((pixels, last), channels=last.count)
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -162,7 +116,7 @@ def _transpose(inner: InnerLoops) -> Roles | None:
         rows = _longer_rows(inner.loops, row, last, inner.item)
     if _fills_badly(last, inner.item):
         run = _longer_run(inner.loops, last, rows)
-    return inner.roles(run, rows) if min(_length(rows), _length(run)) >= side else None
+    return inner.roles(run, rows) if min(length(rows), length(run)) >= side else None
 
 
 def _fills_badly(loop: Loop, item: int) -> bool:
@@ -195,7 +149,7 @@ def _gather(inner: InnerLoops) -> Roles:
     if inner.last.dst == inner.target_item:
         for loop in reversed(inner.loops[:-1]):
             gapless = loop.dst == run[0].count * run[0].dst
-            if not gapless or loop.coef or _length(run) > MAX_TABLE:
+            if not gapless or loop.coef or length(run) > MAX_TABLE:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
@@ -208,10 +162,6 @@ def _near_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
         return outer
     near = min(outer, key=lambda loop: abs(loop.src) or 1 << 62)
     return (*(loop for loop in outer if loop is not near), near)
-
-
-def _length(loops: Sequence[Loop]) -> int:
-    return prod(loop.count for loop in loops)
 
 
 # ---- the table ---------------------------------------------------------------------------
@@ -240,10 +190,26 @@ KERNELS = [
     ),
     KernelRow(
         "split",
-        _split,
+        partial(_split, direction=1),
         "few channels, side by side in x and apart in the result: whole registers are sorted",
         "{times} x {pixels} pixels of {channels} channels, taken apart",
         "few channels, side by side in x and apart in the result: pixels are taken apart",
+    ),
+    KernelRow(
+        "flip",
+        _flip,
+        "x lies backward along the innermost axes: whole registers are turned around",
+        "{times} x {pixels} pixels of {channels} channels, turned around",
+        "x lies backward along the innermost axes: item by item",
+    ),
+    KernelRow(
+        "flipsplit",
+        partial(_split, direction=-1),
+        "few channels, side by side in x, which lies backward, and apart in the result: whole "
+        "registers are sorted",
+        "{times} x {pixels} pixels of {channels} channels, turned around and taken apart",
+        "few channels, side by side in x, which lies backward, and apart in the result: item by "
+        "item",
     ),
     KernelRow(
         "transpose",
@@ -289,7 +255,7 @@ def work(choice: Choice) -> str:
     """The loops in words: how many times what is done."""
     size = choice.source_item
     done = _row(choice.kernel).work.format(
-        times=_length(choice.outer), run=_length(choice.run), rows=_length(choice.rows),
+        times=length(choice.outer), run=length(choice.run), rows=length(choice.rows),
         pixels=choice.run[0].count, channels=choice.channels,
     )  # fmt: skip
     return f"{done}, {size} byte{'s' if size > 1 else ''} each"

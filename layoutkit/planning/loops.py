@@ -148,10 +148,11 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
     turned = _turn(todo, item)
-    fused = _fuse(turned.loops)
-    if pure:
-        fused, item = _widen(fused, item)
-    return replace(turned, loops=tuple(fused), item=item)
+    turned = _turn_pixels(replace(turned, loops=tuple(_fuse(turned.loops)), item=item))
+    if not pure:
+        return turned
+    loops, item = _widen(list(turned.loops), item)
+    return replace(turned, loops=tuple(loops), item=item)
 
 
 def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
@@ -166,6 +167,23 @@ def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
             loop = loop.backward()
         turned.append(loop)
     return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
+
+
+def _turn_pixels(found: CanonicalLoops) -> CanonicalLoops:
+    """Walk the output forwards where the innermost loop but one goes backward from pixel to pixel.
+
+    So registers turn them around, which begin to be written at the output's first one.
+    """
+    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *found.loops)
+    steps = pixel.count * pixel.src, -pixel.count * pixel.dst
+    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef:
+        return found
+    return replace(
+        found,
+        loops=(*outer[2:], loop.backward(), pixel),
+        src_offset=found.src_offset + (loop.count - 1) * loop.src,
+        dst_offset=found.dst_offset + (loop.count - 1) * loop.dst,
+    )
 
 
 def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:

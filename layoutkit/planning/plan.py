@@ -56,7 +56,8 @@ class Plan:
     Attributes
     ----------
     kernel : str
-        "view", "empty", "copy", "cast", "split", "merge", "transpose" or "gather".
+        "view", "empty", "copy", "cast", "split", "merge", "flip", "flipsplit", "transpose" or
+        "gather".
     bytes_moved : int
         Bytes read and written, 0 for a view.
     source, target : ArraySpec

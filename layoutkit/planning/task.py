@@ -253,8 +253,11 @@ def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
         if len(name) != 1 and name not in there:
+            fix = "correct its name"
+            if name == "memory_format":
+                fix = 'memory= says how a result lies: memory="bhwc" is channels_last of bchw'
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                f"axis, which are {', '.join(there)}; correct its name"
+                f"axis, which are {', '.join(there)}; {fix}"
             )
     return {axis_name(name): size for name, size in sizes.items()}

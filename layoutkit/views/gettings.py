@@ -154,9 +154,9 @@ class Gettings:
         if can_cast(source, target, "same_kind") or not can_cast(source, target, "saturate"):
             return check_cast(source, target, "same_kind")
         raise DtypeError(
-            f'{source} to {target} is not allowed by casting="same_kind"; use convert(view.input, '
-            f'"{self.layout}->{name}", dtype="{target}", casting="saturate"), as views have no '
-            "other"
+            f'{source} to {target} is not allowed by casting="same_kind", and views have no other; '
+            f'use convert(view.input, "{self.layout}->{name}", dtype="{target}", '
+            'casting="saturate")'
         )
 
     def _default(self, formula: Formula | None) -> DType:

@@ -420,7 +420,7 @@ def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
         (["--dtype", "float99"], ["float99"]),
         (["--dtype", "uint8", "--scale", "2"], ["float32", "uint8"]),
         (["--mean", "1,2"], ["mean", "2", "3"]),
-        (["--save", "x.npy"], ["x.npy: the result is a .npz file", "x.npy.npz"]),
+        (["--save", "x.npy"], ["x.npy: the result is a .npz file", "name it x.npz"]),
         (["--preview", "x.jpg"], ["x.jpg: the result is a .png file"]),
         (["--save", "none/x.npz"], ["there is no folder"]),
     ],
@@ -472,6 +472,9 @@ def test_a_full_disk_leaves_the_file_as_it_was(photos, tmp_path, capsys, monkeyp
     assert f"{target}: No space left on device; make room" in error
     assert target.read_bytes() == b"as it was"
     assert sorted(os.listdir(tmp_path)) == ["photos", "x.npz"]
+    monkeypatch.setattr("PIL.Image.Image.save", full)
+    error = _refused(capsys, photos, "--size", "8x8", "--preview", tmp_path / "x.png")
+    assert f"{tmp_path}/x.png: No space left on device; make room" in error
 
 
 def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, capsys, monkeypatch):

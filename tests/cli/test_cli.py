@@ -1,5 +1,6 @@
 """The command as a whole: what it prints, what it refuses and how it says so."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import pytest
 
 import layoutkit
 from layoutkit.cli import main
+from layoutkit.commands import explaining
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_a_link_to_the_source_is_the_source(tmp_path, source, capsys):
 def test_the_result_is_npy(tmp_path, source, capsys):
     error = _refused(capsys, "convert", source, tmp_path / "y.npz", "bhwc->bchw")
     assert f"{tmp_path}/y.npz" in error
-    assert f"{tmp_path}/y.npz.npy" in error
+    assert f"name it {tmp_path}/y.npy" in error
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
@@ -65,7 +67,14 @@ def test_a_folder_that_may_not_be_written(tmp_path, source, capsys):
     (tmp_path / "locked").mkdir(mode=0o500)
     target = tmp_path / "locked" / "y.npy"
     error = _refused(capsys, "convert", source, target, "bhwc->bchw")
-    assert f"{target}: Permission denied; choose a place" in error
+    assert f"{target}: the folder {target.parent} is write-protected" in error
+
+
+def test_a_write_protected_folder_is_seen_before_anything_is_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
+    target = tmp_path / "y.npy"
+    error = _refused(capsys, "convert", tmp_path / "no.npy", target, "bhwc->bchw")
+    assert f"{target}: the folder {tmp_path} is write-protected; choose another place" in error
 
 
 def test_a_folder_that_nobody_may_write(source, capsys):
@@ -274,9 +283,9 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bhwc->bchw"], "PATTERN and --shape"),
-        (["--shape", "1,2"], "PATTERN and --shape"),
-        (["--dtype", "uint8"], "PATTERN and --shape"),
+        (["bhwc->bchw"], "give --shape, too"),
+        (["--shape", "1,2"], "give PATTERN, too"),
+        (["--dtype", "uint8"], "give PATTERN and --shape, too"),
         (["--size", "h=4"], "PATTERN and --shape"),
         (["bhwc->bchw", "--shape", "1,2,x,3"], "is not a shape such as"),
         (["bhwc->bchw", "--shape", "1,2,3"], "3 axes|axes"),
@@ -440,6 +449,17 @@ def test_plan_and_drawing_agree(tmp_path, capsys):
     assert "c=3" not in out + target.read_text()
 
 
+def test_the_drawing_is_there_when_nobody_reads_the_words(tmp_path, monkeypatch):
+    def closed(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(explaining, "print", closed, raising=False)
+    svg = tmp_path / "e.svg"
+    with pytest.raises(BrokenPipeError):
+        explaining.explain("bhwc->bchw", None, {}, {}, svg)
+    assert svg.read_text().endswith("</svg>\n")
+
+
 @pytest.mark.parametrize("name", ["e.png", "e"])
 def test_a_picture_of_memory_is_svg(tmp_path, capsys, name):
     error = _refused(capsys, "explain", "bhwc->bchw", "--svg", tmp_path / name)
@@ -450,7 +470,10 @@ def test_a_picture_of_memory_is_svg(tmp_path, capsys, name):
 def test_info_names_what_works_beside_it(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     (line,) = [line for line in out.splitlines() if line.startswith("beside")]
     assert f"scikit-learn {version('scikit-learn')}" in line
+    for package in ("xarray", "pandas", "polars", "pyarrow", "h5py", "zarr", "onnxruntime"):
+        with contextlib.suppress(PackageNotFoundError):
+            assert f"{package} {version(package)}" in line

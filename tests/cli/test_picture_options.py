@@ -1,5 +1,7 @@
 """`convert` of pictures that are of many sizes, damaged, large, or named one by one."""
 
+import errno
+import io
 import os
 import warnings
 from pathlib import Path
@@ -12,6 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 from photographs import encoded, noise, save  # noqa: E402
 
 from layoutkit.cli import main  # noqa: E402
+from layoutkit.commands import images  # noqa: E402
 from layoutkit.commands.arguments import _FITS  # noqa: E402
 from layoutkit.pictures import fit, read  # noqa: E402
 from layoutkit.pictures.fitting import WAYS  # noqa: E402
@@ -142,6 +145,24 @@ def test_sub_folders_are_hinted_at(folder, capsys):
     assert "sub-folders" not in _refused_again(capsys, "none")
 
 
+@pytest.mark.parametrize("source", ["none", "none/*", "none/notes.txt*"])
+def test_a_source_without_pictures_is_not_passed_over(folder, capsys, source):
+    """Beside one that has some; a file named by itself is skipped, as a shell's glob has them."""
+    Path("none/inside").mkdir(parents=True)
+    Path("none/notes.txt").write_text("text")
+    save(Path("none/inside/d.png"), noise(4, 20, 30, 3))
+    said = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
+    assert f"error: {source}: no pictures there" in said
+    assert ("give 'none/**/*'" in said) == (source == "none")
+    assert len(_convert("photos/a.png", "none/notes.txt")) == 1
+
+
+@pytest.mark.parametrize("name", ["photos/a.png", "out", "out.npz"])
+def test_a_destination_of_another_kind(folder, capsys, name):
+    said = _refused(capsys, "photos/b.png", name, "bhwc->bchw")
+    assert f"{name}: the result is a .npy file; name it {Path(name).with_suffix('.npy')}" in said
+
+
 def _refused_again(capsys, name):
     assert main(["convert", name, "other.npy", "bhwc->bchw"]) == 2
     return capsys.readouterr().err
@@ -169,6 +190,16 @@ def test_bad_pictures_are_left_out_and_named(folder, capsys, pattern):
     expected = np.stack(good).transpose(["bhwc".index(axis) for axis in pattern[-4:]])
     np.testing.assert_array_equal(np.load("out.npy"), expected)
     assert sorted(os.listdir()) == ["out.npy", "photos"]
+
+
+def test_a_full_disk_is_said_of_the_folder(folder, capsys, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(images, "TemporaryFile", lambda **_: Full())
+    said = _refused(capsys, "photos", "out.npy", "bhwc->bhwc", "--resize", "8x8", "--skip-bad")
+    assert f"error: {Path.cwd()}: No space left on device; make room" in said
 
 
 def test_many_of_them_in_chunks(folder):

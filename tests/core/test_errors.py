@@ -175,6 +175,7 @@ def test_a_keyword_that_is_misspelled():
     refused(ShapeError, "dtpye='f4' is neither a keyword", dtpye="f4")
     with pytest.raises(ShapeError, match="neither a keyword"):
         Converter("b->b", meen=3)
+    refused(ShapeError, 'memory="bhwc" is channels_last', memory_format="channels_last")
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:-1", "CUDA", "", 3, []])

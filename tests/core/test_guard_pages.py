@@ -50,8 +50,8 @@ def hunted(moves, *, seed=0, kernels=30, plant="", **variables):
     return python(code, **variables).strip()
 
 
-def test_two_thousand_moves():
-    assert hunted(2000) == "right"
+def test_a_thousand_moves():
+    assert hunted(1000) == "right"
 
 
 def test_moves_on_another_cpu():

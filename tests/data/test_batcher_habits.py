@@ -21,6 +21,13 @@ def rows_of(source=X, **arguments):
         return [batch.input.input[:, 0].tolist() for batch in batches]
 
 
+def test_a_batcher_says_what_it_is():
+    with sampled_batcher(X, batch_size=4, num_workers=0) as batches:
+        assert repr(batches) == "<Batcher of 3 batches of 4, epoch 0>"
+        assert len([*batches]) == 3
+        assert repr(batches) == "<Batcher of 3 batches of 4, epoch 1>"
+
+
 # ---- orders ------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """How a CPU kernel is added: a module, a row and a Cutter, and nothing else.
 
-The toy turns runs around that the source holds backwards, for which layoutkit goes item by item. It
-is added to a process of its own, which keeps its machine code in a folder of its own.
+The toy turns runs around that the source holds backwards, item by item, where layoutkit's own flip
+takes registers. It is added to a process of its own, which keeps its machine code in a folder of
+its own.
 """
 
 from pathlib import Path
@@ -65,9 +66,9 @@ kernels.KERNELS.remove(row)
 del cutters.CUTTERS["reverse"]
 layoutkit.kernels.cpu.__path__.remove(FOLDER)
 conversion._kept.cache_clear()
-assert Converter("abc->abc", copy=True).plan(backwards).kernel == "gather"
+assert Converter("abc->abc", copy=True).plan(backwards).kernel == "flip"
 check(backwards, "abc->abc")
-assert movers() == {"reverse", "gather"}, movers()
+assert movers() == {"reverse", "flip-1"}, movers()
 """
 
 

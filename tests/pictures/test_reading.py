@@ -117,6 +117,13 @@ def test_what_is_neither_a_path_nor_bytes(source):
         pictures.read(source)
 
 
+def test_what_holds_a_picture_is_said_how_to_pass():
+    with pytest.raises(ArgumentError, match=r"needs no reading: pictures\.fit and convert take it"):
+        pictures.read(Image.new("L", (2, 3)))
+    with pytest.raises(ArgumentError, match=r"pass what its read\(\) gives"):
+        pictures.read(io.BytesIO())
+
+
 def test_a_url_is_no_path():
     with pytest.raises(ArgumentError, match=r"is a URL; .*sampled_batcher"):
         pictures.read("https://example.org/a.jpg")

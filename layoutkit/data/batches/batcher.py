@@ -180,6 +180,11 @@ class Batcher(Epochs[Batch]):
             raise NoLength("the number of batches is not known until every part is opened")
         return number
 
+    def __repr__(self) -> str:
+        name, size, number = type(self).__name__, self._settings.batch_size, self.num_batches
+        batches = "batches" if number is None else f"{number} batches"
+        return f"<{name} of {batches} of {size}, epoch {self._epoch}>"
+
     def __bool__(self) -> bool:
         return True  # also where an epoch has no batches
 

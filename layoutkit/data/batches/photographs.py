@@ -35,11 +35,15 @@ def with_decoder(given: Arguments) -> Arguments:
         if given.fit is not None:
             raise DataError(f"fit={given.fit!r} says how pictures become one size; give size, too")
         return given
-    for name in ("processor", "input_dims", "batch_dims", "dtype"):
+    fixes = dict.fromkeys(
+        ("processor", "input_dims", "batch_dims"), "A pictures.Decoder is a processor, too"
+    )
+    fixes["dtype"] = "Floats are made by scale=, mean= and std=, or by convert=, of each batch"
+    for name, fix in fixes.items():
         if getattr(given, name) is not None:
             raise DataError(
                 f"size= decodes pictures into uint8 (height, width, 3), and {name}= says otherwise "
-                "what a record becomes; give one of them. A pictures.Decoder is a processor, too"
+                f"what a record becomes; give one of them. {fix}"
             )
     # Here, as its module is for pictures, and few records are.
     from ...pictures import Decoder

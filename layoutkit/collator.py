@@ -1,0 +1,223 @@
+"""`Collator`: many samples into one batch in one pass, planned once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import forks
+from .arrays import adapters
+from .arrays.stacking import leader_of, stacked
+from .caching import PROGRAM_BYTES, Cache, remember
+from .checks import kind_text
+from .converter import Converter
+from .cpu.collating import Gathering
+from .cpu.parts import Sources, of_rows, of_samples
+from .cuda.runtime import check_device
+from .devices import CPU
+from .errors import ArgumentError, ShapeError
+from .memory import Array, check_writable
+from .planning.cuts import positions
+from .planning.frames import Collation
+from .planning.windows import make_windows
+
+if TYPE_CHECKING:
+    from .axes import Pattern
+    from .planning.task import Task
+
+__all__ = ["Collator"]
+
+
+class Collator:
+    """A batch of windows of samples, planned once and made call after call.
+
+    Takes what `collate` takes, except the samples and what is said of each of them.
+
+    >>> import numpy as np
+    >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
+    >>> collator = Collator("hwc->bchw", h=24, w=32, dtype="float32", scale=1 / 255)
+    >>> collator(photos).shape
+    (2, 3, 24, 32)
+    >>> collator(photos, corner={"h": [0, 6]}, flip={"w": [True, False]}).shape
+    (2, 3, 24, 32)
+
+    Two that were asked for the same are equal. It may be called from several threads at once, it
+    pickles, and it is a `collate_fn` of data loaders.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        fill: Any = None,
+        channels: Sequence[int] | None = None,
+        dtype: Any = None,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
+        casting: str = "same_kind",
+        device: str | None = None,
+        **sizes: int,
+    ) -> None:
+        self._asked = make_windows(
+            pattern, fill=fill, channels=channels, dtype=dtype, scale=scale, mean=mean, std=std,
+            clip=clip, casting=casting, device=None if device is None else check_device(device),
+            **sizes,
+        )  # fmt: skip
+        self._start()
+
+    def _start(self) -> None:
+        self._gatherings: Cache[Gathering] = Cache()
+        self._alike: Cache[Gathering] = Cache()  # by the shape and strides of all samples
+        self._converters: dict[Pattern, Converter] = {}
+        self._is_away = self._asked.task.device not in (None, CPU)
+
+    def __repr__(self) -> str:
+        shown = [f'"{self.pattern}"']
+        shown += [f"{name}={value!r}" for name, value in self._asked.keywords().items()]
+        return f"Collator({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Collator):
+            return NotImplemented
+        return self is other or self._asked.asked() == other._asked.asked()
+
+    def __hash__(self) -> int:
+        return hash(self._asked.asked())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_asked": self._asked}  # what is kept between calls is machine code
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start()
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as it was given."""
+        return self._asked.task.pattern.text
+
+    @property
+    def device(self) -> str | None:
+        """Where batches are, "cpu" or "cuda:0"; None: where samples are."""
+        return self._asked.task.device
+
+    def __call__(
+        self, samples: Any, *, rows: Any = None, corner: Any = None, flip: Any = None,
+        out: Any = None,
+    ) -> Any:  # fmt: skip
+        """Make the batch of some samples; see `collate`."""
+        arrays = self._listed(samples, rows)
+        numpy = {*map(type, arrays)} == {np.ndarray}
+        if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):
+            return self._foreign(arrays, rows, corner, flip, out)
+        return self._batch(arrays, rows, corner, flip, out)
+
+    def plan(
+        self, samples: Any, *, rows: Any = None, corner: Any = None, flip: Any = None
+    ) -> Collation:
+        """How the batch of some samples would be made; `print` it."""
+        given = self._listed(samples, rows)
+        arrays = [adapters.as_array(array, self._name(n)) for n, array in enumerate(given)]
+        sources = self._sources(arrays, rows)
+        gathering = self._gathering(sources, None)
+        plans = gathering.plans(sources, corner, flip)
+        return Collation(gathering.frame, len(sources.addresses), tuple(plans))
+
+    # -- samples ---------------------------------------------------------------------------
+
+    def _listed(self, samples: Any, rows: Any) -> Sequence[Any]:
+        """The samples one by one, or the one array that has them."""
+        if self._asked.whole:
+            return (samples,)
+        if rows is not None:
+            raise ArgumentError(
+                f'rows= picks samples of one array, but "{self.pattern}" takes a sequence of them; '
+                f"pick these, or name the axis of samples on the left"
+            )
+        try:
+            found = samples if isinstance(samples, list | tuple) else list(samples)
+        except TypeError:
+            raise ArgumentError(
+                f'samples is a {kind_text(samples)}; "{self.pattern}" takes a sequence of arrays'
+            ) from None
+        if not found:
+            raise ShapeError("there are no samples; a batch has at least one")
+        return found
+
+    def _name(self, number: int) -> str:
+        return "x" if self._asked.whole else f"sample {number}"
+
+    def _sources(self, arrays: Sequence[Array], rows: Any) -> Sources:
+        """Samples of NumPy as memory."""
+        if not self._asked.whole:
+            return of_samples(arrays)
+        axes = self._asked.completed(arrays[0].ndim - 1)
+        at = axes.pattern.source.groups.index(self._asked.letter)
+        return of_rows(arrays[0], at, positions(rows, arrays[0].shape[at]))
+
+    # -- batches ---------------------------------------------------------------------------
+
+    def _batch(
+        self, arrays: Sequence[Array], rows: Any, corner: Any, flip: Any, out: Array | None
+    ) -> Array:
+        """The batch of samples of NumPy."""
+        sources = self._sources(arrays, rows)
+        gathering = self._gathering(sources, out)
+        if out is not None:
+            for number, array in enumerate(arrays):
+                check_writable(array, out, self._name(number))
+        then = gathering.frame.then
+        if then is None:
+            return gathering(sources, corner, flip, out)
+        memory = gathering(sources, corner, flip, None)
+        result: Array = self._after(then)(memory, out)
+        return result
+
+    def _gathering(self, sources: Sources, out: Array | None) -> Gathering:
+        """What makes batches of samples like these; raises where there are none."""
+        to = None if out is None else (out.shape, out.strides, out.dtype)
+        count = len(sources.addresses)
+        alike = sources.alike
+        key = (alike, sources.dtype, count, to)
+        found = None if alike is None else self._alike.get(key)
+        if found is not None:
+            return found
+        with forks.making:
+            axes = self._asked.completed(len(sources.forms[0][0]))
+            window = axes.window(self._asked, sources.rows()[0])
+            known = (axes.sample.ndim, window, *key[1:])
+            found = self._gatherings.get(known)
+            if found is None:
+                found = Gathering(self._asked, axes, count, window, sources.dtype, out)
+                remember(self._gatherings, known, found, PROGRAM_BYTES)
+            if alike is not None:
+                remember(self._alike, key, found, 0)
+        return found
+
+    def _after(self, task: Task) -> Converter:
+        """What converts the memory of windows that lie as they are."""
+        found = self._converters.get(task.pattern)
+        return found or self._converters.setdefault(task.pattern, Converter.of_task(task))
+
+    def _foreign(self, samples: Sequence[Any], rows: Any, corner: Any, flip: Any, out: Any) -> Any:
+        """The batch of samples of other libraries, of the kind of the first, or on a GPU."""
+        leader, like, in_words = leader_of(samples)
+        if in_words:
+            found = stacked(self._asked, samples, rows, corner, flip, like)
+            return self._after(self._asked.task)(found, out)
+        arrays = [adapters.as_array(each, self._name(n)) for n, each in enumerate(samples)]
+        if self._is_away:
+            sources = self._sources(arrays, rows)
+            gathering = self._gathering(sources, None)
+            memory = leader.leave(gathering(sources, corner, flip, None), like)
+            return self._after(gathering.frame.then or self._asked.task)(memory, out)
+        if out is None:
+            return leader.leave(self._batch(arrays, rows, corner, flip, None), like)
+        adapters.refuse_out_on_gpu(out, self._name(0))
+        writer = adapters.writer_of(leader, out)
+        self._batch(arrays, rows, corner, flip, writer.target(out))
+        return writer.written(out)

@@ -1,0 +1,157 @@
+"""Where windows begin and which are reversed: `corner=`, `flip=` and `rows=` of a call. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..axes import axis_name
+from ..checks import as_int
+from ..constants import CHANNEL
+from ..errors import ArgumentError, ShapeError
+from ..memory import Array
+from .windows import Axes, Windows
+
+__all__ = ["Cut", "check_inside", "cut", "positions"]
+
+_FAR = 1 << 60  # places; sums of them are still 64 bits
+
+
+class Cut(NamedTuple):
+    """Where windows begin in their samples, and which axes are reversed after: per axis.
+
+    Either has a row for each sample, or one for all.
+    """
+
+    begins: Array
+    flips: Array
+
+
+def positions(rows: Any, count: int) -> Array:
+    """Positions from 0 along the axis of samples for `rows`, None for all.
+
+    Raises
+    ------
+    ArgumentError
+        They are not whole numbers in one row.
+    ShapeError
+        One of them is out of range.
+    """
+    if rows is None:
+        return np.arange(count)
+    found = _whole_numbers(rows)
+    if found is None or found.ndim != 1:
+        raise ArgumentError(f"rows={rows!r}; it is one list or array of whole numbers")
+    wrong = np.flatnonzero((found < -count) | (found >= count))
+    if wrong.size:
+        at = int(wrong[0])
+        raise ShapeError(
+            f"rows[{at}] is {found[at]}, but the array has {count} samples; give rows from "
+            f"{-count} to {count - 1}"
+        )
+    return np.where(found < 0, found + count, found)
+
+
+def cut(
+    asked: Windows, axes: Axes, shapes: Array, window: Array, corner: Any, flip: Any, count: int
+) -> Cut:
+    """Where the windows of so many samples begin, and which are reversed.
+
+    Raises
+    ------
+    ArgumentError
+        `corner` or `flip` is not of its form, or names no axis of samples.
+    ShapeError
+        It has not one value for each sample.
+    """
+    begins = (shapes - window) >> 1
+    flips = np.zeros((1, len(window)), bool)
+    if corner is not None:
+        if not isinstance(corner, Mapping):
+            raise ArgumentError(f'corner={corner!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
+        places = axes.places()
+        if asked.channels is not None:
+            del places[CHANNEL]
+        begins, centred = np.empty((count, len(window)), np.int64), begins
+        begins[...] = centred
+        for name, value in corner.items():
+            begins[:, _place("corner", corner, name, places)] = _corners(name, value, count)
+    if flip is not None:
+        turned = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(turned, Mapping):
+            raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
+        places = axes.places()
+        flips = np.zeros((count, len(window)), bool)
+        for name, value in turned.items():
+            flips[:, _place("flip", flip, name, places)] = _flags(name, value, count)
+    return Cut(begins, flips)
+
+
+def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+    at = places.get(axis_name(name)) if isinstance(name, str) else None
+    if at is None:
+        raise ArgumentError(
+            f"{what}={value!r}, but {name!r} is no axis that windows of samples are cut along; "
+            f"these are {', '.join(places)}"
+        )
+    return at
+
+
+def _corners(name: str, value: Any, count: int) -> Any:
+    number = as_int(value)
+    found = _whole_numbers(value) if number is None else np.array(number, object)
+    if found is None or found.ndim > 1 or np.any(np.abs(found) > _FAR):
+        raise ArgumentError(
+            f"corner[{name!r}] is {value!r}; give a whole number, or one for each sample"
+        )
+    _check_count(f"corner[{name!r}]", found, count)
+    return found
+
+
+def _flags(name: str, value: Any, count: int) -> Array:
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError):
+        found = np.empty(1)
+    found = found.astype(bool) if found.shape == (0,) else found
+    if found.dtype.kind != "b" or found.ndim > 1:
+        raise ArgumentError(f"flip[{name!r}] is {value!r}; give a bool, or one for each sample")
+    _check_count(f"flip[{name!r}]", found, count)
+    return found
+
+
+def _check_count(what: str, found: Array, count: int) -> None:
+    if found.ndim and len(found) != count:
+        raise ShapeError(
+            f"{what} has {len(found)} values for {count} samples; give one for each, or one for all"
+        )
+
+
+def _whole_numbers(values: Any) -> Array | None:
+    """An array of ints; None for anything else."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    if found.size == 0 and isinstance(values, list | tuple | range):
+        return found.astype(np.int64)
+    listed = isinstance(values, list | tuple)
+    if found.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+        return None
+    return found.astype(np.int64) if found.dtype.kind == "i" or (found <= _FAR).all() else None
+
+
+def check_inside(
+    axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
+) -> None:
+    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
+    for number, at in np.argwhere(outside).tolist():
+        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
+        name = axes.sample.named[at][0]
+        raise ShapeError(
+            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
+            f"from {begin} to {begin + window[at]}; give another corner or size, or what is "
+            "outside: fill=0"
+        )

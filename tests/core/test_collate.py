@@ -1,0 +1,473 @@
+"""`collate` and `Collator`: windows of many samples in one batch."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from arrays_of import BF16, assert_same
+from guarded import guarded, why_not
+from hypothesis import given
+from hypothesis import strategies as st
+
+import layoutkit
+from layoutkit import Collator, ImageView, collate, convert
+
+RNG = np.random.default_rng(0)
+IMAGENET = {
+    "dtype": "float32",
+    "scale": 1 / 255,
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+}
+FORMULAS = [
+    {},
+    IMAGENET,
+    {"dtype": "float64"},
+    {"dtype": "float16", "mean": 0.5},
+    {"dtype": BF16, "scale": 0.5},
+    {"dtype": "int16", "casting": "saturate", "scale": 300.0, "clip": (1, 200)},
+    {"dtype": "uint8", "casting": "unsafe", "scale": -1.5},
+]
+# The layout of a sample, and those of batches.
+PATTERNS = {
+    "hwc": ["bchw", "bhwc", "chwb", "b(hwc)", "bf", "(bh)wc", "cbwh", "b1hwc", "h(bw)c"],
+    "chw": ["bhwc", "bchw", "hwcb", "b(ch)w"],
+    "whc": ["bchw"],
+    "h1wc": ["bhwc"],
+}
+DTYPES = ["uint8", "float32", "int32", BF16, ">u2", "complex64"]
+
+
+def photo(shape, dtype="uint8"):
+    values = RNG.integers(0, 200, shape)
+    return values.astype(dtype)
+
+
+def at(value, number):
+    """What is said of a sample: one value for all, or its own."""
+    return value if np.ndim(value) == 0 else value[number]
+
+
+def window_of(x, layout, sizes, corner, flip, fill, channels, number):
+    """The window of a sample, cut in the obvious way: place by place."""
+    shape, begins, holes = [], [], []
+    for axis, size in zip(layout, x.shape, strict=True):
+        wide = sizes.get(axis, size)
+        shape.append(wide)
+        begins.append(at(corner[axis], number) if axis in corner else (size - wide) // 2)
+    made = np.zeros(shape, x.dtype)
+    if fill is not None:
+        along = [-1 if axis == "c" else 1 for axis in layout]
+        made[...] = np.array(fill).astype(x.dtype).reshape(along if np.ndim(fill) else [1] * x.ndim)
+    for wide, begin, size in zip(shape, begins, x.shape, strict=True):
+        holes.append([(p, begin + p) for p in range(wide) if 0 <= begin + p < size])
+    to = np.ix_(*[[p for p, _ in hole] for hole in holes])
+    made[to] = x[np.ix_(*[[q for _, q in hole] for hole in holes])]
+    if channels is not None:
+        made = np.take(made, channels, layout.index("c"))
+    for axis, turned in flip.items():
+        if at(turned, number):
+            made = np.flip(made, layout.index(axis))
+    return made
+
+
+def stacked(samples, layout, *, corner=None, flip=None, fill=None, channels=None, **sizes):
+    """All windows, one after the other."""
+    flip = {flip: True} if isinstance(flip, str) else flip or {}
+    said = sizes, corner or {}, flip, fill, channels
+    return np.stack([window_of(x, layout, *said, n) for n, x in enumerate(samples)])
+
+
+@st.composite
+def calls(draw):
+    """(samples, layout of one, layout of the batch, what is said of windows, the conversion)."""
+    layout = draw(st.sampled_from(sorted(PATTERNS)))
+    to = draw(st.sampled_from(PATTERNS[layout]))
+    axes = layout.replace("1", "o")
+    count = draw(st.integers(1, 5))
+    dtype = draw(st.sampled_from(DTYPES))
+    keywords = draw(st.sampled_from(FORMULAS))
+    if dtype == "complex64" or (dtype == ">u2" and "casting" in keywords):
+        keywords = {}
+    common = {"h": draw(st.integers(1, 9)), "w": draw(st.integers(1, 20)), "c": 3, "o": 1}
+    sizes = {a: draw(st.integers(1, 12)) for a in "hw" if draw(st.booleans())}
+    fill = draw(st.sampled_from([None, 0, 7, (1, 2, 3)]))
+    samples, corner = [], {}
+    for _ in range(count):
+        more = {a: draw(st.integers(0, 5)) for a in sizes}
+        shape = [common[a] + more.get(a, 0) for a in axes]
+        if fill is None:
+            shape = [max(n, sizes.get(a, 0)) for a, n in zip(axes, shape, strict=True)]
+        x = photo(shape, dtype)
+        samples.append(x if draw(st.booleans()) else np.asfortranarray(x)[:, ::-1])
+    for a in sizes:
+        if draw(st.booleans()):
+            spans = [x.shape[axes.index(a)] - sizes[a] for x in samples]
+            if fill is None:
+                corner[a] = [draw(st.integers(0, span)) for span in spans]
+            else:
+                corner[a] = [draw(st.integers(-15, 15)) for _ in spans]
+    flip = {a: draw(st.lists(st.booleans(), min_size=count, max_size=count)) for a in "hwc"}
+    flip = {a: turned for a, turned in flip.items() if draw(st.booleans())}
+    channels = draw(st.sampled_from([None, (2, 1, 0), (0, 2, 1), (1, 1, 1), (2, 0, 0)]))
+    windows = {"corner": corner, "flip": flip, "fill": fill, "channels": channels, **sizes}
+    return samples, layout, to, windows, keywords
+
+
+@given(calls())
+def test_a_batch_is_the_conversion_of_the_stacked_windows(call):
+    samples, layout, to, windows, keywords = call
+    letters = layout.replace("1", "o")
+    wanted = convert(stacked(samples, letters, **windows), f"b{layout}->{to}", **keywords)
+    before = [x.copy() for x in samples]
+    found = collate(samples, f"{layout}->{to}", **windows, **keywords)
+    assert_same(found, wanted)
+    out = np.empty([n + 1 for n in wanted.shape], wanted.dtype)[tuple(map(slice, wanted.shape))]
+    assert collate(samples, f"{layout}->{to}", out=out, **windows, **keywords) is out
+    assert_same(np.ascontiguousarray(out), wanted)
+    for x, old in zip(samples, before, strict=True):
+        assert_same(x, old)
+
+
+@given(st.data())
+def test_rows_of_one_array(data):
+    left = data.draw(st.sampled_from(["bhwc", "hwbc", "hwcb"]))
+    to = data.draw(st.sampled_from(["bchw", "chwb", "b(hwc)"]))
+    x = photo([{"b": 6, "h": 5, "w": 7, "c": 3}[a] for a in left])[..., ::-1]
+    rows = data.draw(st.lists(st.integers(-6, 5), max_size=9))
+    keywords = data.draw(st.sampled_from(FORMULAS))
+    corner = {"h": data.draw(st.integers(0, 2))}
+    flip = {"w": [bool(row % 2) for row in rows]}
+    samples = [np.moveaxis(x, left.index("b"), 0)[row] for row in rows]
+    found = collate(x, f"{left}->{to}", rows=rows, h=3, corner=corner, flip=flip, **keywords)
+    if not rows:
+        assert found.shape[to.index("b")] == 0
+        return
+    windows = stacked(samples, left.replace("b", ""), h=3, corner=corner, flip=flip)
+    assert_same(found, convert(windows, f"b{left.replace('b', '')}->{to}", **keywords))
+
+
+def test_all_of_one_array_and_an_array_of_rows():
+    x = photo((6, 5, 7, 3))
+    assert_same(collate(x, "bhwc->bchw", **IMAGENET), convert(x, "bhwc->bchw", **IMAGENET))
+    rows = np.array([5, -1, 0], np.int32)
+    assert_same(collate(x, "bhwc->bchw", rows=rows), convert(x[rows], "bhwc->bchw"))
+    same = collate(x, "bhwc->bhwc")
+    assert not np.shares_memory(same, x)
+
+
+def test_names_dots_folds_and_any_rank():
+    frames = [photo((2, 6, 8, 3)) for _ in range(3)]
+    wanted = convert(np.stack(frames)[:, :, 1:5], "bthwc->btchw")
+    assert_same(collate(frames, "...hwc->b...chw", h=4), wanted)
+    long = "time height width c -> batch time c height width"
+    assert_same(collate(frames, long, height=4), wanted)
+    flat = [frame.reshape(2, 48, 3) for frame in frames]
+    assert_same(collate(flat, "t(hw)c->btchw", h=6), convert(np.stack(frames), "bthwc->btchw"))
+    flat = [frame.reshape(-1) for frame in frames]
+    assert_same(collate(flat, "f->bthwc", t=2, h=6, w=8), np.stack(frames))
+    deep = [photo((2, 3, 2, 3, 2, 3, 4)) for _ in range(2)]
+    wanted = convert(np.stack(deep)[:, :, :, :, :, :, :2], "baidefgh->bhgfedia")
+    assert_same(collate(deep, "aidefgh->bhgfedia", g=2), wanted)
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65])
+@pytest.mark.parametrize("side", [1, 31, 32, 33, 200])
+def test_thresholds_of_lines_streams_and_threads(n, side):
+    samples = [photo((side + k % 3, side + k % 2, 3)) for k in range(n)]
+    asked = {
+        "h": side,
+        "w": side,
+        "corner": {"h": 0, "w": 0},
+        "flip": {"w": [k % 2 == 0 for k in range(n)]},
+    }
+    wanted = convert(stacked(samples, "hwc", **asked), "bhwc->bchw", **IMAGENET)
+    for threads in (1, 2, 5):
+        before = layoutkit.get_num_threads()
+        layoutkit.set_num_threads(threads)
+        try:
+            assert_same(collate(samples, "hwc->bchw", **asked, **IMAGENET), wanted)
+        finally:
+            layoutkit.set_num_threads(before)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("width", [5, 16, 21, 64])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_nothing_beside_samples_is_read(at_end, width, channels):
+    shape = (7, width, channels)
+    rooms = []
+    for _ in range(3):
+        room, x = guarded(shape, "u1", (width * channels, channels, 1), at_end=at_end)
+        x[...] = photo(shape)
+        room.seal()
+        rooms.append((room, x))
+    samples = [x for _, x in rooms]
+    for windows in (
+        {},
+        {"flip": {"w": [True, False, True]}},
+        {"h": 5, "w": width, "flip": "h"},
+        {"h": 9, "w": width - 2, "corner": {"w": [-3, 0, 2], "h": -1}, "fill": 9, "flip": "w"},
+    ):
+        for keywords in ({}, {"dtype": "float32", "scale": 0.5}):
+            for to in ("bchw", "bhwc", "chwb"):
+                wanted = convert(stacked(samples, "hwc", **windows), f"bhwc->{to}", **keywords)
+                assert_same(collate(samples, f"hwc->{to}", **windows, **keywords), wanted)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_beside_the_output_is_written(at_end):
+    samples = [photo((9, 21, 3)) for _ in range(3)]
+    wanted = convert(stacked(samples, "hwc", h=5, w=19), "bhwc->bchw", **IMAGENET)
+    room, out = guarded(wanted.shape, "f4", wanted.strides, at_end=at_end)
+    before = room.pages.copy()
+    collate(samples, "hwc->bchw", h=5, w=19, out=out, **IMAGENET)
+    assert_same(np.ascontiguousarray(out), wanted)
+    room.twin(before, out)[...] = wanted
+    np.testing.assert_array_equal(room.pages, before)
+
+
+def test_many_threads_share_a_collator():
+    to = Collator("hwc->bchw", h=20, w=20, **IMAGENET)
+    batches = [[photo((24 + k, 22 + n, 3)) for n in range(6)] for k in range(4)]
+    wanted = [to(batch) for batch in batches]
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            for batch, expected in zip(batches, wanted, strict=True):
+                if not np.array_equal(to(batch), expected):
+                    wrong.append(batch)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_collator_says_pickles_and_equals():
+    to = Collator("hwc->bchw", h=24, w=32, fill=(1, 2, 3), channels=(2, 1, 0), **IMAGENET)
+    same = Collator("hwc->bchw", w=32, h=24, fill=[1, 2, 3], channels=[2, 1, 0], **IMAGENET)
+    assert (to, hash(to)) == (same, hash(same))
+    assert to != Collator("hwc->bchw", h=24, w=32, fill=(1, 2, 3), **IMAGENET)
+    assert eval(repr(to), {"Collator": Collator}) == to
+    samples = [photo((20, 40, 3)), photo((30, 33, 3))]
+    batch = to(samples)
+    again = pickle.loads(pickle.dumps(to))
+    assert again == to
+    assert_same(again(samples), batch)
+    assert (to.pattern, to.device) == ("hwc->bchw", None)
+
+
+def test_a_plan_says_how():
+    to = Collator("hwc->bchw", h=24, w=32, fill=0, **IMAGENET)
+    said = str(to.plan([photo((20, 40, 3)), photo((30, 33, 3))]))
+    assert "hwc->bchw: uint8 bhwc (2, 24, 32, 3) on cpu -> float32 bchw (2, 3, 24, 32)" in said
+    assert "in 2 kinds of windows: split (2)" in said
+    said = str(Collator("hwc->chwb", **IMAGENET).plan([photo((8, 9, 3))] * 4))
+    assert "gathered as they are" in said
+
+
+def test_views_take_batches():
+    samples = [photo((20, 40, 3)), photo((30, 33, 3))]
+    batch = collate(samples, "hwc->bchw", h=16, w=16)
+    view = ImageView("bchw", batch)
+    assert_same(view.forward_get("bhwc"), stacked(samples, "hwc", h=16, w=16))
+
+
+def test_memory_comes_from_the_pool_and_no_sample_is_held():
+    import sys
+    import weakref
+
+    x = photo((300, 300, 3))
+    alive = weakref.ref(x)
+    count = sys.getrefcount(x)
+    batch = collate([x, x], "hwc->bchw", **IMAGENET)
+    assert sys.getrefcount(x) == count
+    del x
+    assert alive() is None
+    held = layoutkit.buffers.stats()["held"]
+    del batch
+    assert layoutkit.buffers.stats()["held"] < held
+
+
+SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keywords", "error", "words"),
+    [
+        ("hwc->chw", {}, layoutkit.PatternError, "no axis of samples on the right"),
+        ("(bh)wc->bhwc", {}, layoutkit.PatternError, "an axis of its own"),
+        ("hwc->bchw", {}, layoutkit.ShapeError, "sample 1 has size 7 along h, but sample 0 has 8"),
+        (
+            "hwc->bchw",
+            {"h": 4, "corner": {"h": [4, 4]}},
+            layoutkit.ShapeError,
+            "sample 1 has size 7",
+        ),
+        ("hwc->bchw", {"h": 4, "corner": {"h": 4}}, layoutkit.ShapeError, "goes from 4 to 8"),
+        ("hwc->bchw", {"h": 4, "corner": {"h": [4, 3, 2]}}, layoutkit.ShapeError, "3 values for 2"),
+        ("hwc->bchw", {"h": 4, "corner": 0}, layoutkit.ArgumentError, "it is a dict"),
+        ("hwc->bchw", {"h": 4, "corner": {"h": 0.5}}, layoutkit.ArgumentError, "a whole number"),
+        ("hwc->bchw", {"h": 4, "corner": {"q": 1}}, layoutkit.ArgumentError, "these are h, w, c"),
+        ("hwc->bchw", {"h": 4, "flip": {"w": 1}}, layoutkit.ArgumentError, "give a bool"),
+        ("hwc->bchw", {"h": 4, "flip": "wh"}, layoutkit.ArgumentError, "'wh' is no axis"),
+        ("hwc->bchw", {"h": 4, "flip": {"w": [True]}}, layoutkit.ShapeError, "1 values for 2"),
+        ("hwc->bchw", {"h": 4, "rows": [0]}, layoutkit.ArgumentError, "rows= picks samples of one"),
+        ("hwc->bchw", {"h": 4, "channels": (0, 3)}, layoutkit.ShapeError, "has 3 channels"),
+        ("hwc->bchw", {"h": 4, "channels": (-1,)}, layoutkit.ArgumentError, "counted from 0"),
+        ("hwc->bchw", {"h": 4, "channels": (0,), "c": 1}, layoutkit.ArgumentError, "leave c away"),
+        ("h(wc)->bchw", {"channels": (0,)}, layoutkit.PatternError, "no axis c of its own"),
+        ("hwc->bchw", {"h": 4, "fill": 256}, layoutkit.DtypeError, "fill=256 is no uint8"),
+        ("hwc->bchw", {"h": 4, "fill": (1, 2)}, layoutkit.ShapeError, "fill has 2 values"),
+        ("hwc->bchw", {"h": 4, "dtype": "int8"}, layoutkit.DtypeError, "int8"),
+        ("hwc->bchw", {"h": 4, "mean": (1, 2)}, layoutkit.ShapeError, "mean has 2 values"),
+        (
+            "hwc->bchw",
+            {"h": 4, "mean": (1, 2), "channels": (0, 1, 2)},
+            layoutkit.ShapeError,
+            "mean",
+        ),
+        ("hwc->bchw", {"h": 4, "q": 4}, layoutkit.ShapeError, "q=4 is for no axis"),
+        ("hw->bhw", {}, layoutkit.ShapeError, "layout hw has 2 axes"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_written(pattern, keywords, error, words):
+    out = np.zeros((2, 3, 4, 9), np.float64)
+    with pytest.raises(error, match=words):
+        collate(SAMPLES, pattern, out=out, **keywords)
+    assert not out.any()
+
+
+def test_odd_samples_are_named():
+    good = np.zeros((4, 5, 3), np.uint8)
+    with pytest.raises(
+        layoutkit.DtypeError, match="sample 2 has dtype int8, but sample 0 has uint8"
+    ):
+        collate([good, good, good.astype("i1")], "hwc->bchw")
+    with pytest.raises(layoutkit.ShapeError, match="sample 1 has 2 axes, but sample 0 has 3"):
+        collate([good, good[0], good], "hwc->bchw")
+    with pytest.raises(layoutkit.ShapeError, match="there are no samples"):
+        collate([], "hwc->bchw")
+    with pytest.raises(layoutkit.ArgumentError, match="takes a sequence of arrays"):
+        collate(3, "hwc->bchw")
+    with pytest.raises(layoutkit.ArgumentError, match="sample 1 is a list"):
+        collate([good, [1, 2]], "hwc->bchw")
+
+
+def test_rows_that_are_none():
+    x = np.zeros((6, 4, 5, 3), np.uint8)
+    with pytest.raises(layoutkit.ShapeError, match=r"rows\[1\] is 6, but the array has 6 samples"):
+        collate(x, "bhwc->bchw", rows=[0, 6])
+    for rows in ([0.5], [True], [[1]], "all", 3):
+        with pytest.raises(layoutkit.ArgumentError, match="one list or array of whole numbers"):
+            collate(x, "bhwc->bchw", rows=rows)
+
+
+def test_an_output_is_of_its_own_memory():
+    x = np.zeros((3, 4, 4), np.uint8)
+    with pytest.raises(layoutkit.ArgumentError, match="out shares memory with sample 1"):
+        collate([np.zeros((4, 4), np.uint8), x[2]], "hw->bhw", out=x[1:])
+    with pytest.raises(layoutkit.ArgumentError, match="out shares memory with x"):
+        collate(x, "bhw->bwh", rows=[0, 1, 2], out=x)
+    out = np.zeros((2, 4, 4), np.uint8)
+    out.flags.writeable = False
+    with pytest.raises(layoutkit.ArgumentError, match="read-only"):
+        collate([x[0], x[1]], "hw->bhw", out=out)
+    with pytest.raises(layoutkit.ShapeError, match=r"makes \(2, 4, 4\)"):
+        collate([x[0], x[1]], "hw->bhw", out=np.zeros((4, 4, 2), np.uint8))
+
+
+def test_windows_far_outside_are_all_fill():
+    found = collate(
+        [photo((4, 5, 3))] * 2, "hwc->bchw", corner={"h": [10**15, -(10**15)]}, fill=9, h=3
+    )
+    assert (found == 9).all()
+    with pytest.raises(layoutkit.ArgumentError, match="a whole number"):
+        collate([photo((4, 5, 3))], "hwc->bchw", corner={"h": 10**30}, fill=9)
+
+
+def test_empty_windows_and_empty_samples():
+    assert collate([photo((4, 5, 3))], "hwc->bchw", h=0).shape == (1, 3, 0, 5)
+    found = collate([photo((0, 5, 3))], "hwc->bchw", h=2, fill=4, **IMAGENET)
+    assert_same(found, convert(np.full((1, 2, 5, 3), 4, np.uint8), "bhwc->bchw", **IMAGENET))
+
+
+# ---- arrays of other libraries -----------------------------------------------------------
+
+WINDOWS = {
+    "h": 6, "w": 8, "corner": {"h": [-1, 2], "w": [3, -4]}, "flip": {"w": [True, False], "h": True},
+    "fill": (1, 2, 3),
+}  # fmt: skip
+PAIR = [photo((9, 11, 3), "float32"), photo((8, 10, 3), "float32")]
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    samples = [torch.from_numpy(x) for x in PAIR]
+    wanted = collate(PAIR, "hwc->bchw", **WINDOWS, **IMAGENET)
+    found = collate(samples, "hwc->bchw", **WINDOWS, **IMAGENET)
+    assert type(found) is torch.Tensor
+    assert_same(found.numpy(), wanted)
+    out = torch.zeros(found.shape)
+    assert collate(samples, "hwc->bchw", **WINDOWS, **IMAGENET, out=out) is out
+    assert_same(out.numpy(), wanted)
+    half = [x.bfloat16() for x in samples]
+    assert collate(half, "hwc->bchw", **WINDOWS).dtype == torch.bfloat16
+    mixed = collate([PAIR[0], samples[1]], "hwc->bchw", **WINDOWS, **IMAGENET)
+    assert_same(mixed, wanted)
+    rows = collate(torch.stack([samples[0]] * 3), "bhwc->bchw", rows=[2, 0])
+    assert_same(rows.numpy(), convert(np.stack([PAIR[0]] * 2), "bhwc->bchw"))
+
+
+@pytest.mark.parametrize("channels", [None, (2, 1, 0), (0, 2, 1)])
+def test_gradients_of_tensors_are_recorded(channels):
+    torch = pytest.importorskip("torch")
+    asked = {**WINDOWS, **IMAGENET, "channels": channels}
+    samples = [torch.from_numpy(x).requires_grad_() for x in PAIR]
+    found = collate(samples, "hwc->bchw", **asked)
+    assert_same(found.detach().numpy(), collate(PAIR, "hwc->bchw", **asked))
+    found.sum().backward()
+    inside = stacked([np.ones_like(x) for x in PAIR], "hwc", **{**WINDOWS, "fill": 0}).sum()
+    scale = np.mean(1 / 255 / np.array(IMAGENET["std"]))
+    np.testing.assert_allclose(sum(float(x.grad.sum()) for x in samples), inside * scale, 1e-4)
+    mixed = collate([PAIR[0], samples[1]], "hwc->bchw", **asked)
+    assert mixed.requires_grad
+
+
+def test_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+    samples = [jax.numpy.asarray(x) for x in PAIR]
+    wanted = collate(PAIR, "hwc->bchw", **WINDOWS, **IMAGENET)
+    to = Collator("hwc->bchw", h=6, w=8, fill=(1, 2, 3), **IMAGENET)
+    said = {"corner": WINDOWS["corner"], "flip": WINDOWS["flip"]}
+    found = to(samples, **said)
+    assert isinstance(found, jax.Array)
+    assert_same(np.asarray(found), wanted)
+    traced = jax.jit(lambda *each: to(each, **said))(*samples)
+    np.testing.assert_allclose(np.asarray(traced), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_memory_maps_and_subclasses(tmp_path):
+    np.save(tmp_path / "x.npy", np.stack([PAIR[0]] * 4))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = collate(x, "bhwc->bchw", rows=[3, 1], flip="w")
+    assert type(found) is np.ndarray
+    assert_same(found, convert(np.stack([PAIR[0][:, ::-1]] * 2), "bhwc->bchw"))
+    masked = np.ma.masked_array(PAIR[0])
+    with pytest.raises(layoutkit.ArgumentError, match="sample 1 is a masked array"):
+        collate([PAIR[0], masked], "hwc->bchw")
+
+
+def test_it_is_a_collate_fn():
+    torch = pytest.importorskip("torch")
+    samples = [torch.from_numpy(x[:8, :10].copy()) for x in PAIR] * 2
+    to = Collator("hwc->bchw", **IMAGENET)
+    batches = list(torch.utils.data.DataLoader(samples, batch_size=2, collate_fn=to))
+    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 8, 10)] * 2

@@ -1,0 +1,54 @@
+"""Arrays that lie backward along their innermost axes: whole registers are turned around."""
+
+import numpy as np
+import pytest
+from arrays_of import BF16, assert_same, random_array
+
+from layoutkit import Converter
+from reference import reference_convert
+
+RNG = np.random.default_rng(0)
+FORMULA = {"dtype": "float32", "scale": 0.5, "mean": 3.0}
+
+
+def backward(shape, dtype, axes):
+    """A contiguous array, seen from its other end along some axes."""
+    x = random_array(RNG, shape, dtype)
+    return x[tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim))]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", BF16, "f4", "f8", "c8"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("width", [1, 7, 16, 33, 130])
+def test_pixels_are_turned_around(dtype, channels, width):
+    for axes in [(2,), (1, 2), (2, 3), (3,)]:
+        x = backward((2, 3, width, channels), dtype, axes)
+        for pattern in ("bhwc->bhwc", "bhwc->bchw", "bhwc->bcwh"):
+            assert_same(Converter(pattern, copy=True)(x), reference_convert(x, pattern))
+
+
+@pytest.mark.parametrize("size", [40, 400])  # plain stores, and past the caches
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_formulas_and_large_results(size, channels):
+    x = backward((3, size, size + 24, channels), "u1", (2,))
+    packed = np.ascontiguousarray(x)
+    for pattern in ("bhwc->bhwc", "bhwc->bchw"):
+        for keywords in ({}, FORMULA, {**FORMULA, "mean": tuple(range(channels))}):
+            to = Converter(pattern, **keywords)
+            assert_same(to(x), to(packed))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "channels", "kernel"),
+    [
+        ("bhwc->bhwc", 3, "flip"),
+        ("bhwc->bhwc", 4, "flip"),
+        ("bhwc->bchw", 3, "flipsplit"),
+        ("bhwc->bchw", 4, "flipsplit"),
+        ("bhwc->bhwc", 64, "copy"),
+    ],
+)
+def test_which_kernel_it_is(pattern, channels, kernel):
+    plan = Converter(pattern).plan(backward((2, 9, 64, channels), "u1", (2,)))
+    assert plan.kernel == kernel
+    assert kernel in str(plan)
