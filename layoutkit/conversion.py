@@ -12,11 +12,12 @@ from .axes import as_shape
 from .caching import MAX_KEPT
 from .compilation import call_in_graph, is_followed
 from .constants import is_by_value, plain
-from .converter import Converter, plan_of_spec
+from .converter import Converter
 from .cuda.runtime import check_device
 from .devices import CPU
 from .errors import LayoutkitError
 from .planning.task import make_task
+from .plans import plan_of_spec
 from .spec import ArraySpec, as_dtype
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from .devices import CPU
 from .gradients import Backs, known_clip, window_of_gradient
 from .memory import Array, as_numpy, check_writable
 from .planning.task import Task, make_task
+from .plans import plan_of_spec, planned
 from .spec import ArraySpec, DType
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
-__all__ = ["Converter", "plan_of_spec"]
+__all__ = ["Converter"]
 
 # Quicker ways of arrays of exactly one class, by its id, as some do not hash; or NotImplemented.
 shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
@@ -115,6 +116,15 @@ class Converter:
     def pattern(self) -> str:
         """The pattern as it was given."""
         return self._task.pattern.text
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What was asked beside the pattern, as keywords, without those that say the default.
+
+        >>> Converter("bhwc->bchw", dtype="float32", scale=0.5).keywords["scale"]
+        0.5
+        """
+        return self._task.keywords()
 
     @property
     def casting(self) -> str:
@@ -212,7 +222,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        return _planned(self._task, *_adapters().memory_layout(x))
+        return planned(self._task, *_adapters().memory_layout(x))
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""
@@ -258,32 +268,8 @@ class Converter:
             return Placed(task, array, out) if task.memory is None else Laid(self, out)
         from .cpu.program import Program
 
-        plan = _planned(task, array.shape, array.strides, array.dtype, CPU, out)
+        plan = planned(task, array.shape, array.strides, array.dtype, CPU, out)
         return Program(plan, task.threads)
-
-
-def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
-    """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
-    with forks.making:
-        from .planning.plan import contiguous
-
-    return _planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
-
-
-def _planned(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str,
-    out: Any = None,
-) -> Plan:  # fmt: skip
-    """The plan of the device that does the work: a GPU, if one is part of the way."""
-    # Imported with the first conversion, so that `import layoutkit` stays light.
-    with forks.making:
-        if device == CPU and task.device in (None, CPU):
-            from .cpu.program import has_half
-        else:
-            from .cuda.launches import has_half
-        from .planning.composed import planned
-
-        return planned(task, shape, strides, dtype, device, out, has_half)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

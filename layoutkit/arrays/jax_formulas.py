@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..converter import Converter, plan_of_spec
+from ..converter import Converter
+from ..plans import plan_of_spec
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
