@@ -295,5 +295,6 @@ def _as_size(name: object, size: SupportsIndex) -> int:
         return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)
     if value is None or value < 0:
-        raise ShapeError(f"{name} is {size!r}; a size is an int >= 0")
+        traced = "; make a traced one static" if hasattr(size, "aval") else ""
+        raise ShapeError(f"{name} is {size!r}; a size is an int >= 0{traced}")
     return value

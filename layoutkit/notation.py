@@ -165,7 +165,7 @@ class _Side:
         if at >= self.end:
             raise _misread(self.text, start, "this '(' is never closed", "write folds as b(hwc)")
         if not letters:
-            fix = "name at least one, such as b(hw)"
+            fix = "name at least one, such as b(hw); an axis of size 1 is written as 1"
             raise _misread(self.text, start, "a fold without axes", fix)
         return letters, at + 1
 

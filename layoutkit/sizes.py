@@ -137,12 +137,22 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
     kept = _names(target)
     for name in _names(source):
         if name not in (*kept, _ONE) and sizes[name] != 1:
+            why = (
+                f"axis {name} of size {sizes[name]} is not on the right, so its data would be lost"
+            )
+            word = next((each for each in kept if _is_run(each, source)), None)
+            if word is not None:
+                raise ShapeError(f"{why}, and {word} is one axis; write ({' '.join(word)}) to fold")
             call = f'einops.reduce(x, "{source.spelled()} -> {target.spelled()}", "mean")'
             raise ShapeError(
-                f"axis {name} of size {sizes[name]} is not on the right, so its data would "
-                f"be lost; only an axis of size 1 can be dropped: add {name} to {target}; "
-                f"{call} averages over it"
+                f"{why}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "
+                "averages over it"
             )
+
+
+def _is_run(name: str, source: Layout) -> bool:
+    """Whether a new name is that of several axes of the source, which was meant as a fold."""
+    return len(name) > 1 and name not in _names(source) and set(name) <= set(_names(source))
 
 
 def _names(layout: Layout) -> list[str]:

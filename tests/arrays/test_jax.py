@@ -253,6 +253,14 @@ def test_sizes_may_be_symbols(pattern, keywords, shape):
         np.testing.assert_allclose(got, wanted, 2e-3 if got.dtype == np.float16 else 1e-6, 1e-6)
 
 
+def test_a_size_that_is_traced_is_told_to_be_static():
+    fold = functools.partial(convert, pattern="b(hp)->bhp")
+    x = jnp.zeros((2, 6))
+    with pytest.raises(ShapeError, match="size is an int >= 0; make a traced one static"):
+        jax.jit(lambda x, p: fold(x, p=p))(x, 3)
+    assert jax.jit(lambda x, p: fold(x, p=p), static_argnums=1)(x, 3).shape == (2, 2, 3)
+
+
 def test_symbols_that_do_not_fit_are_told():
     export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
     open_shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, 4, 5, 3"), np.float32)

@@ -244,6 +244,10 @@ def test_examples_are_drawn_with_names():
 def test_patterns_that_reduce_or_repeat_say_which_call_does_it():
     with pytest.raises(ShapeError, match=r'einops\.reduce\(x, "b h w c -> b c", "mean"\)'):
         convert(numbered(2, 4, 5, 3), "bhwc->bc")
+    with pytest.raises(ShapeError, match=r"and hw is one axis; write \(h w\) to fold"):
+        convert(numbered(2, 4, 5, 3), "b h w c -> b c hw")
+    with pytest.raises(PatternError, match="an axis of size 1 is written as 1"):
+        convert(numbered(2, 4, 5, 3), "b h w c -> b () h w c")
     with pytest.raises(ShapeError, match=r'einops\.repeat\(x, "h w -> h w c", c=3\)'):
         convert(numbered(4, 5), "hw->hwc", c=3)
     with pytest.raises(PatternError, match=r"einops\.repeat"):
