@@ -58,7 +58,7 @@ demo: $(VENV)/.demo
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.$(EXTRA)
-	@echo "running the tests: about 10 minutes on 2 cores, 13 the first time ..."
+	@echo "running the tests: about 13 minutes on 2 cores the first time, less when kernels are kept ..."
 	$(BIN)/python $(PYTEST)
 
 test-lowest: $(LOWEST)/.testing
