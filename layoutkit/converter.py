@@ -185,7 +185,8 @@ class Converter:
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         if self._task.canvas is not None:
-            from .planning.composed import into_window
+            with forks.making:
+                from .planning.composed import into_window
 
             window = window_of_gradient(self._task, grad, facts, source)
             return self.derived(into_window).backward(window, like=like, out=out)
@@ -232,7 +233,8 @@ class Converter:
         """The shape of the result for an x of `shape`."""
         task = self._task
         if task.canvas is not None:
-            from .planning.composed import place_of
+            with forks.making:
+                from .planning.composed import place_of
 
             return place_of(task, shape).shape
         return task.pattern.resolve(shape, task.sizes).target_shape

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import forks
 from .caching import Cache, remember
 from .constants import Bounds
 from .errors import ArgumentError, DtypeError, ShapeError
 from .planning.back import folded, gradient
-from .planning.composed import place_of
 from .planning.task import Task
 from .spec import ArraySpec, DType, as_dtype, kind_of
 
@@ -91,6 +91,9 @@ def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None
             f'"{task.pattern.text}" with into= has results of one size for an x of any; say which '
             "it was: backward(grad, like=x)"
         )
+    with forks.making:
+        from .planning.composed import place_of  # late: `import layoutkit` stays light
+
     place = place_of(task, source[0])
     _check_shape(task, facts[0], place.shape, source[0])
     return grad.reshape(place.full)[place.window]

@@ -112,6 +112,13 @@ print(layoutkit.data.sampled_batcher.__module__, "layoutkit.data" in sys.modules
     assert done.stdout.split() == ["True", "False", found, "True"]
 
 
+def test_what_plans_is_imported_with_the_first_conversion():
+    code = "import sys, layoutkit; print(*(n for n in sys.modules if n.startswith('layoutkit.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    late = ("planning.plan", "planning.composed", "planning.kernels", "kernels", "arrays", "cpu")
+    assert not {f"layoutkit.{name}" for name in late} & set(done.stdout.split())
+
+
 def test_top_level_names_of_others_are_not_taken():
     names = importlib.metadata.distribution("layoutkit").read_text("top_level.txt").split()
     assert names == ["layoutkit"]
