@@ -9,6 +9,7 @@ import numpy as np
 from ..buffers import empty_with_address
 from ..devices import CPU
 from ..memory import Array
+from ..planning.canvas import of_paint
 from ..planning.composed import around, made, order, refuse_out, window
 from ..planning.task import Task
 from .program import Program, has_half
@@ -52,7 +53,7 @@ class Placed:
         full = out.reshape(self._place.full)  # folds are taken apart, which needs no copy
         self._inside(x, array, full[self._place.window])
         for border in self._borders:
-            np.copyto(full[border], self._paint[_of_paint(self._paint, border)])
+            np.copyto(full[border], self._paint[of_paint(self._paint, border)])
         return out
 
 
@@ -68,11 +69,3 @@ def _paint(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array
         shape = (*found.shape[:-2], *full[-2:])
         found = np.array(np.broadcast_to(found, shape))
     return found
-
-
-def _of_paint(paint: Array, border: tuple[slice, ...]) -> tuple[slice, ...]:
-    """The part of the paint that goes to a border."""
-    whole = slice(None)
-    return tuple(
-        part if size > 1 else whole for part, size in zip(border, paint.shape, strict=True)
-    )

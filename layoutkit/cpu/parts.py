@@ -15,6 +15,7 @@ from ..buffers import empty
 from ..constants import CHANNEL
 from ..errors import DtypeError, ShapeError
 from ..memory import Array, address, addresses
+from ..planning.canvas import Place, of_paint
 from ..planning.frames import pixel_of
 from ..planning.windows import Axes, Windows
 from ..spec import DType
@@ -105,14 +106,9 @@ def _complete(to: Array, x: Array, begin: Sequence[int], paint: Array) -> None:
     """Write one window: what is inside of the sample, and what is around that."""
     spans = zip(begin, x.shape, to.shape, strict=True)
     starts = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]
-    inside = [slice(first, max(first, last)) for first, last in starts]
-    to[tuple(inside)] = x[
+    inside = tuple(slice(first, max(first, last)) for first, last in starts)
+    to[inside] = x[
         tuple(slice(p.start + b, p.stop + b) for p, b in zip(inside, begin, strict=True))
     ]
-    whole = [slice(0, size) for size in to.shape]
-    for axis, part in enumerate(inside):
-        for beside in (slice(0, part.start), slice(part.stop, to.shape[axis])):
-            if beside.start < beside.stop:
-                where = (*inside[:axis], beside, *whole[axis + 1 :])
-                pairs = zip(where, paint.shape, strict=True)
-                to[where] = paint[tuple(s if size > 1 else slice(None) for s, size in pairs)]
+    for border in Place(to.shape, to.shape, inside).borders():
+        to[border] = paint[of_paint(paint, border)]

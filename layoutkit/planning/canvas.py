@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
 from ..spec import DType, integer_bounds, kind_of
 
-__all__ = ["Canvas", "Place", "fill_values", "make_canvas"]
+__all__ = ["Canvas", "Place", "fill_values", "make_canvas", "of_paint"]
 
 Window = tuple[slice, ...]
 
@@ -111,6 +111,12 @@ class Place:
                 if beside.start < beside.stop:
                     found.append((*self.window[:axis], beside, *whole[axis + 1 :]))
         return found
+
+
+def of_paint(paint: Array, border: Window) -> Window:
+    """The part of a paint that goes to a border: all of it along axes where it has one place."""
+    pairs = zip(border, paint.shape, strict=True)
+    return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
 def make_canvas(into: Any, corner: Any, fill: Any) -> Canvas | None:
