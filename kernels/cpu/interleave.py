@@ -18,7 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .simd import I64, shuffle, vload, vstore
+from .simd import I64, prefetch, shuffle, vload, vstore
+from .words import LINE
 
 
 def pick(b, parts, wanted):
@@ -69,11 +70,16 @@ def _one_of(b, parts, wanted):
 
 
 def split_step(itemsize, channels, width, nt, backward=0):
-    """step(src, dst, cols): one vector of packed pixels for each channel to its row."""
+    """step(src, dst, cols, ahead): one vector of packed pixels for each channel to its row.
+
+    Memory is asked for what is so many bytes ahead in the source.
+    """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def split(context, b, signature, args):
-        src, dst, cols = args
+        src, dst, cols, ahead = args
+        for at in range(0, max(LINE, width * channels), LINE):
+            prefetch(b, b.add(src, ahead), at)
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
         for c, value in enumerate(take_apart(b, parts)):
             value = turned_around(b, [value])[0] if backward else value
@@ -81,8 +87,8 @@ def split_step(itemsize, channels, width, nt, backward=0):
         return context.get_dummy_value()
 
     @intrinsic
-    def step(typingctx, src, dst, cols):
-        return types.void(types.uintp, types.uintp, types.uintp), split
+    def step(typingctx, src, dst, cols, ahead):
+        return types.void(types.uintp, types.uintp, types.uintp, types.uintp), split
 
     return step
 

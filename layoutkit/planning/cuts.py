@@ -71,6 +71,8 @@ def said(
     """
     corners: Said = {}
     flips: Said = {}
+    if corner is flip is None:
+        return corners, flips
     if flip is not None:
         turned = {flip: True} if isinstance(flip, str) else flip
         if not isinstance(turned, Mapping):
