@@ -26,6 +26,7 @@ from .planning.windows import make_windows
 if TYPE_CHECKING:
     from .axes import Pattern
     from .planning.task import Task
+    from .planning.windows import Windows
 
 __all__ = ["Collator"]
 
@@ -99,6 +100,11 @@ class Collator:
     def pattern(self) -> str:
         """The pattern as it was given."""
         return self._asked.task.pattern.text
+
+    @property
+    def windows(self) -> Windows:
+        """What was asked for, checked."""
+        return self._asked
 
     @property
     def device(self) -> str | None:
