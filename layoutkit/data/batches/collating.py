@@ -66,10 +66,10 @@ def check_collate(given: Arguments) -> None:
             "b away on the left of its pattern"
         )
     to = collator.windows.task.pattern.target
-    if "b" not in to.groups or to.names or to.is_open:
+    if "b" not in to.groups or to.names or "..." in str(to):
         raise DataError(
-            f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose layout '
-            "is one letter an axis and has b as one of its own; say so on the right of the pattern"
+            f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose '
+            "layout is one letter an axis, b one of its own; say so on the right of the pattern"
         )
     fixed = "it makes a batch of results of any size; leave that away"
     made = "give it to the Collator"
