@@ -9,7 +9,7 @@ import numpy as np
 
 from . import forks
 from .arrays import adapters
-from .arrays.stacking import leader_of, stacked
+from .arrays.stacking import leader_of, plain_memory, stacked
 from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
 from .converter import Converter
@@ -212,11 +212,12 @@ class Collator:
 
     def _foreign(self, samples: Sequence[Any], rows: Any, corner: Any, flip: Any, out: Any) -> Any:
         """The batch of samples of other libraries, of the kind of the first, or on a GPU."""
-        leader, like, in_words = leader_of(samples)
+        plain = plain_memory(samples)
+        leader, like, in_words = leader_of(samples if plain is None else samples[:1])
         if in_words:
             found = stacked(self._asked, samples, rows, corner, flip, like)
             return self._after(self._asked.task)(found, out)
-        arrays = [adapters.as_array(each, self._name(n)) for n, each in enumerate(samples)]
+        arrays = plain or [adapters.as_array(x, self._name(n)) for n, x in enumerate(samples)]
         if self._is_away:
             sources = self._sources(arrays, rows)
             gathering = self._gathering(sources, None)

@@ -20,9 +20,9 @@ from ..planning.windows import Windows, of_channels
 from .adapters import whose
 from .base import Adapter
 from .cupy import CudaAdapter
-from .libraries import library_of
+from .libraries import file_of, library_of
 
-__all__ = ["leader_of", "stacked"]
+__all__ = ["leader_of", "plain_memory", "stacked"]
 
 
 def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
@@ -35,6 +35,13 @@ def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
         if adapter.is_recorded(sample):
             return adapter, sample, True
     return adapters[0], samples[0], isinstance(adapters[0], CudaAdapter)
+
+
+def plain_memory(samples: Sequence[Any]) -> list[Array] | None:
+    """The memory of samples, where their library has a quick way to it; else None."""
+    quick = getattr(file_of(samples[0]), "memory_of", None)
+    found: list[Array] | None = None if quick is None else quick(samples)
+    return found
 
 
 def stacked(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..converter import Converter
     from ..planning.composed import Larger
 
-__all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
+__all__ = ["TracedTensors", "adapter_for", "library", "library_of", "memory_of"]
 
 _torch: Any = import_module("torch")
 
@@ -93,6 +93,16 @@ def _traced() -> TracedTensors:
 
 
 # ---- plain tensors -----------------------------------------------------------------------
+
+
+def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
+    """The memory of tensors on the CPU; None where one is no such tensor, or is looked at."""
+    if {*map(type, tensors)} != {_torch.Tensor} or is_watched():
+        return None
+    try:
+        return [x.numpy() for x in tensors]
+    except (RuntimeError, TypeError):  # one has no plain memory, or no dtype of NumPy's
+        return None
 
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
