@@ -12,6 +12,7 @@ from .arrays import adapters
 from .arrays.stacking import leader_of, plain_memory, stacked
 from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
+from .compilation import batch_in_graph, is_followed, words_of_windows
 from .converter import Converter
 from .cpu.collating import Gathering
 from .cpu.parts import Sources, of_rows, of_samples
@@ -75,6 +76,7 @@ class Collator:
         self._alike: Cache[Gathering] = Cache()  # by the shape and strides of all samples
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
+        self.words = words_of_windows(self._asked)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -116,6 +118,8 @@ class Collator:
         out: Any = None,
     ) -> Any:  # fmt: skip
         """Make the batch of some samples; see `collate`."""
+        if is_followed():
+            return batch_in_graph(self, samples, rows, corner, flip, out)
         arrays = self._listed(samples, rows)
         numpy = {*map(type, arrays)} == {np.ndarray}
         if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):

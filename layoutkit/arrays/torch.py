@@ -13,13 +13,14 @@ from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from .base import Adapter
 from .torch_tensors import Tensors, adapter_of_memory, refuse_recorded_out
-from .torch_traced import converted, is_traced, is_watched, summed
+from .torch_traced import converted, is_traced, is_watched, sizes_of, summed
 from .torch_words import Torch, library
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
     from ..planning.composed import Larger
+    from ..spec import DType
 
 __all__ = ["TracedTensors", "adapter_for", "library", "library_of", "memory_of"]
 
@@ -39,6 +40,10 @@ class TracedTensors(Tensors, Adapter):
         inside = pad(_torch.ones(found.sizes, dtype=_torch.bool, device=x.device), edges)
         fill = self.words.constant(found.fill, x)
         return _torch.where(inside, pad(x.reshape(found.sizes), edges), fill)
+
+    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype, as numbers where torch.jit would have tensors of them."""
+        return sizes_of(x), self.words.dtype(x)
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""
