@@ -9,6 +9,7 @@ import numpy as np
 
 from . import forks
 from .arrays import adapters
+from .arrays.cupy import CudaAdapter
 from .arrays.stacking import leader_of, plain_memory, stacked
 from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
@@ -16,9 +17,11 @@ from .compilation import batch_in_graph, is_followed, words_of_windows
 from .converter import Converter
 from .cpu.collating import Gathering
 from .cpu.parts import Sources, of_rows, of_samples
+from .cuda.collating import DeviceGathering
 from .cuda.runtime import check_device
+from .cuda.transfers import Unmade
 from .devices import CPU
-from .errors import ArgumentError, ShapeError
+from .errors import ArgumentError, DeviceError, ShapeError
 from .memory import Array, check_writable
 from .planning.cuts import positions
 from .planning.frames import Collation
@@ -74,6 +77,7 @@ class Collator:
     def _start(self) -> None:
         self._gatherings: Cache[Gathering] = Cache()
         self._alike: Cache[Gathering] = Cache()  # by the shape and strides of all samples
+        self._on_gpus: DeviceGathering | None = None
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
         self.words = words_of_windows(self._asked)
@@ -209,6 +213,27 @@ class Collator:
                 remember(self._alike, key, found, 0)
         return found
 
+    def _batch_on_gpu(
+        self, leader: CudaAdapter, samples: Sequence[Any], rows: Any, corner: Any, flip: Any,
+        out: Any,
+    ) -> Any:  # fmt: skip
+        """The batch of samples on a GPU, of the kind of the first."""
+        arrays = []
+        for number, sample in enumerate(samples):
+            adapter = adapters.device_adapter_of(sample)
+            if adapter is None:
+                raise DeviceError(
+                    f"sample {number} is a {kind_text(sample)} on cpu, but sample 0 is on "
+                    f"{arrays[0].device}; bring all to one device first"
+                )
+            arrays.append(adapter.reach(sample, self._name(number)))
+        target = None if out is None else adapters.device_adapter_of(out)
+        to = None if target is None else target.reach(out, "out")
+        self._on_gpus = self._on_gpus or DeviceGathering(self._asked)
+        made = self._on_gpus(arrays, rows, corner, flip, to, leader)
+        leader.keep(arrays)
+        return self._after(self._asked.task)(leader.finished(made.owner, samples[0]), out)
+
     def _after(self, task: Task) -> Converter:
         """What converts the memory of windows that lie as they are."""
         found = self._converters.get(task.pattern)
@@ -221,12 +246,17 @@ class Collator:
         if in_words:
             found = stacked(self._asked, samples, rows, corner, flip, like)
             return self._after(self._asked.task)(found, out)
+        if isinstance(leader, CudaAdapter):
+            return self._batch_on_gpu(leader, samples, rows, corner, flip, out)
         arrays = plain or [adapters.as_array(x, self._name(n)) for n, x in enumerate(samples)]
         if self._is_away:
             sources = self._sources(arrays, rows)
             gathering = self._gathering(sources, None)
-            memory = leader.leave(gathering(sources, corner, flip, None), like)
-            return self._after(gathering.frame.then or self._asked.task)(memory, out)
+            frame = gathering.frame
+            windows = Unmade(
+                frame.shape, frame.dtype, lambda to: gathering(sources, corner, flip, to)
+            )
+            return adapters.send(self._after(frame.then or self._asked.task), leader, windows, out)
         if out is None:
             return leader.leave(self._batch(arrays, rows, corner, flip, None), like)
         adapters.refuse_out_on_gpu(out, self._name(0))

@@ -1,7 +1,7 @@
 """Windows of samples in the words of their library, one after the other.
 
-For samples whose memory is not read here: those that a library records or traces, and those on a
-GPU. What a conversion makes of the stacked windows is then recorded as any other.
+For samples that a library records or traces. What a conversion makes of the stacked windows is then
+recorded as any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..planning.frames import pixel_of
 from ..planning.windows import Windows, of_channels
 from .adapters import whose
 from .base import Adapter
-from .cupy import CudaAdapter
 from .libraries import file_of, library_of
 from .symbolic import Symbolic
 
@@ -35,7 +34,7 @@ def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
     for adapter, sample in zip(adapters, samples, strict=True):
         if adapter.is_recorded(sample):
             return adapter, sample, True
-    return adapters[0], samples[0], isinstance(adapters[0], CudaAdapter)
+    return adapters[0], samples[0], False
 
 
 def plain_memory(samples: Sequence[Any]) -> list[Array] | None:
@@ -58,7 +57,7 @@ def stacked(
         count = shape[at]
         samples = [samples[0][(slice(None),) * at + (int(row),)] for row in positions(rows, count)]
         if not samples:
-            raise ArgumentError("rows is empty, and samples are recorded or on a GPU; give one")
+            raise ArgumentError("rows is empty, and samples are recorded; give one")
     samples = [_as(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = asked.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)

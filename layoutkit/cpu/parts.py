@@ -13,11 +13,10 @@ import numpy as np
 
 from ..buffers import empty
 from ..constants import CHANNEL
-from ..errors import DtypeError, ShapeError
 from ..memory import Array, address, addresses
 from ..planning.canvas import Place, of_paint
 from ..planning.frames import pixel_of
-from ..planning.windows import Axes, Windows
+from ..planning.windows import Axes, Windows, check_alike
 from ..spec import DType
 
 __all__ = ["Sources", "completed", "of_rows", "of_samples"]
@@ -60,17 +59,7 @@ def of_samples(arrays: Sequence[Array]) -> Sources:
     shape, strides, dtype = facts[0]
     if facts.count(facts[0]) == len(facts):
         return Sources(dtype, [(shape, strides)], at, arrays)
-    for number, (other, _, kind) in enumerate(facts):
-        if kind != dtype:
-            raise DtypeError(
-                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
-                "dtype"
-            )
-        if len(other) != len(shape):
-            raise ShapeError(
-                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
-                "samples of one rank"
-            )
+    check_alike([(other, kind) for other, _, kind in facts])
     return Sources(dtype, [fact[:2] for fact in facts], at, arrays)
 
 
