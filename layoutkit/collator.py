@@ -29,6 +29,7 @@ from .planning.windows import make_windows
 
 if TYPE_CHECKING:
     from .axes import Pattern
+    from .cuda.memory import DeviceArray
     from .planning.task import Task
     from .planning.windows import Windows
 
@@ -218,7 +219,7 @@ class Collator:
         out: Any,
     ) -> Any:  # fmt: skip
         """The batch of samples on a GPU, of the kind of the first."""
-        arrays = []
+        arrays: list[DeviceArray] = []
         for number, sample in enumerate(samples):
             adapter = adapters.device_adapter_of(sample)
             if adapter is None:

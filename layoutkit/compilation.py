@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from .planning.task import Task
@@ -28,6 +28,9 @@ __all__ = [
     "words_of",
     "words_of_windows",
 ]
+
+
+_Words: TypeAlias = tuple[Any, ...] | None
 
 
 def is_followed() -> bool:
@@ -54,7 +57,7 @@ def words_of_windows(windows: Windows) -> tuple[Any, ...] | None:
     return _words(task.pattern.text, unsized.keywords, task)
 
 
-def _words(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> Any:
+def _words(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> _Words:
     if "torch" not in sys.modules:
         return None
     import json

@@ -61,7 +61,9 @@ def put_batch(asked: Any, samples: Any, rows: Any, corner: Any, flip: Any, out: 
 def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
     """What `collate` of these arguments is in a graph."""
     told = _told_of_call(pattern, tuple(sizes), **keywords)
-    return _collate(samples, *windows, pattern, told, list(sizes), list(sizes.values()))
+    rows, corner, flip, out = windows
+    values = list(sizes.values())
+    return _collate(samples, rows, corner, flip, out, pattern, told, list(sizes), values)
 
 
 def put_sum(

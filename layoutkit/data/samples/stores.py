@@ -170,7 +170,8 @@ class Window(Store):
         listed = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
         if listed or self.selection.rest or not isinstance(self.source, ArraySource):
             return None
-        return self.read(True)
+        found: Array = self.read(True)
+        return found
 
     def take(self, places: Array) -> Array:
         """The elements at some places; of a view, in pooled memory."""
