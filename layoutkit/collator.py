@@ -13,7 +13,7 @@ from .arrays.cupy import CudaAdapter
 from .arrays.stacking import leader_of, plain_memory, stacked
 from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
-from .compilation import batch_in_graph, is_followed, words_of_windows
+from .compilation import batch_in_graph, is_followed, makers, words_of_windows
 from .converter import Converter
 from .cpu.collating import Gathering
 from .cpu.parts import Sources, of_rows, of_samples
@@ -264,3 +264,6 @@ class Collator:
         writer = adapters.writer_of(leader, out)
         self._batch(arrays, rows, corner, flip, writer.target(out))
         return writer.written(out)
+
+
+makers["Collator"] = Collator

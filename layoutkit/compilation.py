@@ -24,6 +24,7 @@ __all__ = [
     "call_in_graph",
     "in_graph",
     "is_followed",
+    "makers",
     "sum_in_graph",
     "words_of",
     "words_of_windows",
@@ -31,6 +32,9 @@ __all__ = [
 
 
 _Words: TypeAlias = tuple[Any, ...] | None
+
+# By name: classes whose objects a graph makes again, and which stand below what makes the graph.
+makers: dict[str, Callable[..., Any]] = {}
 
 
 def is_followed() -> bool:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import Accumulator
-from ..collator import Collator
-from ..compilation import words_of_windows
+from ..compilation import makers, words_of_windows
 from ..converter import Converter
 from ..planning.task import make_task
 from ..planning.windows import make_windows
@@ -103,7 +102,7 @@ def _collate(
 ) -> Any:  # fmt: skip
     found = keywords_of(keywords, names, [*map(_number, sizes)])
     corner = {axis: _number(each) for axis, each in corner.items()} if corner else None
-    return Collator(pattern, **found)(
+    return makers["Collator"](pattern, **found)(
         samples, rows=_number(rows), corner=corner, flip=flip, out=out
     )
 
