@@ -54,7 +54,7 @@ def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: An
 def put_batch(asked: Any, samples: Any, rows: Any, corner: Any, flip: Any, out: Any) -> Any:
     """What a Collator makes of samples in a graph."""
     words: Any = _words_of_windows(asked) if asked.words is None else asked.words
-    return _collate(samples, rows, corner, flip, out, *words)
+    return _like(samples, _collate(samples, rows, corner, flip, out, *words))
 
 
 def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
@@ -62,7 +62,14 @@ def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keyword
     told = _told_of_call(pattern, tuple(sizes), **keywords)
     rows, corner, flip, out = windows
     values = list(sizes.values())
-    return _collate(samples, rows, corner, flip, out, pattern, told, list(sizes), values)
+    found = _collate(samples, rows, corner, flip, out, pattern, told, list(sizes), values)
+    return _like(samples, found)
+
+
+def _like(samples: Any, found: Any) -> Any:
+    """A batch of arrays of NumPy, which are tensors in a graph, as one of them."""
+    first = samples[0] if isinstance(samples, list | tuple) else samples
+    return found.numpy() if isinstance(first, np.ndarray) else found
 
 
 def put_sum(

@@ -109,6 +109,18 @@ def test_a_compiled_function_that_breaks_in_two(torch):
     assert torch.equal(followed(torch, program, fullgraph=False)(*tensors), both(*tensors))
 
 
+def test_arrays_of_numpy_in_a_compiled_function(torch):
+    stack = np.stack([PAIR[0]] * 3)
+    for function, arrays in [
+        (lambda a, b: TO([a, b], **SAID), PAIR),
+        (lambda a, b: collate((a, b), "hwc->bhwc", h=5, w=5), PAIR),
+        (lambda x: ROWS(x, rows=[2, 0]), [stack]),
+    ]:
+        found = followed(torch, function)(*arrays)
+        assert type(found) is np.ndarray
+        assert_same(found, function(*arrays))
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_other_ways_of_torch_to_trace(torch, function):
     from torch.fx.experimental.proxy_tensor import make_fx
