@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -109,10 +110,9 @@ class DeviceGathering:
             yield _part(sample, of), inside
         else:
             channel = axes.places()[CHANNEL]
-            for run in self._asked.runs:
-                taken = _stepped(sample, channel, run.first, run.apart)
-                place = slice(run.place, run.place + run.count)
-                some = (*of[:channel], slice(0, run.count), *of[channel + 1 :])
+            for first, apart, place in _runs(self._asked.channels):
+                taken = _stepped(sample, channel, first, apart)
+                some = (*of[:channel], slice(0, place.stop - place.start), *of[channel + 1 :])
                 yield _part(taken, some), (*inside[:channel], place, *inside[channel + 1 :])
         if paint is not None:
             for border in Place(window, window, inside).borders():
@@ -152,6 +152,18 @@ def _turned(array: DeviceArray, flips: list[bool]) -> DeviceArray:
     address = array.address + sum((size - 1) * step for size, step, turned in facts if turned)
     strides = tuple(-step if turned else step for _, step, turned in facts)
     return replace(array, address=address, strides=strides)
+
+
+def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
+    """Channels that are evenly apart: the first, how far apart, and their places in the result."""
+    start = 0
+    while start < len(channels):
+        rest = channels[start:]
+        apart = rest[1] - rest[0] if len(rest) > 1 else 1
+        even = takewhile(lambda n: rest[n] == rest[0] + n * apart, range(len(rest)))  # noqa: B023
+        stop = start + sum(1 for _ in even)
+        yield rest[0], apart, slice(start, stop)
+        start = stop
 
 
 def _stepped(array: DeviceArray, at: int, first: int, apart: int) -> DeviceArray:
