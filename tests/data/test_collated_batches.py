@@ -302,6 +302,18 @@ def test_rows_of_an_array_are_read_where_they_lie(tmp_path):
             found[-1] = np.concatenate([batch.input.input for batch in batches])
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+    with batcher(photos, get=lambda record: record.array) as batches:
+        one_by_one = np.concatenate([batch.input.input for batch in batches])
+    np.testing.assert_array_equal(found[0], one_by_one)
+    part = open_index(photos, partition=1, partitions=2)
+    spaced = Collator("h w c -> b c h w", h=5, w=6)
+    with batcher(part, get=None, collate=spaced) as batches:
+        half = np.concatenate([batch.input.input for batch in batches])
+    np.testing.assert_array_equal(found[0][1::2], half)
+    small = np.zeros((20, 4, 9, 3), np.uint8)
+    words = r"none of the first 16 .* its window of 5"
+    with batcher(small, get=None) as batches, pytest.raises(DataError, match=words):
+        next(iter(batches))
     with batcher(photos, get=None, processor=lambda x, out: x[1:]) as batches:
         assert next(iter(batches)).input.input[:, 0, 0, 0].min() >= 1
     assert photos[:, :, :, 2].tolist() == [[[n] * 9] * 8 for n in range(N)]

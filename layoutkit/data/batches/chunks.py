@@ -103,6 +103,7 @@ class Chunk:
         self.odd: dict[int, Array] = {}
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
+        self.lies = False  # all results are rows of the source
         self.get_seconds = self.process_seconds = 0.0
         self.block: Any = None
         self.stopped = False
@@ -172,12 +173,10 @@ class Chunk:
         feed = work.feeds[0]
         if work.processor is not None or not feed.direct:
             return False
-        began = perf_counter()
         if work.join is not None:
-            found = feed.records(self.numbers[0])
-            self.odd = {row: record.array for row, record in enumerate(found)}
-            self.get_seconds = perf_counter() - began
+            self.lies = True  # they are read when they are joined
             return True
+        began = perf_counter()
         rows = feed.gathered(self.numbers[0])
         dtype = self._dtype or work.dtype or rows.dtype
         fits = self.block is None or rows.shape == self.block.shape

@@ -238,11 +238,16 @@ class Draft:
                 at += len(rows)
 
     def _collate(self, join: Joining) -> None:
-        samples = [piece.odd[row] for piece in self._pieces for row in kept_rows(piece)]
-        if samples:
-            places = self.work.feeds[0].places(self.chosen(self.kept()))
+        if not self._pieces:
+            return
+        feed = self.work.feeds[0]
+        places = feed.places(self.chosen(self.kept()))
+        if self._pieces[0].lies:
+            made = partial(join.batch_of_rows, feed.source, places.numbers, places, self.epoch)
+        else:
+            samples = [piece.odd[row] for piece in self._pieces for row in kept_rows(piece)]
             made = partial(join.batch, samples, places, self.epoch)
-            self.input = made if join.is_late else made()
+        self.input = made if join.is_late else made()
 
     def _joined(self, count: int) -> Array:
         if self._whole and not self.failed:

@@ -62,6 +62,11 @@ class Feed:
             return numbers
         return self.index.records(numbers)
 
+    @property
+    def source(self) -> Array:
+        """The array of which all records are rows, those of other partitions too."""
+        return self.index.source
+
     def places(self, numbers: Numbers) -> Places:
         """Where these records stand in the whole source, of which an index may be a partition."""
         if isinstance(numbers, list):

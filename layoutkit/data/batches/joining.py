@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...collator import Collator
 from ...cpu.program import has_half
 from ...errors import DtypeError, ShapeError
 from ...memory import Array
+from ...notation import ARROW
 from ...planning.frames import make_frame
 from ...planning.windows import of_channels
 from ...spec import DType
@@ -85,19 +87,37 @@ class Joining:
 
     def batch(self, samples: Sequence[Array], places: Places, epoch: int) -> Any:
         """The batch of samples of one form."""
-        axes = self.collator.windows.completed(samples[0].ndim)
+        shapes = np.array([x.shape for x in samples], np.int64)
+        return self.collator(samples, **self._windows(shapes, places, epoch))
+
+    def batch_of_rows(self, array: Array, rows: Array, places: Places, epoch: int) -> Any:
+        """The same of samples that are rows of one array."""
+        shapes = np.broadcast_to(np.array(array.shape[1:]), (len(rows), array.ndim - 1))
+        return self._of_rows(array, rows=rows, **self._windows(shapes, places, epoch))
+
+    @cached_property
+    def _of_rows(self) -> Collator:
+        """What the Collator is for one array that has all samples."""
+        left, right = self.collator.pattern.split(ARROW)
+        blank = " " if " " in left.strip() else ""
+        keywords = self.collator.windows.keywords()
+        return Collator(f"b{blank}{left.strip()}{ARROW}{right}", **keywords)
+
+    def _windows(self, shapes: Array, places: Places, epoch: int) -> dict[str, Any]:
+        """Where windows begin and which are turned, for each sample, as a Collator takes it."""
+        axes = self.collator.windows.completed(shapes.shape[1])
         at, sizes = axes.places(), self.collator.windows.task.sizes
         corner, flip = dict(self.corner), dict(self.flip)
         for name, value in corner.items():
             if value is RANDOM:
-                spare = np.array([x.shape[at[name]] for x in samples], np.int64) - sizes[name]
+                spare = shapes[:, at[name]] - sizes[name]
                 found = self._drawn("corner", name, epoch, places, np.abs(spare) + 1)
                 corner[name] = found + np.minimum(spare, 0)
         for name, value in flip.items():
             if value is RANDOM:
-                two = np.full(len(samples), 2)
+                two = np.full(len(shapes), 2)
                 flip[name] = self._drawn("flip", name, epoch, places, two) == 1
-        return self.collator(samples, corner=corner or None, flip=flip or None)
+        return {"corner": corner or None, "flip": flip or None}
 
     def _drawn(self, what: str, name: str, epoch: int, places: Places, n: Array) -> Array:
         """One of 0 .. n-1 for each sample."""

@@ -70,8 +70,9 @@ class Judge:
         return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
 
     def _look_at_forms(self, piece: Chunk, join: Joining) -> None:
+        source = piece.work.feeds[0].source if piece.lies else None
         for row in kept_rows(piece):
-            x = piece.odd[row]
+            x = piece.odd[row] if source is None else source[0]
             if (x.shape, x.dtype) in self._seen:
                 continue
             try:
