@@ -158,7 +158,7 @@ def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
         return ArgumentError(f"{what} is {value!r}; give {wanted}")
     return ArgumentError(
         f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
-        "or stands for data while a function is compiled. Give ints or a NumPy array, and make "
+        "or stands for data while a function is compiled. Give numbers or lists of them, and make "
         "batches outside of compiled functions where these differ from call to call"
     )
 
