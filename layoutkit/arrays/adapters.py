@@ -18,7 +18,7 @@ from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.program import DevicePrograms
 from ..cuda.sums import DeviceSums
-from ..cuda.transfers import download, upload
+from ..cuda.transfers import Unmade, download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
@@ -42,6 +42,7 @@ __all__ = [
     "facts",
     "memory_layout",
     "refuse_out_on_gpu",
+    "send",
     "stopped",
     "sum_foreign",
     "whose",
@@ -138,7 +139,7 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
             return _download(converter, adapter, x, out)
         return _on_gpu(converter, adapter, x, out)
     if converter.is_away:
-        return _upload(converter, adapter, x, out)
+        return send(converter, adapter, adapter.arrive(x, "x"), out)
     return _on_cpu(converter, adapter, x, out)
 
 
@@ -172,8 +173,8 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
     return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
 
 
-def _upload(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    array = adapter.arrive(x, "x")
+def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
+    """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
     there = adapter.on_gpu() or CUPY
     nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
     target = _target_on(there, out, nowhere, "the result")

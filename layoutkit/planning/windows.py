@@ -6,6 +6,7 @@ sides. Pure: of samples it wants sizes, and gives integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,12 +15,13 @@ import numpy as np
 from ..axes import Layout, Pattern, check_rank
 from ..checks import as_int
 from ..constants import CHANNEL
-from ..errors import ArgumentError, PatternError, ShapeError
+from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..memory import Array
+from ..spec import DType
 from .canvas import fill_values
 from .task import Task, make_task
 
-__all__ = ["Axes", "Run", "Windows", "make_windows", "of_channels"]
+__all__ = ["Axes", "Run", "Windows", "check_alike", "make_windows", "of_channels"]
 
 _SAMPLES = ("b", "batch")  # what the axis of samples is called
 
@@ -214,6 +216,22 @@ def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
         found.append(Run(rest[0], apart, count, place))
         place += count
     return tuple(found)
+
+
+def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+    """Raise unless all samples, of these shapes and dtypes, are of one rank and dtype."""
+    shape, dtype = facts[0]
+    for number, (other, kind) in enumerate(facts):
+        if kind != dtype:
+            raise DtypeError(
+                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                "dtype"
+            )
+        if len(other) != len(shape):
+            raise ShapeError(
+                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                "samples of one rank"
+            )
 
 
 def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:

@@ -108,7 +108,7 @@ print(layoutkit.data.sampled_batcher.__module__, "layoutkit.data" in sys.modules
     done = subprocess.run(
         [sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    found = "layoutkit.data.batches.batcher"
+    found = "layoutkit.data.batches.sampled"
     assert done.stdout.split() == ["True", "False", found, "True"]
 
 
