@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +65,14 @@ class Converter:
         into: Mapping[str, int] | None = None,
         corner: Mapping[str, int] | None = None,
         fill: Any = None,
+        channels: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
         self._start(
             make_task(
                 pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
                 device=None if device is None else check_device(device), copy=copy, memory=memory,
-                threads=threads, into=into, corner=corner, fill=fill, **sizes,
+                threads=threads, into=into, corner=corner, fill=fill, channels=channels, **sizes,
             )
         )  # fmt: skip
 
@@ -237,7 +238,7 @@ class Converter:
                 from .planning.composed import place_of
 
             return place_of(task, shape).shape
-        return task.pattern.resolve(shape, task.sizes).target_shape
+        return task.picked(shape)[0].target_shape
 
     @property
     def task(self) -> Task:

@@ -122,15 +122,32 @@ def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
 
 
 class SplitCutter(Cutter):
-    """Pixels to one row for each channel."""
+    """Pixels to one row for each channel, or for those that are taken, in any order."""
+
+    def stores_as_it_comes(self, grid: int) -> bool:
+        """Only where all channels go to the output."""
+        order = self.choice.order
+        whole = not order or len(order) == self.choice.channels
+        return whole and super().stores_as_it_comes(grid)
 
     def literal(self) -> str:
         """The width of vectors."""
         return str(vector_bytes(self.item))
 
     def rows(self) -> BlockAxis:
-        """All channels."""
-        return _axis_of_rows(self.choice.rows, self.choice.channels)
+        """All channels that are taken."""
+        return _axis_of_rows(self.choice.rows, length(self.choice.rows))
+
+    def columns(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
+        """Where the mover puts each channel of x: those that are not taken behind all rows.
+
+        The scratch area has four times the room that a block of few rows takes.
+        """
+        order, columns = self.choice.order, super().columns(rows, pitch)
+        if not order:
+            return columns
+        places = dict(zip(order, columns, strict=True))
+        return tuple(places.get(at, len(order) * pitch) for at in range(self.choice.channels))
 
 
 class MergeCutter(Cutter):
@@ -155,7 +172,9 @@ class MergeCutter(Cutter):
 
     def looked_up(self, run: BlockAxis) -> BlockAxis:
         """The run with the source offsets of the channels."""
-        return replace(run, table=offsets(self.choice.run[1:], 1, self.width))
+        order = self.choice.order or range(self.width)
+        [channels] = self.choice.run[1:] or (Loop(1, 0, 0),)
+        return replace(run, table=tuple(channels.src * at for at in order))
 
 
 # ---- transpose ---------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Choice:
     source_item: int  # bytes
     target_item: int
     beyond: tuple[Loop, ...] = ()  # outer loops that are too many for a kernel
+    order: tuple[int, ...] = ()  # channels of a pixel of x, or planes; (): all in their order
 
     @property
     def count(self) -> int:
