@@ -22,9 +22,10 @@ from ..cuda.transfers import download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.composed import larger, made, of_larger, order, refuse_out
+from ..planning.composed import larger, made, of_larger, of_picked, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .channels import spread, taken
 from .clipping import stopped
 from .containers import Stacked, protocol_of
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
@@ -42,6 +43,7 @@ __all__ = [
     "facts",
     "memory_layout",
     "refuse_out_on_gpu",
+    "spread",
     "stopped",
     "sum_foreign",
     "whose",
@@ -127,6 +129,9 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     if task.memory is not None:
         return _laid(converter, x, out)
     adapter = whose(x)
+    if task.channels is not None and (adapter.makes_larger or converter.is_away):
+        if (few := taken(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(few, out)
     if task.canvas is not None and (adapter.makes_larger or converter.is_away):
         found = larger(task, *adapter.facts(x, "x"))
         return converter.derived(of_larger)(adapter.enlarged(x, found), out)

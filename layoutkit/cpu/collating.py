@@ -33,6 +33,7 @@ __all__ = ["Gathering"]
 # Kinds that a call plans, for 0.2 ms each; what else is new is copied this time, for 0.02 ms a
 # window: pictures may be of a thousand widths.
 MOST_PLANNED = 2
+_UNSEEN = object()
 
 
 class _Kind(NamedTuple):
@@ -73,7 +74,7 @@ class Gathering:
         self._window = np.array(window, np.int64)
         self._packed = np.array([contiguous(window, source)], np.int64)
         self._channel = axes.places().get(CHANNEL)
-        self._kinds: Cache[_Kind] = Cache()
+        self._kinds: Cache[_Kind | None] = Cache()  # None: these windows are copied
         self._tables: Cache[_Table] = Cache()
         self._jobs: dict[int, Job] = {}  # by the rows of a table
 
@@ -117,25 +118,27 @@ class Gathering:
 
     def _made(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> _Table:
         count, step = len(sources.addresses), self.frame.step
-        found, strides, copied = self._cut(sources, corner, flip)
+        found, copied = self._cut(sources, corner, flip)
         grid = (step | alignment) & -(step | alignment)
-        src, steps = self._lie(found, strides)
+        src, steps = self._lie(found, *sources.rows())
         keys = _keys(steps, grid)
-        copied = copied | self._unplanned(keys, copied)
+        copied = copied | self._unplanned(keys, steps, grid, copied)
         memory = None
         if copied.any():
             numbers = np.flatnonzero(copied)
             memory = completed(
                 self._asked, self._axes, self.frame.window, sources, found.begins, numbers
             )
-            turned, packed = self._lie(found._replace(begins=self._window[None] * 0), self._packed)
+            turned, packed = self._lie(
+                found._replace(begins=self._window[None] * 0), None, self._packed
+            )
             src, steps = (np.array(np.broadcast_to(a, (count, *a.shape[1:]))) for a in (src, steps))
             first = address(memory) + np.arange(len(numbers)) * memory.strides[0]
             some = numbers if len(turned) > 1 else slice(None)
             src[numbers], steps[numbers] = first + turned[some], packed[some]
             keys = _keys(steps, grid)
         numbered = dict.fromkeys(keys)
-        kinds = [self._kind(key, steps[keys.index(key)], grid) for key in numbered]
+        kinds = [self._made_kind(key, steps[keys.index(key)], grid) for key in numbered]
         at = {key: number for number, key in enumerate(numbered)}
         which = [at[key] for key in keys] if len(keys) > 1 else [0] * count
         words, samples = _spread([kind.words for kind in kinds], which)
@@ -146,51 +149,74 @@ class Gathering:
         marked = None if memory is None else copied
         return _Table(words, samples, job, tuple(kinds), marked, memory)
 
-    def _cut(self, sources: Sources, corner: Any, flip: Any) -> tuple[Cut, Array, Array]:
-        """Where windows begin, the strides of samples, and which have to be completed."""
+    def _cut(self, sources: Sources, corner: Any, flip: Any) -> tuple[Cut, Array]:
+        """Where windows begin, and which have to be completed."""
         asked, axes, window, count = self._asked, self._axes, self._window, len(sources.addresses)
-        shapes, strides = sources.rows()
-        shapes = of_channels(asked, axes, shapes)
+        shapes = of_channels(asked, axes, sources.rows()[0])
         found = cut(asked, axes, shapes, window, corner, flip, count)
         outside = (found.begins < 0) | (found.begins + window > shapes)
         if outside.any() and asked.fill is None:
             check_inside(axes, found.begins, shapes, self.frame.window, outside)
-        copied = outside.any(axis=1) | (len(asked.runs) > 1)
-        return found, strides, np.array(np.broadcast_to(copied, (count,)))
+        return found, np.array(np.broadcast_to(outside.any(axis=1), (count,)))
 
-    def _lie(self, found: Cut, strides: Array) -> tuple[Array, Array]:
-        """Where windows begin in the memory of their samples, and their steps."""
-        src: Any = 0
-        if len(self._asked.runs) == 1 and strides is not self._packed:
-            run, at = self._asked.runs[0], self._channel
-            src = run.first * strides[:, at]
-            strides = strides.copy()
-            strides[:, at] *= run.apart
-        steps = np.where(found.flips, -strides, strides)
-        places = found.begins + found.flips * (self._window - 1)
-        return src + (places * strides).sum(axis=1), steps
+    def _lie(self, found: Cut, shapes: Array | None, strides: Array) -> tuple[Array, Array]:
+        """Where windows begin in the memory of their samples, and their steps.
+
+        Where channels are taken, steps end with how many a sample has, less than 0 where those that
+        are taken are reversed, or 0 where it has only these: `shapes` is None then.
+        """
+        flips = found.flips
+        if self._asked.channels is None:
+            counts = None
+        elif shapes is None:
+            counts = np.zeros(1, np.int64)
+        else:
+            at, flips = self._channel, flips.copy()
+            counts = np.where(flips[:, at], -shapes[:, at], shapes[:, at])
+            flips[:, at] = False
+        steps = np.where(flips, -strides, strides)
+        src = ((found.begins + flips * (self._window - 1)) * strides).sum(axis=1)
+        if counts is None:
+            return src, steps
+        rows = max(len(steps), len(counts))
+        parts = (np.broadcast_to(part, (rows, part.shape[1])) for part in (steps, counts[:, None]))
+        return src, np.concatenate(list(parts), axis=1)
 
     # -- kinds -----------------------------------------------------------------------------
 
-    def _unplanned(self, keys: list[bytes], copied: Array) -> Array:
-        """Which samples lie as none before, where these are too many to be planned now."""
-        later, new = set(), 0
-        for key in dict.fromkeys(keys) if len(keys) > 1 else ():
-            if key not in self._kinds:
-                new += 1
-                later |= {key} if new > MOST_PLANNED else set()
+    def _unplanned(self, keys: list[bytes], steps: Array, grid: int, copied: Array) -> Array:
+        """Which samples have to be copied first, or lie as none before, where these are too many
+        to be planned now."""
+        later, new, picks = set(), 0, self._asked.channels is not None
+        for key in dict.fromkeys(keys) if len(keys) > 1 or picks else ():
+            new += key not in self._kinds
+            many = new > MOST_PLANNED
+            if many or (picks and self._kind(key, steps[keys.index(key)], grid) is None):
+                later.add(key)
         return np.array([key in later for key in keys], bool) if later else copied
 
-    def _kind(self, key: bytes, steps: Array, grid: int) -> _Kind:
-        """The kind of windows with these steps, planned when they are first seen."""
-        found = self._kinds.get(key)
-        if found is not None:
-            return found
-        frame, lies = self.frame, tuple(steps.tolist())
-        plan = frame.task.plan(frame.window, lies, self._source, CPU, frame.lies, has_half)
+    def _made_kind(self, key: bytes, steps: Array, grid: int) -> _Kind:
+        found = self._kind(key, steps, grid)
+        if found is None:
+            raise RuntimeError(
+                f"{self.frame.task.pattern}: channels are not copied that have to be"
+            )
+        return found
+
+    def _kind(self, key: bytes, steps: Array, grid: int) -> _Kind | None:
+        """The kind of windows with these steps, planned when they are first seen.
+
+        None where their channels have to be copied first.
+        """
+        kept: Any = self._kinds.get(key, _UNSEEN)
+        if kept is not _UNSEEN:
+            return kept  # type: ignore[no-any-return]
+        plan = self._plan(steps)
+        if plan.picked_first:
+            return remember(self._kinds, key, None, PROGRAM_BYTES)
         if plan.choice is None or not (plan.is_one_pass or plan.choice.beyond):
             raise RuntimeError(f"{plan.pattern}: a sample is more than one pass, and all are not")
-        places = list(plan.launches())
+        frame, places = self.frame, list(plan.launches())
         with forks.making:
             from ..kernels.cpu.compiler import load
             from ..kernels.cpu.launch import STREAM_BYTES, prepare
@@ -203,6 +229,19 @@ class Gathering:
         words = [(code, address(params), src, dst, launch.units) for src, dst in places]
         kind = _Kind(np.array(words, np.int64), plan, params)
         return remember(self._kinds, key, kind, PROGRAM_BYTES + len(params))
+
+    def _plan(self, steps: Array) -> Plan:
+        """How a window with these steps is moved."""
+        frame, lies = self.frame, steps.tolist()
+        task, shape = frame.task, list(frame.window)
+        if task.channels is not None and self._channel is not None:
+            count = lies.pop()
+            order = task.channels[:: 1 if count > 0 else -1] if count else None
+            task, shape[self._channel] = (
+                task._replace(channels=order),
+                abs(count) or len(task.channels),
+            )
+        return task.plan(tuple(shape), tuple(lies), self._source, CPU, frame.lies, has_half)
 
     def _job(self, rows: int) -> Job:
         """The job of a table of so many rows, each of which is cut into as many shares."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import ArgumentError
 from ..spec import DType, as_dtype
+from .channels import turned
 from .task import Task
 
 __all__ = ["folded", "gradient", "inverse"]
@@ -24,6 +26,13 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
         keywords |= {"dtype": as_dtype(dtype), "casting": "saturate"}
     elif task.casting != "same_kind":
         keywords["casting"] = task.casting
+    if task.channels is not None:
+        keywords["channels"] = turned(task.channels)
+        if keywords["channels"] is None:
+            raise ArgumentError(
+                f"channels={task.channels} are not 0 to {len(task.channels) - 1}, each once, after "
+                "which x is not known; there is no inverse"
+            )
     for name in ("copy", "threads"):
         if getattr(task, name) is not None:
             keywords[name] = getattr(task, name)
@@ -39,12 +48,17 @@ def folded(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
 def gradient(
     task: Task, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """The pattern and keywords of what takes gradients to an x of a dtype, of these folds."""
+    """The pattern and keywords of what takes gradients to an x of a dtype, of these folds.
+
+    To the channels of x that are taken, where these are not all of them, each once.
+    """
     keywords: dict[str, Any] = {"dtype": dtype, "device": device, "threads": task.threads, **known}
     keywords["copy"] = None if device else task.copy
     formula = task.formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
+    if task.channels is not None:
+        keywords["channels"] = turned(task.channels)
     return task.pattern.reversed().text, keywords
 
 

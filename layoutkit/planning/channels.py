@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,6 +29,11 @@ class Picks(NamedTuple):
     order: tuple[int, ...]
     count: int  # type: ignore[assignment]
     shape: tuple[int, ...]
+
+    @property
+    def is_permutation(self) -> bool:
+        """Whether every channel of x is taken once."""
+        return len(self.order) == self.count and turned(self.order) is not None
 
     def whole(self, move: Move) -> Move:
         """A move of what is picked, with the sizes that x has on its side."""
@@ -113,7 +119,10 @@ def _moved(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
         pairs = zip(axes, sizes, strict=True)
         return tuple(len(picks.order) if axis == picks.letter else size for axis, size in pairs)
 
-    sizes, target_sizes = counted(move.axes, move.sizes), counted(move.target_axes, move.target_sizes)
+    sizes, target_sizes = (
+        counted(move.axes, move.sizes),
+        counted(move.target_axes, move.target_sizes),
+    )
     moved = replace(
         move,
         sizes=sizes,
@@ -136,7 +145,7 @@ def _letter(layout: Layout) -> str:
 def evenly(order: Sequence[int]) -> tuple[int, int] | None:
     """The first of channels that are evenly apart, and how far; None where they are not."""
     apart = order[1] - order[0] if len(order) > 1 else 1
-    if any(b - a != apart for a, b in zip(order, order[1:], strict=False)):
+    if any(b - a != apart for a, b in pairwise(order)):
         return None
     return order[0], apart
 

@@ -12,25 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..axes import Layout, Pattern, check_rank
-from ..checks import as_int
 from ..constants import CHANNEL
 from ..errors import ArgumentError, PatternError, ShapeError
 from ..memory import Array
 from .canvas import fill_values
+from .channels import checked_channels
 from .task import Task, make_task
 
-__all__ = ["Axes", "Run", "Windows", "make_windows", "of_channels"]
+__all__ = ["Axes", "Windows", "make_windows", "of_channels"]
 
 _SAMPLES = ("b", "batch")  # what the axis of samples is called
-
-
-class Run(NamedTuple):
-    """Channels of a sample that are evenly apart, and where they go in the result."""
-
-    first: int
-    apart: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which no run needs
-    place: int
 
 
 class Windows(NamedTuple):
@@ -42,7 +33,6 @@ class Windows(NamedTuple):
     whole       whether samples come as one array, which has this axis
     fill        what is outside of samples; None: nothing may be
     channels    of samples, in the order of the result; None: all as they are
-    runs        the same, those that are evenly apart together
     """
 
     task: Task
@@ -50,7 +40,6 @@ class Windows(NamedTuple):
     whole: bool
     fill: tuple[float, ...] | None
     channels: tuple[int, ...] | None
-    runs: tuple[Run, ...]
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""
@@ -134,7 +123,7 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
     stacked, letter, whole = _stacked(task.pattern)
     known = None if fill is None else fill_values(fill)
     found = _checked_channels(channels, stacked, task)
-    return Windows(task._replace(pattern=stacked), letter, whole, known, found, _runs(found or ()))
+    return Windows(task._replace(pattern=stacked), letter, whole, known, found)
 
 
 def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
@@ -176,18 +165,10 @@ def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str,
 
 
 def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
-    """The channels as plain ints."""
-    if channels is None:
+    """The channels as plain ints, of samples that have them along an axis of its own."""
+    found = checked_channels(channels, pattern)
+    if found is None:
         return None
-    try:
-        found = tuple(map(as_int, channels))
-    except TypeError:
-        found = ()
-    if not found or any(number is None or number < 0 for number in found):
-        raise ArgumentError(
-            f"channels={channels!r}; it is the channels of a sample in the order of the result, "
-            "counted from 0, such as (2, 1, 0)"
-        )
     if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
         raise PatternError(
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
@@ -198,22 +179,7 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
             f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
             "leave c away"
         )
-    return found  # type: ignore[return-value]
-
-
-def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
-    """Channels in runs that are evenly apart, as long as can be from the left."""
-    found: list[Run] = []
-    place = 0
-    while place < len(channels):
-        rest = channels[place:]
-        apart = rest[1] - rest[0] if len(rest) > 1 else 1
-        count = 1
-        while count < len(rest) and rest[count] == rest[0] + count * apart:
-            count += 1
-        found.append(Run(rest[0], apart, count, place))
-        place += count
-    return tuple(found)
+    return found
 
 
 def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
