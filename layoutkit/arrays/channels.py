@@ -24,6 +24,8 @@ __all__ = ["spread", "taken"]
 
 def taken(task: Task, adapter: Adapter, x: Any) -> Any:
     """A copy of the channels that are taken, where the conversion itself does not; else None."""
+    if task.channels is None:
+        return None
     move, picks = task.picked(adapter.facts(x, "x")[0])
     steps = adapter.is_traced or (picks is not None and evenly(picks.order) is not None)
     if picks is None or task.copy is False or (steps and task.canvas is None):

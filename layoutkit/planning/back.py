@@ -20,15 +20,17 @@ __all__ = ["folded", "gradient", "inverse"]
 def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
     """The pattern and keywords of what makes x of a result, in `dtype` if given, saturating."""
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
-    if task.formula is not None and task.formula.scales:
-        keywords |= task.formula.inverted().keywords()
+    formula, order = task.formula, None if task.channels is None else turned(task.channels)
+    if formula is not None and formula.scales:
+        inverted = formula.inverted()
+        keywords |= (inverted if order is None else inverted.reordered(order)).keywords()
     if dtype is not None:
         keywords |= {"dtype": as_dtype(dtype), "casting": "saturate"}
     elif task.casting != "same_kind":
         keywords["casting"] = task.casting
     if task.channels is not None:
-        keywords["channels"] = turned(task.channels)
-        if keywords["channels"] is None:
+        keywords["channels"] = order
+        if order is None:
             raise ArgumentError(
                 f"channels={task.channels} are not 0 to {len(task.channels) - 1}, each once, after "
                 "which x is not known; there is no inverse"
@@ -55,10 +57,11 @@ def gradient(
     keywords: dict[str, Any] = {"dtype": dtype, "device": device, "threads": task.threads, **known}
     keywords["copy"] = None if device else task.copy
     formula = task.formula
+    if task.channels is not None:
+        keywords["channels"] = order = turned(task.channels)
+        formula = formula.reordered(order) if formula is not None and order else formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
-    if task.channels is not None:
-        keywords["channels"] = turned(task.channels)
     return task.pattern.reversed().text, keywords
 
 
