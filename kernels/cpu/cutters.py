@@ -151,10 +151,7 @@ class SplitCutter(Cutter):
 
 
 class MergeCutter(Cutter):
-    """A place of the run is a pixel; the table holds where each channel is in the source.
-
-    So it is where pixels are turned around, which have no use for the table.
-    """
+    """A place of the run is a pixel; the table holds where each channel is in the source."""
 
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -173,8 +170,53 @@ class MergeCutter(Cutter):
     def looked_up(self, run: BlockAxis) -> BlockAxis:
         """The run with the source offsets of the channels."""
         order = self.choice.order or range(self.width)
-        [channels] = self.choice.run[1:] or (Loop(1, 0, 0),)
-        return replace(run, table=tuple(channels.src * at for at in order))
+        return replace(run, table=tuple(self.choice.run[1].src * at for at in order))
+
+
+# ---- flip and shuffle --------------------------------------------------------------------
+
+
+class FlipCutter(MergeCutter):
+    """Pixels to pixels. Staged lines that follow each other in the output are taken together."""
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        self._lines: tuple[Loop, ...] = ()
+        if self.staged and self.coefs() in ("none", "run"):
+            self._take_lines()
+
+    def _take_lines(self) -> None:
+        """Put the loop over lines that are apart in x alone into the run."""
+        choice, pixels = self.choice, self.choice.run[0]
+        line = pixels.count * self.width
+        for loop in choice.outer:
+            follows = loop.dst == line * choice.run[-1].dst and not loop.coef
+            if follows and line * self.item <= self.area // 2:
+                outer = tuple(other for other in choice.outer if other is not loop)
+                self._lines = (loop,)
+                self.choice = replace(choice, run=(loop, *choice.run), outer=outer)
+
+    def along(self) -> tuple[Loop, ...]:
+        """The loops over lines, where these are taken together, and pixels."""
+        return self.choice.run[: len(self._lines) + 1]
+
+    def looked_up(self, run: BlockAxis) -> BlockAxis:
+        """Without a table: pixels of a line are neighbours, and a period is a line."""
+        if not self._lines:
+            return replace(run, period=run.longest)
+        return replace(run, period=self.along()[1].count, step=self._lines[0].src)
+
+
+class ShuffleCutter(FlipCutter):
+    """Pixels to pixels of some of their channels."""
+
+    def literal(self) -> str:
+        """The width of vectors, the channels of x, the direction, and those that are taken."""
+        pixel = self.choice.run[len(self._lines)].src
+        facts = abs(pixel) // self.item, int(pixel < 0), *self.choice.order
+        return "x".join(map(str, (vector_bytes(self.item), *facts)))
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -312,7 +354,8 @@ CUTTERS: dict[str, type[Cutter]] = {
     "cast": RowsCutter,
     "split": SplitCutter,
     "merge": MergeCutter,
-    "flip": MergeCutter,
+    "flip": FlipCutter,
+    "shuffle": ShuffleCutter,
     "flipsplit": SplitCutter,
     "transpose": TransposeCutter,
     "gather": GatherCutter,

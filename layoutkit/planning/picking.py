@@ -16,8 +16,8 @@ from ..axes import Move
 from ..formulas import Formula
 from ..spec import DType
 from .channels import Picks, evenly
-from .kernels import FEW, Choice, choose
-from .loops import CanonicalLoops, Loop, canonical, contiguous, steps_of
+from .kernels import FEW, Choice, choose, choose_of_pixels
+from .loops import ITEMS, CanonicalLoops, Loop, canonical, contiguous, steps_of
 
 __all__ = ["Sides", "found"]
 
@@ -97,6 +97,12 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
         found, choice = tried(whole)
         if choice.kernel in ("split", "flipsplit") and choice.rows == (whole,):
             return found, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
+    if by_table and loop.src == sides.source.itemsize in ITEMS:
+        around = [*loops[:at], *loops[at + 1 :]]
+        found = canonical(around, sides.source.itemsize, pure=False)
+        items = picks.count, picks.order, sides.target.itemsize
+        if (choice := choose_of_pixels(found, loop, *items)) is not None:
+            return found, choice
     if apart is not None:
         found, choice = tried(loop._replace(src=loop.src * apart[1]))
         return replace(found, src_offset=found.src_offset + apart[0] * loop.src), choice
