@@ -39,7 +39,9 @@ def pixels(itemsize, width, order, channels, backward, nt):
                     x = src + uintp(turns * p * pixel + order[c] * itemsize)
                     move_item(x, dst + uintp(p * made + c * itemsize), itemsize)
             return
-        for first in range(0, n, count):
+        last = (n - 1) // count
+        for k in range(last + 1):
+            first = (last - k if backward else k) * count  # the source from its beginning
             i = min(first, n - count)
             x, y = src + uintp(turns * (i + reach) * pixel), dst + uintp(i * made)
             if nt and i != first:
