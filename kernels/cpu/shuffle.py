@@ -12,7 +12,7 @@ from numba import uintp
 from .interleave import shuffle_step
 from .simd import i64_at, move_item
 from .walk import BlockMover, inline
-from .words import R_PERIOD, R_STEP
+from .words import LANE, R_PERIOD, R_STEP
 
 
 def mover(itemsize, channels, literal, nt):
@@ -23,31 +23,24 @@ def mover(itemsize, channels, literal, nt):
 
 def pixels(itemsize, width, order, channels, backward, nt):
     """All pixels of a block, of which channels `order` are taken."""
-    count, taken = width // itemsize, len(order)
-    pixel, made = channels * itemsize, taken * itemsize
-    turns = -1 if backward else 1
-    reach = count - 1 if backward else 0  # pixels before the first of a step
-    whole, plain = (
-        shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (nt, 0)
+    taken, pixel, made = len(order), channels * itemsize, len(order) * itemsize
+    long, short = (
+        vectors(itemsize, each, order, channels, backward, flag)
+        for each, flag in ((width, nt), (LANE, 0))
     )
+    long_from, short_from = width // itemsize, LANE // itemsize
 
     @inline
     def line(src, dst, n):
-        if n < count:
+        if n >= long_from:
+            long(src, dst, n)
+        elif n >= short_from:
+            short(src, dst, n)
+        else:
             for p in range(n):
                 for c in range(taken):
-                    x = src + uintp(turns * p * pixel + order[c] * itemsize)
+                    x = src + uintp((-p if backward else p) * pixel + order[c] * itemsize)
                     move_item(x, dst + uintp(p * made + c * itemsize), itemsize)
-            return
-        last = (n - 1) // count
-        for k in range(last + 1):
-            first = (last - k if backward else k) * count  # the source from its beginning
-            i = min(first, n - count)
-            x, y = src + uintp(turns * (i + reach) * pixel), dst + uintp(i * made)
-            if nt and i != first:
-                plain(x, y)
-            else:
-                whole(x, y)
 
     @inline
     def move(params, src, dst, n, m):
@@ -59,3 +52,26 @@ def pixels(itemsize, width, order, channels, backward, nt):
             dst += uintp(period * made)
 
     return BlockMover(move, taken)
+
+
+def vectors(itemsize, width, order, channels, backward, nt):
+    """move(src, dst, n): the pixels of a line that is no shorter than a vector."""
+    count, pixel, made = width // itemsize, channels * itemsize, len(order) * itemsize
+    whole, plain = (
+        shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (nt, 0)
+    )
+
+    @inline
+    def move(src, dst, n):
+        last = (n - 1) // count
+        for k in range(last + 1):
+            first = (last - k if backward else k) * count  # the source from its beginning
+            i = min(first, n - count)
+            place = -(i + count - 1) * pixel if backward else i * pixel
+            x, y = src + uintp(place), dst + uintp(i * made)
+            if nt and i != first:
+                plain(x, y)
+            else:
+                whole(x, y)
+
+    return move
