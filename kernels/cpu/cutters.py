@@ -179,6 +179,8 @@ class MergeCutter(Cutter):
 class FlipCutter(MergeCutter):
     """Pixels to pixels. Staged lines that follow each other in the output are taken together."""
 
+    area = 8192  # bytes: flipped lines of 672 bytes ran at 0.71 of a copy, and at 0.60 with half
+
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
