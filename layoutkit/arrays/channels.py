@@ -47,12 +47,13 @@ def spread(gradient: Any, move: Move, picks: Picks, dtype: DType) -> Any:
     axis = picks.axis(move)
     opened = gradient.reshape(move.sizes)
     before = (slice(None),) * axis
-    taken: dict[int, Any] = {}
-    for place, channel in enumerate(picks.order):
-        part = opened[(*before, place)]
-        taken[channel] = taken[channel] + part if channel in taken else part
-    nothing = words.zeros_like(next(iter(taken.values())))
-    parts = [taken.get(channel, nothing) for channel in range(picks.count)]
+    sums: dict[int, Any] = {}
+    with np.errstate(all="ignore"):
+        for place, channel in enumerate(picks.order):
+            part = opened[(*before, place)]
+            sums[channel] = sums[channel] + part if channel in sums else part
+    nothing = words.zeros_like(next(iter(sums.values())))
+    parts = [sums.get(channel, nothing) for channel in range(picks.count)]
     found = words.stack(parts, axis).reshape(picks.shape)
     if words.__name__ == "torch":
         return found.to(getattr(words, dtype.name))
