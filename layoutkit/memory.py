@@ -16,7 +16,16 @@ import numpy.typing as npt
 from .checks import kind_text
 from .errors import ArgumentError
 
-__all__ = ["Array", "address", "addresses", "as_numpy", "check_writable", "layout_key", "overlaps"]
+__all__ = [
+    "Array",
+    "address",
+    "addresses",
+    "as_numpy",
+    "check_writable",
+    "contiguous",
+    "layout_key",
+    "overlaps",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -104,3 +113,12 @@ def _slow_addresses(arrays: Sequence[Array]) -> list[int]:
 _fast = _header_is_as_expected()
 address = _fast_address if _fast else _slow_address
 addresses = _fast_addresses if _fast else _slow_addresses
+
+
+def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Strides of a C-contiguous array."""
+    strides, step = [], dtype.itemsize
+    for count in reversed(shape):
+        strides.append(step)
+        step *= max(count, 1)
+    return tuple(reversed(strides))

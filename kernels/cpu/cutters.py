@@ -10,9 +10,10 @@ from dataclasses import replace
 from ...planning.epilogue import Epilogue
 from ...planning.kernels import MAX_TABLE, Choice
 from ...planning.loops import Loop
-from .choices import COPY_BYTES, PIECE_BYTES, lengthened, more_rows, of_lines, rows_together
-from .cutting import REPEAT_BYTES, BlockAxis, Cutter, length, offsets
-from .registers import lanes, vector_bytes
+from .choices import COPY_BYTES, PIECE_BYTES, lengthened, more_rows, rows_together
+from .cutting import REPEAT_BYTES, BlockAxis, Cutter, axis_of_rows, length, offsets
+from .pixels import FlipCutter, MergeCutter, ShuffleCutter, SplitCutter
+from .registers import lanes
 from .words import LANE, LINE, SCRATCH
 
 __all__ = ["CUTTERS"]
@@ -68,7 +69,7 @@ class RowsCutter(Cutter):
             return super().rows()
         inner, run = length(loops[1:]), self._run_bytes()
         most = SCRATCH // (2 * run) if self.joined else min(FUSED_ROWS, COPY_BYTES // run)
-        return _axis_of_rows(loops, max(1, most // inner) * inner)
+        return axis_of_rows(loops, max(1, most // inner) * inner)
 
     def _run_bytes(self) -> int:
         return length(self.choice.run) * max(self.item, self.out)
@@ -87,125 +88,6 @@ class RowsCutter(Cutter):
     def columns(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
         """Where each row of a block is in the source."""
         return offsets(self.choice.rows, 1, rows.longest)
-
-
-def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
-    """The rows of a block, and where each is in the output."""
-    total = length(loops)
-    axis = BlockAxis(total, min(total, block))
-    return replace(axis, table=offsets(loops, 2, axis.longest))
-
-
-# ---- split and merge ---------------------------------------------------------------------
-
-
-class SplitCutter(Cutter):
-    """Pixels to one row for each channel, or for those that are taken, in any order.
-
-    Lines of pixels with gaps between them, as windows of pictures have, that follow each other in
-    the output are taken several at a time, so that whole lines of the cache are streamed.
-    """
-
-    def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
-    ) -> None:
-        super().__init__(choice, epilogue, alignment, stream)
-        if self.staged:
-            self.choice = of_lines(choice, self.area // (2 * choice.channels))
-
-    def stores_as_it_comes(self, grid: int) -> bool:
-        """Only where all channels go to the output."""
-        order = self.choice.order
-        whole = not order or len(order) == self.choice.channels
-        return whole and super().stores_as_it_comes(grid)
-
-    def literal(self) -> str:
-        """The width of vectors."""
-        return str(vector_bytes(self.item))
-
-    def rows(self) -> BlockAxis:
-        """All channels that are taken."""
-        return _axis_of_rows(self.choice.rows, length(self.choice.rows))
-
-    def columns(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
-        """Where the mover puts each channel of x: those that are not taken behind all rows.
-
-        The scratch area has many times the room that a block of few rows takes.
-        """
-        order, columns = self.choice.order, super().columns(rows, pitch)
-        if not order:
-            return columns
-        places = dict(zip(order, columns, strict=True))
-        return tuple(places.get(at, len(order) * pitch) for at in range(self.choice.channels))
-
-    def looked_up(self, run: BlockAxis) -> BlockAxis:
-        """Without a table: pixels of a line are neighbours, and a period is a line."""
-        return _of_lines(run, self.along())
-
-
-def _of_lines(run: BlockAxis, loops: tuple[Loop, ...]) -> BlockAxis:
-    """A run of pixels, whose period is a line."""
-    if len(loops) == 1:
-        return replace(run, period=run.longest)
-    return replace(run, period=loops[1].count, step=loops[0].src)
-
-
-class MergeCutter(Cutter):
-    """A place of the run is a pixel; the table holds where each channel is in the source."""
-
-    def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
-    ) -> None:
-        super().__init__(choice, epilogue, alignment, stream)
-        self.width = choice.channels
-
-    def literal(self) -> str:
-        """The width of vectors."""
-        return str(vector_bytes(self.item))
-
-    def along(self) -> tuple[Loop, ...]:
-        """The loop over pixels."""
-        return self.choice.run[:1]
-
-    def looked_up(self, run: BlockAxis) -> BlockAxis:
-        """The run with the source offsets of the channels."""
-        order = self.choice.order or range(self.width)
-        return replace(run, table=tuple(self.choice.run[1].src * at for at in order))
-
-
-# ---- flip and shuffle --------------------------------------------------------------------
-
-
-class FlipCutter(MergeCutter):
-    """Pixels to pixels. Staged lines that follow each other in the output are taken together."""
-
-    area = 8192  # bytes: flipped lines of 672 bytes ran at 0.71 of a copy, and at 0.60 with half
-
-    def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
-    ) -> None:
-        super().__init__(choice, epilogue, alignment, stream)
-        if self.staged:
-            self.choice = of_lines(choice, self.area // (2 * self.width))
-        self._lines = len(self.choice.run) - len(choice.run)
-
-    def along(self) -> tuple[Loop, ...]:
-        """The loops over lines, where these are taken together, and pixels."""
-        return self.choice.run[: self._lines + 1]
-
-    def looked_up(self, run: BlockAxis) -> BlockAxis:
-        """Without a table: pixels of a line are neighbours, and a period is a line."""
-        return _of_lines(run, self.along())
-
-
-class ShuffleCutter(FlipCutter):
-    """Pixels to pixels of some of their channels."""
-
-    def literal(self) -> str:
-        """The width of vectors, the channels of x, the direction, and those that are taken."""
-        pixel = self.choice.run[self._lines].src
-        facts = abs(pixel) // self.item, int(pixel < 0), *self.choice.order
-        return "x".join(map(str, (vector_bytes(self.item), *facts)))
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -281,7 +163,7 @@ class TransposeCutter(Cutter):
             block = _best_multiple(inner, self._wide, max(inner, limit))
         else:
             block = room // self._wide * self._wide or room
-        return _axis_of_rows(loops, block)
+        return axis_of_rows(loops, block)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """All of a run whose rows are finished as one."""

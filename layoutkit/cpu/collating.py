@@ -236,11 +236,9 @@ class Gathering:
         task, shape = frame.task, list(frame.window)
         if task.channels is not None and self._channel is not None:
             count = lies.pop()
+            shape[self._channel] = abs(count) or len(task.channels)
             order = task.channels[:: 1 if count > 0 else -1] if count else None
-            task, shape[self._channel] = (
-                task._replace(channels=order),
-                abs(count) or len(task.channels),
-            )
+            task = task._replace(channels=order)
         return task.plan(tuple(shape), tuple(lies), self._source, CPU, frame.lies, has_half)
 
     def _job(self, rows: int) -> Job:

@@ -24,12 +24,10 @@ __all__ = [
     "KernelRow",
     "Roles",
     "choose",
-    "choose_of_pixels",
     "why",
     "work",
 ]
 
-MAX_OUTER = 8  # loops around a block; the caller of a kernel runs what is beyond
 # Offsets along a gathered run are a table; a longer one would not stay in the first cache.
 MAX_TABLE = 256
 SHORT_AXIS = 32  # places; on a shorter axis, what its last register lacks is worth fusing for
@@ -113,7 +111,7 @@ def _flip(inner: InnerLoops) -> Roles | None:
 
 
 def _shuffle(inner: InnerLoops) -> Roles | None:
-    """Never by its loops alone: see `choose_of_pixels`."""
+    """Never by its loops alone: see `picking.py`."""
     return None
 
 
@@ -259,35 +257,7 @@ def choose(found: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
     inner = InnerLoops(loops, found.item, target_item, pure)
     fitting = ((row.name, row.fits(inner)) for row in KERNELS)
     name, roles = next((name, roles) for name, roles in fitting if roles is not None)
-    return _choice(name, roles, inner, ())
-
-
-def choose_of_pixels(
-    found: CanonicalLoops, pixel: Loop, count: int, order: tuple[int, ...], target_item: int
-) -> Choice | None:
-    """The kernel that takes channels `order` out of pixels of `count` of them and puts them side by
-    side; None where it does not fit.
-
-    `found` are the loops around pixels, `pixel` is that of the channels which are taken.
-    """
-    item = pixel.src
-    if not found.loops or pixel.dst != target_item or count > FEW[-1] or len(order) not in FEW:
-        return None
-    last = found.loops[-1]
-    packed = abs(last.src) == count * item and last.dst == len(order) * target_item
-    if not packed or last.coef or last.count * item < LEAST_PIXELS:
-        return None
-    inner = InnerLoops((*found.loops, pixel), item, target_item, False)
-    roles = inner.roles((last, pixel), channels=len(order))
-    return _choice("shuffle", roles, inner, order)
-
-
-def _choice(name: str, roles: Roles, inner: InnerLoops, order: tuple[int, ...]) -> Choice:
-    run, rows, outer, channels = roles
-    beyond = [loop for loop in outer if not loop.coef][: max(0, len(outer) - MAX_OUTER)]
-    outer = tuple(loop for loop in outer if not any(loop is b for b in beyond))
-    items = inner.item, inner.target_item
-    return Choice(name, channels, run, rows, outer, *items, tuple(beyond), order)
+    return roles.choice(name, inner)
 
 
 def why(kernel: str, *, on_a_gpu: bool) -> str:

@@ -18,7 +18,6 @@ from math import prod
 from typing import NamedTuple, TypeVar
 
 from ..axes import Move
-from ..spec import DType
 
 __all__ = [
     "CanonicalLoops",
@@ -26,7 +25,6 @@ __all__ = [
     "Nest",
     "SumLoop",
     "canonical",
-    "contiguous",
     "grow",
     "nearest",
     "nest",
@@ -110,15 +108,6 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
 
 def _continues(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
     return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
-
-
-def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Strides of a C-contiguous array."""
-    strides, step = [], dtype.itemsize
-    for count in reversed(shape):
-        strides.append(step)
-        step *= max(count, 1)
-    return tuple(reversed(strides))
 
 
 def steps_of(

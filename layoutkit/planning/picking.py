@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from ..axes import Move
 from ..formulas import Formula
+from ..memory import contiguous
 from ..spec import DType
 from .channels import Picks, evenly
-from .kernels import FEW, Choice, choose, choose_of_pixels
-from .loops import ITEMS, CanonicalLoops, Loop, canonical, contiguous, steps_of
+from .kernels import FEW, LEAST_PIXELS, choose
+from .loops import ITEMS, CanonicalLoops, Loop, canonical, steps_of
+from .roles import Choice, InnerLoops
 
 __all__ = ["Sides", "found"]
 
@@ -100,9 +102,9 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     if by_table and loop.src == sides.source.itemsize in ITEMS:
         around = [*loops[:at], *loops[at + 1 :]]
         found = canonical(around, sides.source.itemsize, pure=False)
-        items = picks.count, picks.order, sides.target.itemsize
-        if (choice := choose_of_pixels(found, loop, *items)) is not None:
-            return found, choice
+        shuffled = _of_pixels(found, loop, picks.count, picks.order, sides.target.itemsize)
+        if shuffled is not None:
+            return found, shuffled
     if apart is not None:
         found, choice = tried(loop._replace(src=loop.src * apart[1]))
         return replace(found, src_offset=found.src_offset + apart[0] * loop.src), choice
@@ -111,3 +113,23 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
         if choice.kernel == "merge" and choice.run[-1] == loop:
             return found, replace(choice, order=picks.order)
     return None
+
+
+def _of_pixels(
+    found: CanonicalLoops, pixel: Loop, count: int, order: tuple[int, ...], target_item: int
+) -> Choice | None:
+    """The kernel that takes channels `order` out of pixels of `count` of them and puts them side by
+    side; None where it does not fit.
+
+    `found` are the loops around pixels, `pixel` is that of the channels which are taken.
+    """
+    item = pixel.src
+    if not found.loops or pixel.dst != target_item or count > FEW[-1] or len(order) not in FEW:
+        return None
+    last = found.loops[-1]
+    packed = abs(last.src) == count * item and last.dst == len(order) * target_item
+    if not packed or last.coef or last.count * item < LEAST_PIXELS:
+        return None
+    inner = InnerLoops((*found.loops, pixel), item, target_item, False)
+    roles = inner.roles((last, pixel), channels=len(order))
+    return roles.choice("shuffle", inner, order)

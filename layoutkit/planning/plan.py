@@ -20,12 +20,13 @@ from itertools import product
 from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
+from ..memory import contiguous
 from ..spec import ArraySpec, DType, as_dtype, kind_of
 from .canvas import Place
 from .channels import Picks
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .kernels import Choice, why, work
-from .loops import CanonicalLoops, contiguous, steps_of
+from .loops import CanonicalLoops, steps_of
 from .picking import Sides, found
 
 __all__ = ["Plan", "Request", "contiguous", "make_plan"]
