@@ -92,7 +92,6 @@ def make_frame(
         return _raw(asked, axes, move, plan, window, source)
     sample = _of_sample(axes, move, asked.letter, move.target_axes)
     one = task._replace(pattern=sample, sizes=_folded(axes, move), device=None)
-    one = one._replace(channels=asked.channels)
     part = _part(move, asked.letter, move.target_axes, lies, dtype)
     return Frame(one, plan, window, target, dtype, strides, lies[asked.letter], part, None)
 
@@ -120,7 +119,6 @@ def _raw(
     lies = dict(zip(letters, strides, strict=True))
     sample = _of_sample(axes, move, asked.letter, letters)
     plain = Task(sample, None, None, "same_kind", None, None, _folded(axes, move))
-    plain = plain._replace(channels=asked.channels)
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
     then = asked.task._replace(pattern=stacked, sizes={})

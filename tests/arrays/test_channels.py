@@ -91,5 +91,3 @@ def test_a_collator_shares_it():
             turned = to(photos, corner={"h": 0, "w": 0}, flip={"c": True})
             plain = np.stack([photo[:8, :40][..., list(order[::-1])] for photo in photos])
             np.testing.assert_array_equal(turned, convert(plain, "b" + pattern))
-    taken = Collator("hwc->bchw", h=8, w=40, channels=(2, 1, 0)).plan(photos)
-    assert {plan.kernel for plan in taken.plans} == {"split"}
