@@ -17,18 +17,13 @@ from .checks import kind_text
 from .errors import ArgumentError
 
 __all__ = [
-__all__ = [
     "HAS_KNOWN_HEADER",
-]
     "Array",
     "address",
     "addresses",
     "as_numpy",
     "check_writable",
-<<<<<<< HEAD
     "contiguous",
-=======
->>>>>>> main
     "layout_key",
     "overlaps",
 ]
