@@ -1,6 +1,6 @@
 """Two, three or four channels taken apart or put together in registers: what split and merge share.
 
-And pixels turned around in them, which flips share.
+And pixels turned around in them, with their channels in another order.
 
 A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
 items from memory for each channel and rearranges all of them by shuffles:
@@ -111,19 +111,26 @@ def merge_step(itemsize, channels, width, nt):
     return step
 
 
-def flip_step(itemsize, channels, width, nt):
-    """step(src, dst): one vector for each channel of packed pixels, the last one first."""
-    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
+def shuffle_step(itemsize, channels, order, width, nt, backward):
+    """step(src, dst): a vector of packed pixels for each channel to pixels of channels `order`.
 
-    def flip(context, b, signature, args):
+    `backward`: the last pixel first.
+    """
+    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
+    n, taken = type_.count, len(order)
+    places = [n - 1 - i if backward else i for i in range(n)]
+    items = [channels * place + channel for place in places for channel in order]
+
+    def moved(context, b, signature, args):
         src, dst = args
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
-        for i, value in enumerate(turned_around(b, parts)):
-            vstore(b, value, dst, width * i, nt)
+        for v in range(taken):
+            value = _one_of(b, parts, items[v * n : v * n + n])
+            vstore(b, value, dst, width * v, nt)
         return context.get_dummy_value()
 
     @intrinsic
     def step(typingctx, src, dst):
-        return types.void(types.uintp, types.uintp), flip
+        return types.void(types.uintp, types.uintp), moved
 
     return step

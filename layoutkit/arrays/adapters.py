@@ -22,9 +22,10 @@ from ..cuda.transfers import Unmade, download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.composed import larger, made, of_larger, order, refuse_out
+from ..planning.composed import larger, made, of_larger, of_picked, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .channels import spread, taken
 from .clipping import stopped
 from .containers import Stacked, protocol_of
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
@@ -43,6 +44,7 @@ __all__ = [
     "memory_layout",
     "refuse_out_on_gpu",
     "send",
+    "spread",
     "stopped",
     "sum_foreign",
     "whose",
@@ -51,7 +53,6 @@ __all__ = [
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
 _dlpack, _foreign = Adapter(), ForeignAdapter()
-
 
 # ---- whose it is -------------------------------------------------------------------------
 
@@ -124,13 +125,15 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    task = converter.task
+    task, adapter = converter.task, whose(x)
     if task.memory is not None:
         return _laid(converter, x, out)
-    adapter = whose(x)
-    if task.canvas is not None and (adapter.makes_larger or converter.is_away):
-        found = larger(task, *adapter.facts(x, "x"))
-        return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+    if adapter.makes_larger or converter.is_away:
+        if (few := taken(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(few, out)
+        if task.canvas is not None:
+            found = larger(task, *adapter.facts(x, "x"))
+            return converter.derived(of_larger)(adapter.enlarged(x, found), out)
     traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
     if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)

@@ -84,6 +84,7 @@ def converted(task: Task, x: Any, out: Any) -> Any:
     if out is not None:
         return _written(out, _moved(task._replace(dtype=target), x))
     stays = target == words.dtype(x) and task.formula is None and _place(task, x) is None
+    stays = stays and task.picked(sizes_of(x))[1] is None
     view = words.view(x, move, task.sizes) if stays and task.copy is not True else None
     if task.copy is False and view is None:
         task.refuse_copy(move.source_shape, tuple(x.stride()), words.dtype(x), (CPU, CPU))

@@ -32,7 +32,7 @@ class Sources(NamedTuple):
 
     dtype: DType
     shape: tuple[int, ...]
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is of no use here
     arrays: Sequence[Array]
     places: Places | None
 

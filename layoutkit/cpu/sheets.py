@@ -54,15 +54,15 @@ class Sheet:
         self, sources: Sources, known: Known, corners: Said, flips: Said, out: tuple[int, int]
     ) -> None:
         """Write what is another in each batch. The arrays that it tells of have to live on."""
-        objects, dtype, places = self._objects_at, id(sources.dtype), (0, 0, 0, 0)
-        if sources.places is None:
-            self._write_objects(self._objects, 0, *map(id, sources.arrays))
-        else:
-            objects = 0
-            form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
-            places = (*map(address, sources.places), form)
         kinds = len(known.kinds), known.address
-        _EACH_TIME(self.head, 0, objects, dtype, *places, *out, *kinds, 0, 0)
+        if sources.places is None:
+            self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
+            samples = self._objects_at, id(sources.dtype), 0, 0, 0, 0
+        else:
+            starts, sizes, strides = map(address, sources.places)
+            form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
+            samples = 0, 0, starts, sizes, strides, form
+        _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
         if not (corners or flips or self._is_said):
             return
         head, rank = self.head, self._rank

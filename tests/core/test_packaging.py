@@ -173,6 +173,12 @@ def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
     assert drawn == chart(page), "python demo/speed.py draws it anew"
 
 
+def test_the_picture_of_windows_is_what_draws_it():
+    picture = runpy.run_path(HOME / "demo" / "windows.py")["picture"]
+    drawn = (HOME / "docs" / "collate.svg").read_text(encoding="utf-8")
+    assert drawn == picture(), "python demo/windows.py draws it anew"
+
+
 def test_the_picture_in_the_docs_is_what_explain_draws():
     drawn = (HOME / "docs" / "bhwc-bchw.svg").read_text()
     assert drawn == svg_picture("bhwc->bchw")
