@@ -30,10 +30,10 @@ def test_inner_products_are_kept(target, fold, shape):
     """<A x, g> = <x, A' g> for a move with a scale: what makes it the gradient."""
     text = "".join(target)
     text = text[:fold] + f"({text[fold:]})" if 4 - fold > 1 else text
-    x = np.random.default_rng(1).integers(-9, 9, shape).astype("f8")
+    x = np.random.default_rng(1).integers(-9, 9, shape).astype("f4")
     converter = Converter(f"bhwc->{text}", scale=0.5, mean=7, std=0.25)
     y = converter(x)
-    grad = np.random.default_rng(2).integers(-9, 9, y.shape).astype("f8")
+    grad = np.random.default_rng(2).integers(-9, 9, y.shape).astype("f4")
     back = converter.backward(grad, like=x)
     assert ((y + 28) * grad).sum() == (x * back).sum()
 

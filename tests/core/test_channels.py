@@ -35,10 +35,11 @@ def taken(x, layout, order):
 def test_it_is_the_conversion_of_these_channels(pattern, channels):
     left = pattern.partition("-")[0]
     x = array(left, channels)
-    for order in [*ORDERS, tuple(range(channels)), tuple(range(channels))[::-1]]:
+    orders = ORDERS[::2] if channels == 4 else ORDERS  # each is a kernel, of 3 and of 4
+    for order in [*orders, tuple(range(channels)), tuple(range(channels))[::-1]]:
         few = taken(x, left, order)
         assert_same(convert(x, pattern, channels=order), reference_convert(few, pattern))
-        if len(order) == 3:
+        if order in [(2, 1, 0), (0, 1, 2)]:  # a formula is a kernel more for each
             to = Converter(pattern, channels=order, **FORMULA)
             assert_same(to(x), convert(few, pattern, **FORMULA))
             backward = to(x[:, :, ::-1]), convert(few[:, :, ::-1], pattern, **FORMULA)
@@ -46,10 +47,17 @@ def test_it_is_the_conversion_of_these_channels(pattern, channels):
             assert_same(to(np.asfortranarray(x)), to(x))
 
 
-@pytest.mark.parametrize("dtype", ["u1", "u2", BF16, "f4", "f8", "c16"])
+SHUFFLES = [(3, (2, 1, 0)), (4, (2, 1, 0, 3)), (4, (2, 0)), (2, (1, 0, 0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shuffles"),
+    [("u1", SHUFFLES), ("u2", SHUFFLES[::3]), (BF16, SHUFFLES[::3]), ("f4", SHUFFLES[:2]),
+     ("f8", SHUFFLES[1:3]), ("c16", SHUFFLES[2:])],
+)  # fmt: skip
 @pytest.mark.parametrize("width", [3, 33, 130])
-def test_pixels_are_shuffled_in_registers(dtype, width):
-    for channels, order in [(3, (2, 1, 0)), (4, (2, 1, 0, 3)), (4, (2, 0)), (2, (1, 0, 0, 1))]:
+def test_pixels_are_shuffled_in_registers(dtype, shuffles, width):
+    for channels, order in shuffles:
         x = random_array(RNG, (2, 3, width, channels), dtype)
         for seen in (x, x[:, :, ::-1], x[:, ::-1], x[:, :, 1:]):
             expected = reference_convert(np.ascontiguousarray(seen[..., list(order)]), "bhwc->bhwc")
@@ -60,7 +68,7 @@ def test_pixels_are_shuffled_in_registers(dtype, width):
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc"])
 def test_large_results_go_past_the_caches(pattern, width):
     x = random_array(RNG, (9, 224, width, 4), "u1")
-    for order in [(2, 1, 0), (0, 1, 2), (2, 1, 0, 3)]:
+    for order in [(2, 1, 0), (0, 1, 2), (2, 1, 0, 3)][: 3 if width == 224 else 1]:
         for seen in (x, x[:, :, ::-1]):
             few = np.ascontiguousarray(seen[..., list(order)])
             assert_same(convert(seen, pattern, channels=order), convert(few, pattern))

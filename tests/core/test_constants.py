@@ -30,6 +30,11 @@ IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.22
 PATTERNS = ("bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(hwc)", "bhwc->cwhb")
 
 
+def patterns(dtype, usual):
+    """Every way to move items of one dtype; with the others nothing moves, and casts are all."""
+    return PATTERNS if dtype == usual else PATTERNS[1:2]
+
+
 # --- along an axis --------------------------------------------------------------------
 
 
@@ -229,13 +234,14 @@ def test_jax_computes_the_same(constants):
 # --- clip -----------------------------------------------------------------------------
 
 CLIPS = [(10, 200), (None, 99), (50, None), (-5, 1000), (7, 7)]
+CLIPS_OF_FLOATS = [(3, 40), (-2.5, 17.25), (None, 0)]
 
 
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "i4", "i8", "u8", ">i2"])
 def test_integers_that_are_only_clipped_stay_what_they_are(dtype, clip):
     x = RNG.integers(0, 120 if dtype == "i1" else 256, (3, 33, 5, 3)).astype(dtype)
-    for pattern in PATTERNS:
+    for pattern in patterns(dtype, "u1"):
         got = convert(x, pattern, clip=clip)
         wanted = reference_convert(x, pattern, clip=clip)
         assert got.dtype == np.dtype(dtype).newbyteorder("=")
@@ -255,7 +261,7 @@ def test_integers_beyond_floats_are_clipped_exactly():
 def test_clip_comes_before_the_formula(source, constants):
     x = (RNG.integers(0, 250, (2, 65, 7, 3)) - (0 if source == "u1" else 90)).astype(source)
     wide = "f8" if source in ("f8", "g") else "f4"
-    for clip, pattern in itertools.product([(3, 40), (-2.5, 17.25), (None, 0)], PATTERNS):
+    for clip, pattern in itertools.product(CLIPS_OF_FLOATS, patterns(source, "f4")):
         keywords = {"clip": clip, "dtype": wide, **constants}
         got, wanted = convert(x, pattern, **keywords), reference_convert(x, pattern, **keywords)
         np.testing.assert_allclose(got, wanted, rtol=3e-6, atol=1e-5)
@@ -375,7 +381,7 @@ def test_torch_notices_an_x_that_was_changed():
 def test_integers_come_back_exactly(dtype, constants):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max + 1, (4, 9, 8, 3)).astype(dtype)
-    for pattern in PATTERNS[:3]:
+    for pattern in patterns(dtype, "u1")[:3]:
         converter = Converter(pattern, **constants)
         back = converter.inverse(dtype)
         np.testing.assert_array_equal(back(converter(x)), x)

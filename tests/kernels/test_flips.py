@@ -32,8 +32,10 @@ def test_pixels_are_turned_around(dtype, channels, width):
 def test_formulas_and_large_results(size, channels):
     x = backward((3, size, size + 24, channels), "u1", (2,))
     packed = np.ascontiguousarray(x)
+    each = {**FORMULA, "mean": tuple(range(channels))}
+    asked = {1: ({}, FORMULA), 3: ({}, FORMULA, each), 4: ({}, each)}
     for pattern in ("bhwc->bhwc", "bhwc->bchw"):
-        for keywords in ({}, FORMULA, {**FORMULA, "mean": tuple(range(channels))}):
+        for keywords in asked[channels] if size == 40 or channels == 3 else ({},):
             to = Converter(pattern, **keywords)
             assert_same(to(x), to(packed))
 
