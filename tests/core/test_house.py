@@ -8,6 +8,7 @@ for type checkers do not: nothing runs them.
 import ast
 import re
 import statistics
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,13 @@ def room(module):
     return module.partition(".")[0]
 
 
+@cache
 def imports(module):
     """(imported module, whether inside a function) for what a module imports of the package."""
+    return list(_imports(module))
+
+
+def _imports(module):
     path = MODULES[module]
     tree = ast.parse(path.read_text())
     package = ["layoutkit", *module.split(".")] if module else ["layoutkit"]

@@ -49,7 +49,9 @@ def values(shape, dtype):
 
 SIZES = {"b": 5, "h": 6, "w": 7, "c": 33}
 MOST = 1 << 16  # numbers in each part of a random sum; tiny tiles make many of them
-FLOATS = {"f2": "f4", "f4": "f4", BF16: "f4", "f8": "f8"}
+# What is added to what. Every dtype is a kernel more for every move, added to and not: those that
+# are not here are added where nothing moves in kernels/test_dtypes.py.
+MIXED = [["f4"], ["f4", BF16], ["f4", "f8"]]
 
 
 @st.composite
@@ -59,10 +61,9 @@ def random_sums(draw):
     while prod(size.values()) > MOST:
         size[max(size, key=size.get)] = 3
     layouts = st.permutations(letters).map("".join)
-    parts = draw(
-        st.lists(st.tuples(layouts, st.sampled_from(list(FLOATS))), min_size=1, max_size=16)
-    )
-    return size, draw(layouts), parts, draw(st.sampled_from(list(FLOATS)))
+    dtypes = st.sampled_from(draw(st.sampled_from(MIXED)))
+    parts = draw(st.lists(st.tuples(layouts, dtypes), min_size=1, max_size=16))
+    return size, draw(layouts), parts, draw(dtypes)
 
 
 @given(random_sums(), st.sampled_from(LAYINGS))
@@ -115,7 +116,7 @@ def test_folds_that_share_no_nest():
     np.testing.assert_array_equal(total, x.ravel() + y.ravel() + x.ravel())
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8"])
+@pytest.mark.parametrize("dtype", ["i4", "u8"])
 def test_integers_in_any_layout(tiny_tiles, dtype):
     info = np.iinfo(dtype)
     parts = [
@@ -150,8 +151,11 @@ def test_dtypes_that_kernels_do_not_know(dtype):
     assert_same(accumulate(parts, "chwb"), wanted)
 
 
-@pytest.mark.parametrize("how", ["plain", "backward", "sliced", "unaligned", "pages", "fortran"])
-@pytest.mark.parametrize("dtype", ["f4", BF16, "f8"])
+@pytest.mark.parametrize(
+    ("dtype", "how"),
+    [("f4", "plain"), ("f4", "backward"), ("f4", "sliced"), ("f4", "unaligned"), ("f4", "pages"),
+     ("f4", "fortran"), (BF16, "plain"), (BF16, "sliced"), ("f8", "plain"), ("f8", "fortran")],
+)  # fmt: skip
 def test_outputs_of_any_strides(tiny_tiles, how, dtype):
     parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]
     out = laid(np.zeros((5, 6, 7, 33), dtype), how)
