@@ -1,6 +1,9 @@
 """Batches of arrays by name.
 
 protocol.py        what a provider is, and what all of them do with names and slices
+base.py            order, tails, parts, loops and states, which all of them have alike
+ahead.py           batches made before somebody asks
+keywords.py        the keywords of MXNet's iterators, and those that nobody has
 arrayprovider.py   a provider of arrays, each of which is in fields.py
 """
 

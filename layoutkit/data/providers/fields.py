@@ -59,6 +59,9 @@ class Field:
         view: DataView = view_in(self.layout, rows, None)
         return view
 
+    def close(self) -> None:
+        """Nothing: whose the array is knows when it goes."""
+
 
 def field_of(
     name: str,
