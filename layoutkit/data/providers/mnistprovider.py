@@ -25,8 +25,9 @@ from .keywords import as_partition, check_names, in_our_words, say
 __all__ = ["MNISTProvider"]
 
 _LAYOUT = "bchw"
-# What is made in one pass, as batches. Fewer bytes are one thread's work; more leave the cache.
-_GROUP_BYTES = 1 << 22
+# Batches that are made in one pass have so many bytes. A job of half of them is not worth waking
+# threads for, and an epoch of MNIST took half as long again.
+_GROUP_BYTES = 1 << 23
 
 
 class MNISTProvider(BaseProvider):
@@ -77,7 +78,7 @@ class MNISTProvider(BaseProvider):
         Only pictures part_index, part_index + num_parts, ... are here; parts differ by at most one.
     prefetch : int
         Groups of batches that a thread makes beforehand (`prefetch_buffer` is the same). Small
-        batches are made some at a time, about 4 MiB, and share that memory.
+        batches are made some at a time, up to 8 MiB, and share that memory.
     data_name, label_name : str
         What they are called.
     **others
@@ -132,11 +133,12 @@ class MNISTProvider(BaseProvider):
         say(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
 
     def _batches_ordered_at_once(self) -> int:
-        return max(1, self.num_batches)  # 8 bytes a picture
+        at_once = self.num_batches if self._shuffle else 0  # 8 bytes a picture
+        return max(at_once, super()._batches_ordered_at_once())
 
     def _shuffled(self, epoch: int, places: Array) -> Array:
-        order: Array = permuted(self._key(epoch), self._samples)[places]
-        return order
+        order: Array = permuted(self._key(epoch), self._samples)
+        return order if len(places) == len(order) else order[places]
 
 
 @dataclass(frozen=True)
