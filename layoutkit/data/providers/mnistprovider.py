@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import as_flag
 from ...conversion import convert
 from ...converter import Converter
 from ...errors import DataError
@@ -87,7 +88,7 @@ class MNISTProvider(BaseProvider):
 
     Raises
     ------
-    DataError, PatternError, DtypeError, ArgumentError
+    DataError, PatternError, ShapeError, DtypeError, ArgumentError
         A file is no idx file or has not the size that it says, there are not as many labels as
         pictures, or an argument is none. At once, and the file is named.
     TypeError
@@ -171,7 +172,7 @@ def _pictures(
 ) -> _Pictures:
     """The pictures, and what is made of them."""
     array, source = file.array, "b" if file.array.ndim == 1 else "bf"
-    if flat and layout not in (_LAYOUT, "bf"):
+    if as_flag("flat", flat) and layout not in (_LAYOUT, "bf"):
         raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
     if array.ndim > 4 and not flat:
         raise DataError(f"{file.path} has {array.ndim} axes; give flat=True for more than four")
