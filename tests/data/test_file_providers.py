@@ -47,7 +47,7 @@ def numbers(batches):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("parts", [1, 2, 7, 61, 70])
+@pytest.mark.parametrize("parts", [1, 2, 7, 70])
 def test_parts_differ_by_one_at_most_and_none_is_lost(make, parts, shuffle):
     found = [
         numbers(make(part_index=part, num_parts=parts, shuffle=shuffle)) for part in range(parts)
