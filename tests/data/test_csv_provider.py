@@ -203,9 +203,9 @@ def test_only_what_is_too_large_is_no_number(csv):
     ]
 
 
-@pytest.mark.parametrize("dtype", ["bool", "complex64", "M8[s]"])
+@pytest.mark.parametrize("dtype", ["bool", "complex64", "M8[s]", "int4"])
 def test_other_dtypes_are_refused(csv, dtype):
-    with pytest.raises(DtypeError, match="rows are read as integers or floats"):
+    with pytest.raises(DtypeError, match="rows are read as integers"):
         CSVProvider(csv("1\n"), (), batch_size=1, dtype=dtype)
 
 
@@ -288,7 +288,7 @@ def test_a_file_that_changes_is_noticed(csv):
     loop = iter(provider)
     next(loop)
     path.write_text("1\n2\n3\n")
-    with pytest.raises(DataError, match="has changed since it was opened"):
+    with pytest.raises(DataError, match=r"^\S+x\.csv has changed since it was opened; make a new"):
         next(loop)
 
 
