@@ -160,8 +160,9 @@ def test_what_is_no_row_is_named_by_its_line(csv, text, dtype, message):
         table(csv(text), dtype=dtype)
 
 
-def test_an_error_comes_with_its_batch_and_leaves_a_state_before_it(csv):
-    provider = CSVProvider(csv("1\n2\n3\noops\n"), (), batch_size=2)
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_an_error_comes_with_its_batch_and_leaves_a_state_before_it(csv, prefetch):
+    provider = CSVProvider(csv("1\n2\n3\noops\n"), (), batch_size=2, prefetch=prefetch)
     loop = iter(provider)
     assert next(loop).input.input.tolist() == [1, 2]
     with pytest.raises(DataError, match="line 4: cell 1 is 'oops'"):
