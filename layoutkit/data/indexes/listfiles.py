@@ -15,8 +15,10 @@ from ..reading.urls import opened
 
 __all__ = ["Listed", "offsets_in", "read_list"]
 
-_TAB, _NEWLINE, _RETURN, _SPACE, _ZERO = b"\t\n\r 0"
+_NEWLINE, _SPACE, _ZERO = b"\n 0"
 _DIGITS = 18  # of an offset: what int64 holds whatever they are
+_LONGEST = 1 << 20  # bytes of a line
+_BLOCK = 1 << 18  # bytes of text whose arrays stay in the cache
 
 
 def offsets_in(path: str) -> Array:
@@ -24,19 +26,39 @@ def offsets_in(path: str) -> Array:
 
     Raises DataError with the line that is not a key, whitespace and a number of bytes.
     """
+    found, lines, rest = [np.zeros(0, np.int64)], 0, b""
     with opened(path) as file:
-        data = np.frombuffer(file.read() + b"\n", np.uint8)
-    white = (data == _SPACE) | (data == _TAB) | (data == _RETURN) | (data == _NEWLINE)
-    ends = np.flatnonzero(data == _NEWLINE)
-    edges = np.diff(white.astype(np.int8), prepend=1)
-    starts, behind = np.flatnonzero(edges == -1), np.flatnonzero(edges == 1)
+        while block := file.read(_BLOCK):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                found.append(_offsets(path, rest + block[:cut], lines))
+                lines += (rest + block[:cut]).count(b"\n")
+            rest = block[cut:] if cut else rest + block
+            if len(rest) > _LONGEST:
+                raise DataError(f"{path}, line {lines + 1} has more than {_LONGEST} bytes")
+    found.append(_offsets(path, rest + b"\n", lines))
+    return np.concatenate(found)
+
+
+def _offsets(path: str, text: bytes, lines: int) -> Array:
+    """Those of whole lines, before which there are `lines` others."""
+    data = np.frombuffer(b"\n" + text, np.uint8)
+    white = data <= _SPACE
+    edges = np.flatnonzero(white[1:] != white[:-1]) + 1
+    ends = np.flatnonzero(data == _NEWLINE)[1:]
+    starts, behind = edges[::2], edges[1::2]
     words = np.diff(np.searchsorted(starts, ends), prepend=0)
     wrong = np.flatnonzero((words != 2) & (words != 0))
+    if not len(wrong):
+        offsets, wrong = _numbers(data, starts[1::2], behind[1::2])
+        wrong = np.flatnonzero(words)[wrong]
     if len(wrong):
-        raise _no_line(path, data, ends, int(wrong[0]))
-    offsets, bad = _numbers(data, starts[1::2], behind[1::2])
-    if len(bad):
-        raise _no_line(path, data, ends, int(np.searchsorted(ends, starts[1::2][bad[0]])))
+        row = int(wrong[0])
+        line = text.split(b"\n")[row][:80].decode(errors="replace")
+        raise DataError(
+            f"{path}, line {lines + row + 1}: {line!r} is no key, tab and number of bytes, as a "
+            "line of an index is"
+        )
     return offsets
 
 
@@ -45,23 +67,13 @@ def _numbers(data: Array, starts: Array, behind: Array) -> tuple[Array, Array]:
     widths = behind - starts
     numbers = np.zeros(len(starts), np.int64)
     good = widths <= _DIGITS
+    narrow = int(widths.min(initial=_DIGITS))
     for digit in range(min(int(widths.max(initial=0)), _DIGITS)):
-        rows = (
-            slice(None) if digit < widths.min(initial=_DIGITS) else np.flatnonzero(widths > digit)
-        )
+        rows = slice(None) if digit < narrow else np.flatnonzero(widths > digit)
         values = data[starts[rows] + digit] - np.uint8(_ZERO)  # below "0" it wraps around
         good[rows] &= values <= 9
         numbers[rows] = 10 * numbers[rows] + values
     return numbers, np.flatnonzero(~good)
-
-
-def _no_line(path: str, data: Array, ends: Array, line: int) -> DataError:
-    start = int(ends[line - 1]) + 1 if line else 0
-    text = bytes(data[start : min(int(ends[line]), start + 80)]).decode(errors="replace")
-    return DataError(
-        f"{path}, line {line + 1}: {text!r} is no key, tab and number of bytes, as a line of an "
-        "index is"
-    )
 
 
 class Listed(NamedTuple):
