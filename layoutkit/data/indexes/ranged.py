@@ -129,7 +129,12 @@ class RangedIndex(Index):
         )
 
     def ranks(self, numbers: Array) -> Array | None:
-        """The ranks of these records' labels, -1 for none; None where the source has no labels."""
+        """The ranks of these records' labels, -1 for none; None where the source has no labels.
+
+        Or where records differ in how many labels they have.
+        """
+        if self.label_width is None:
+            return None
         found = super().ranks(numbers)
         return None if found is None else found.astype(np.int64)
 

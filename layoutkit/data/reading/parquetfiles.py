@@ -51,6 +51,8 @@ def opened_shard(url: str) -> ParquetShard:
         found = _library().ParquetFile(source)
         metadata = found.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+            raise ValueError(f"its row groups have {counts} rows, and it {metadata.num_rows}")
         starts = np.cumsum([0, *counts], dtype=np.int64)
         return ParquetShard(url, source.size, metadata, found.schema_arrow, starts)
 
@@ -60,6 +62,8 @@ def column_in(shard: ParquetShard, name: str) -> list[Any]:
     with RangeFile(shard.url, size=shard.size) as source, _reading(shard.url):
         found = _library().ParquetFile(source, metadata=shard.metadata)
         values: list[Any] = found.read([name], use_threads=False).column(0).to_pylist()
+        if len(values) != shard.rows:
+            raise ValueError(f"{name} has {len(values)} rows, and it {shard.rows}")
     return values
 
 
