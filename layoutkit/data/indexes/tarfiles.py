@@ -96,7 +96,7 @@ def _wanted(columns: Any) -> _Wanted:
             "as in {'image': ('jpg', 'png'), 'label': 'cls'}"
         )
     pictures, label = columns.get("image", PICTURE), columns.get("label")
-    pictures = (pictures,) if isinstance(pictures, str) else tuple(pictures)
+    pictures = tuple(pictures) if isinstance(pictures, list | tuple) else (pictures,)
     for suffix in (*pictures, "cls" if label is None else label):
         if not isinstance(suffix, str) or not suffix:
             raise DataError(f"columns has {suffix!r}, which is no suffix; give one as in 'jpg'")
