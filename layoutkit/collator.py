@@ -14,10 +14,10 @@ from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
 from .converter import Converter
 from .cpu.collating import Gathering
-from .cpu.parts import Sources, of_rows, of_samples
+from .cpu.parts import Sources, of_rows, of_samples, spelled_out
 from .cuda.runtime import check_device
 from .devices import CPU
-from .errors import ArgumentError, ShapeError
+from .errors import ArgumentError, LayoutkitError, ShapeError
 from .memory import Array, check_writable
 from .planning.cuts import positions
 from .planning.frames import Collation
@@ -71,7 +71,7 @@ class Collator:
 
     def _start(self) -> None:
         self._gatherings: Cache[Gathering] = Cache()
-        self._alike: Cache[Gathering] = Cache()  # by the shape and strides of all samples
+        self._alike: Cache[Gathering] = Cache()  # by the shape of the first sample
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
 
@@ -125,7 +125,7 @@ class Collator:
         sources = self._sources(arrays, rows)
         gathering = self._gathering(sources, None)
         plans = gathering.plans(sources, corner, flip)
-        return Collation(gathering.frame, len(sources.addresses), tuple(plans))
+        return Collation(gathering.frame, sources.count, tuple(plans))
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -166,14 +166,18 @@ class Collator:
         self, arrays: Sequence[Array], rows: Any, corner: Any, flip: Any, out: Array | None
     ) -> Array:
         """The batch of samples of NumPy."""
+        if out is not None and self._asked.whole:
+            check_writable(arrays[0], out)
+        elif out is not None and not out.flags.writeable:
+            check_writable(arrays[0], out, self._name(0))
         sources = self._sources(arrays, rows)
         gathering = self._gathering(sources, out)
-        if out is not None:
-            for number, array in enumerate(arrays):
-                check_writable(array, out, self._name(number))
         then = gathering.frame.then
         if then is None:
             return gathering(sources, corner, flip, out)
+        if out is not None:
+            for number, array in enumerate(arrays):
+                check_writable(array, out, self._name(number))
         memory = gathering(sources, corner, flip, None)
         result: Array = self._after(then)(memory, out)
         return result
@@ -181,23 +185,35 @@ class Collator:
     def _gathering(self, sources: Sources, out: Array | None) -> Gathering:
         """What makes batches of samples like these; raises where there are none."""
         to = None if out is None else (out.shape, out.strides, out.dtype)
-        count = len(sources.addresses)
-        alike = sources.alike
-        key = (alike, sources.dtype, count, to)
-        found = None if alike is None else self._alike.get(key)
+        key = (sources.shape, sources.dtype, sources.count, to)
+        found = self._alike.get(key)
         if found is not None:
             return found
         with forks.making:
-            axes = self._asked.completed(len(sources.forms[0][0]))
-            window = axes.window(self._asked, sources.rows()[0])
-            known = (axes.sample.ndim, window, *key[1:])
-            found = self._gatherings.get(known)
-            if found is None:
-                found = Gathering(self._asked, axes, count, window, sources.dtype, out)
-                remember(self._gatherings, known, found, PROGRAM_BYTES)
-            if alike is not None:
-                remember(self._alike, key, found, 0)
+            try:
+                found = self._made(sources, key, out)
+            except LayoutkitError:
+                self._check_alike(sources)  # which would be said of them before
+                raise
+            remember(self._alike, key, found, 0)
         return found
+
+    def _made(self, sources: Sources, key: tuple[Any, ...], out: Array | None) -> Gathering:
+        axes = self._asked.completed(len(sources.shape))
+        window = axes.window(self._asked, np.array([sources.shape], np.int64))
+        known = (axes.sample.ndim, window, *key[1:])
+        found = self._gatherings.get(known)
+        if found is None:
+            found = Gathering(self._asked, axes, sources.count, window, sources.dtype, out)
+            remember(self._gatherings, known, found, PROGRAM_BYTES)
+        return found
+
+    def _check_alike(self, sources: Sources) -> None:
+        """Raise unless samples are of one rank and dtype, and of one size where they have to be."""
+        places = spelled_out(sources).places
+        axes = self._asked.completed(len(sources.shape))
+        if places is not None:
+            axes.window(self._asked, places.sizes)
 
     def _after(self, task: Task) -> Converter:
         """What converts the memory of windows that lie as they are."""
