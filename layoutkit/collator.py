@@ -9,15 +9,19 @@ import numpy as np
 
 from . import forks
 from .arrays import adapters
-from .arrays.stacking import leader_of, stacked
+from .arrays.cupy import CudaAdapter
+from .arrays.stacking import leader_of, plain_memory, stacked
 from .caching import PROGRAM_BYTES, Cache, remember
 from .checks import kind_text
+from .compilation import batch_in_graph, is_followed, makers, words_of_windows
 from .converter import Converter
 from .cpu.collating import Gathering
 from .cpu.parts import Sources, of_rows, of_samples, spelled_out
+from .cuda.collating import DeviceGathering
 from .cuda.runtime import check_device
+from .cuda.transfers import Unmade
 from .devices import CPU
-from .errors import ArgumentError, LayoutkitError, ShapeError
+from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .memory import Array, check_writable
 from .planning.cuts import positions
 from .planning.frames import Collation
@@ -25,7 +29,9 @@ from .planning.windows import make_windows
 
 if TYPE_CHECKING:
     from .axes import Pattern
+    from .cuda.memory import DeviceArray
     from .planning.task import Task
+    from .planning.windows import Windows
 
 __all__ = ["Collator"]
 
@@ -72,8 +78,10 @@ class Collator:
     def _start(self) -> None:
         self._gatherings: Cache[Gathering] = Cache()
         self._alike: Cache[Gathering] = Cache()  # by the shape of the first sample
+        self._on_gpus: DeviceGathering | None = None
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
+        self.words = words_of_windows(self._asked)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -101,6 +109,11 @@ class Collator:
         return self._asked.task.pattern.text
 
     @property
+    def windows(self) -> Windows:
+        """What was asked for, checked."""
+        return self._asked
+
+    @property
     def device(self) -> str | None:
         """Where batches are, "cpu" or "cuda:0"; None: where samples are."""
         return self._asked.task.device
@@ -110,6 +123,8 @@ class Collator:
         out: Any = None,
     ) -> Any:  # fmt: skip
         """Make the batch of some samples; see `collate`."""
+        if is_followed():
+            return batch_in_graph(self, samples, rows, corner, flip, out)
         arrays = self._listed(samples, rows)
         numpy = {*map(type, arrays)} == {np.ndarray}
         if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):
@@ -215,6 +230,27 @@ class Collator:
         if places is not None:
             axes.window(self._asked, places.sizes)
 
+    def _batch_on_gpu(
+        self, leader: CudaAdapter, samples: Sequence[Any], rows: Any, corner: Any, flip: Any,
+        out: Any,
+    ) -> Any:  # fmt: skip
+        """The batch of samples on a GPU, of the kind of the first."""
+        arrays: list[DeviceArray] = []
+        for number, sample in enumerate(samples):
+            adapter = adapters.device_adapter_of(sample)
+            if adapter is None:
+                raise DeviceError(
+                    f"sample {number} is a {kind_text(sample)} on cpu, but sample 0 is on "
+                    f"{arrays[0].device}; bring all to one device first"
+                )
+            arrays.append(adapter.reach(sample, self._name(number)))
+        target = None if out is None else adapters.device_adapter_of(out)
+        to = None if target is None else target.reach(out, "out")
+        self._on_gpus = self._on_gpus or DeviceGathering(self._asked)
+        made = self._on_gpus(arrays, rows, corner, flip, to, leader)
+        leader.keep(arrays)
+        return self._after(self._asked.task)(leader.finished(made.owner, samples[0]), out)
+
     def _after(self, task: Task) -> Converter:
         """What converts the memory of windows that lie as they are."""
         found = self._converters.get(task.pattern)
@@ -222,19 +258,28 @@ class Collator:
 
     def _foreign(self, samples: Sequence[Any], rows: Any, corner: Any, flip: Any, out: Any) -> Any:
         """The batch of samples of other libraries, of the kind of the first, or on a GPU."""
-        leader, like, in_words = leader_of(samples)
+        plain = plain_memory(samples)
+        leader, like, in_words = leader_of(samples if plain is None else samples[:1])
         if in_words:
             found = stacked(self._asked, samples, rows, corner, flip, like)
             return self._after(self._asked.task)(found, out)
-        arrays = [adapters.as_array(each, self._name(n)) for n, each in enumerate(samples)]
+        if isinstance(leader, CudaAdapter):
+            return self._batch_on_gpu(leader, samples, rows, corner, flip, out)
+        arrays = plain or [adapters.as_array(x, self._name(n)) for n, x in enumerate(samples)]
         if self._is_away:
             sources = self._sources(arrays, rows)
             gathering = self._gathering(sources, None)
-            memory = leader.leave(gathering(sources, corner, flip, None), like)
-            return self._after(gathering.frame.then or self._asked.task)(memory, out)
+            frame = gathering.frame
+            windows = Unmade(
+                frame.shape, frame.dtype, lambda to: gathering(sources, corner, flip, to)
+            )
+            return adapters.send(self._after(frame.then or self._asked.task), leader, windows, out)
         if out is None:
             return leader.leave(self._batch(arrays, rows, corner, flip, None), like)
         adapters.refuse_out_on_gpu(out, self._name(0))
         writer = adapters.writer_of(leader, out)
         self._batch(arrays, rows, corner, flip, writer.target(out))
         return writer.written(out)
+
+
+makers["Collator"] = Collator

@@ -23,6 +23,7 @@ __all__ = [
     "addresses",
     "as_numpy",
     "check_writable",
+    "contiguous",
     "layout_key",
     "overlaps",
 ]
@@ -123,3 +124,12 @@ def _slow_addresses(arrays: Sequence[Array]) -> list[int]:
 HAS_KNOWN_HEADER = _fast = _header_is_as_expected()
 address = _fast_address if _fast else _slow_address
 addresses = _fast_addresses if _fast else _slow_addresses
+
+
+def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Strides of a C-contiguous array."""
+    strides, step = [], dtype.itemsize
+    for count in reversed(shape):
+        strides.append(step)
+        step *= max(count, 1)
+    return tuple(reversed(strides))

@@ -186,7 +186,7 @@ class Gathering:
             copied = table[:, t.E_BEFORE] != 0
             table[copied, t.E_SOURCE] += memory[1]
             sheet.rows[copied, t.TARGET] += memory[1]
-        if any(len(kind.places) > 1 for kind in known.kinds):
+        if known.is_spread:
             table = self._spread(sheet, known)
         key = len(table), copies > 0
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))

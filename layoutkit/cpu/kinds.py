@@ -63,14 +63,18 @@ class Known(NamedTuple):
 
     kinds: tuple[Kind, ...]
     table: Array
+    address: int  # of the table
     longest: int  # words of the parameters that may have to be written anew
+    is_spread: bool  # whether a kernel begins at several places of a window
 
     @classmethod
     def of(cls, kinds: Sequence[Kind]) -> Known:
         """These kinds."""
         rows = [list(kind.row()) for kind in kinds]
         longest = max((len(k.params) for k in kinds if not all(k.bound)), default=0)
-        return cls(tuple(kinds), np.array(rows, np.int64), longest)
+        table = np.array(rows, np.int64)
+        is_spread = any(len(kind.places) > 1 for kind in kinds)
+        return cls(tuple(kinds), table, address(table), longest, is_spread)
 
 
 class _Ready(NamedTuple):

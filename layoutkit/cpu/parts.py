@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import DtypeError, ShapeError
 from ..memory import HAS_KNOWN_HEADER, Array, address, addresses
+from ..planning.windows import check_alike
 from ..spec import DType
 
 __all__ = ["Places", "Sources", "of_rows", "of_samples", "spelled_out"]
@@ -32,7 +32,7 @@ class Sources(NamedTuple):
 
     dtype: DType
     shape: tuple[int, ...]
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is of no use here
     arrays: Sequence[Array]
     places: Places | None
 
@@ -48,18 +48,8 @@ def spelled_out(sources: Sources) -> Sources:
     """The same samples with their places; raises if one is of another rank or dtype."""
     if sources.places is not None:
         return sources
-    arrays, dtype, rank = sources.arrays, sources.dtype, len(sources.shape)
-    for number, array in enumerate(arrays):
-        if array.dtype != dtype:
-            raise DtypeError(
-                f"sample {number} has dtype {array.dtype}, but sample 0 has {dtype}; give samples "
-                "of one dtype"
-            )
-        if array.ndim != rank:
-            raise ShapeError(
-                f"sample {number} has {array.ndim} axes, but sample 0 has {rank}; give samples of "
-                "one rank"
-            )
+    arrays, rank = sources.arrays, len(sources.shape)
+    check_alike([(array.shape, array.dtype) for array in arrays])
     found = ([array.shape for array in arrays], [array.strides for array in arrays])
     rows = (np.array(each, np.int64).reshape(len(arrays), rank) for each in found)
     return sources._replace(places=Places(np.array(addresses(arrays), np.int64), *rows))

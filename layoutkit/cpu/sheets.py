@@ -37,6 +37,7 @@ class Sheet:
         begins = [self.address + 8 * end for end in ends]
         self._objects_at, *written = begins[:-1]
         self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = written
+        self._is_said = False  # of windows
         self._write_objects = Struct(f"{count}q").pack_into
 
     def of_axes(self, which: int) -> Array:
@@ -53,17 +54,20 @@ class Sheet:
         self, sources: Sources, known: Known, corners: Said, flips: Said, out: tuple[int, int]
     ) -> None:
         """Write what is another in each batch. The arrays that it tells of have to live on."""
-        objects, dtype, places = self._objects_at, id(sources.dtype), (0, 0, 0, 0)
+        kinds = len(known.kinds), known.address
         if sources.places is None:
-            self._write_objects(self._objects, 0, *map(id, sources.arrays))
+            self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
+            samples = self._objects_at, id(sources.dtype), 0, 0, 0, 0
         else:
-            objects = 0
+            starts, sizes, strides = map(address, sources.places)
             form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
-            places = (*map(address, sources.places), form)
-        kinds = len(known.kinds), address(known.table)
-        _EACH_TIME(self.head, 0, objects, dtype, *places, *out, *kinds, 0, 0)
+            samples = 0, 0, starts, sizes, strides, form
+        _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
+        if not (corners or flips or self._is_said):
+            return
         head, rank = self.head, self._rank
         head[t.SHEET : t.SHEET + t.WINDOW * rank] = 0
+        self._is_said = bool(corners or flips)
         for first, values in (t.CORNERS, corners), (t.FLIPS, flips):
             for axis, value in values.items():
                 at = t.SHEET + first * rank + axis

@@ -30,7 +30,8 @@ from .. import forks
 
 if TYPE_CHECKING:
     from .batches.batch import Batch
-    from .batches.batcher import Batcher, sampled_batcher
+    from .batches.batcher import Batcher
+    from .batches.sampled import sampled_batcher
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
     from .providers.protocol import Provider
@@ -57,7 +58,8 @@ __all__ = [
 _LAZY = {
     "providers.arrayprovider": ("ArrayProvider",),
     "batches.batch": ("Batch",),
-    "batches.batcher": ("Batcher", "sampled_batcher"),
+    "batches.batcher": ("Batcher",),
+    "batches.sampled": ("sampled_batcher",),
     "samples.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
     "indexes": ("Index", "open_index"),

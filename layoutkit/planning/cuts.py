@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..axes import axis_name
-from ..checks import as_int
+from ..checks import as_int, kind_text
 from ..constants import CHANNEL
 from ..errors import ArgumentError, ShapeError
 from ..memory import Array
@@ -40,7 +40,7 @@ def positions(rows: Any, count: int) -> Array:
         return np.arange(count)
     found = _whole_numbers(rows)
     if found is None or found.ndim != 1:
-        raise ArgumentError(f"rows={rows!r}; it is one list or array of whole numbers")
+        raise _refused("rows", rows, "one list or array of whole numbers")
     wrong = np.flatnonzero((found < -count) | (found >= count))
     if wrong.size:
         at = int(wrong[0])
@@ -71,6 +71,8 @@ def said(
     """
     corners: Said = {}
     flips: Said = {}
+    if corner is flip is None:
+        return corners, flips
     if flip is not None:
         turned = {flip: True} if isinstance(flip, str) else flip
         if not isinstance(turned, Mapping):
@@ -120,21 +122,18 @@ def _corners(name: str, value: Any, count: int) -> Array:
         if found is not None and found.ndim <= 1:
             _check_count(f"corner[{name!r}]", found, count)
             return found
-    raise ArgumentError(
-        f"corner[{name!r}] is {value!r}; give a whole number, or one for each sample"
-    )
+    raise _refused(f"corner[{name!r}]", value, "a whole number, or one for each sample")
 
 
 def _flags(name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
-    try:
-        found = np.asarray(value)
-    except (TypeError, ValueError):
-        found = np.empty(1)
+    found = _read(value)
+    if found is None:
+        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
     found = found.astype(bool) if found.shape == (0,) else found
     if found.dtype.kind != "b" or found.ndim > 1:
-        raise ArgumentError(f"flip[{name!r}] is {value!r}; give a bool, or one for each sample")
+        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
     _check_count(f"flip[{name!r}]", found, count)
     return found.astype(np.int64)
 
@@ -146,11 +145,30 @@ def _check_count(what: str, found: Array, count: int) -> None:
         )
 
 
+def _read(values: Any) -> Array | None:
+    """An array; None for what is none, and for what holds no numbers that could be read."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors that stand for data
+        return None
+
+
+def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
+    """The error of what says nothing of samples, in other words where it is traced."""
+    first = next(iter(value), None) if isinstance(value, list | tuple) else value
+    if not hasattr(first, "dtype") or _read(first) is not None:
+        return ArgumentError(f"{what} is {value!r}; give {wanted}")
+    return ArgumentError(
+        f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
+        "or stands for data while a function is compiled. Give numbers or lists of them, and make "
+        "batches outside of compiled functions where these differ from call to call"
+    )
+
+
 def _whole_numbers(values: Any) -> Array | None:
     """An array of ints; None for anything else."""
-    try:
-        found = np.asarray(values)
-    except (TypeError, ValueError):
+    found = _read(values)
+    if found is None:
         return None
     if found.size == 0 and isinstance(values, list | tuple | range):
         return found.astype(np.int64)
