@@ -1,7 +1,7 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
     Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: csv and tsv files, folders, part files, arrays
+    open_index      which records there are: files in folders and containers, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
     sampled_batcher records got, processed and put together, batch after batch
     ArrayProvider   batches of arrays by name, as any other Provider of them
@@ -11,6 +11,7 @@
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+recordio.py        RecordIO files, written and read
 formats.py         which suffix is which format, and who reads it
 frames.py          tables and columns of pandas and polars, as arrays
 protocolerrors.py  DataErrors that are also what a Python protocol waits for
