@@ -150,7 +150,7 @@ def test_the_gradient_of_integer_labels():
     st.lists(st.sampled_from(["b", "bt", "tb"]), min_size=2, max_size=6),
     st.sampled_from(["bt", "tb"]),
     st.lists(st.sampled_from(["f4", "f8"]), min_size=6, max_size=6),
-    st.integers(1, 4),
+    st.sampled_from([1, 2, 9]),  # of 3 and 4 there are kernels more
     st.integers(0, 9),
 )
 def test_sums_of_both_are_exact_from_left_to_right(layouts, base, dtypes, columns, seed):
