@@ -14,7 +14,7 @@ Every kernel has the same two arguments, both passed by value:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -24,20 +24,14 @@ from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.kernels import Choice
 from ...planning.loops import Loop
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
+from .tiles import fitted, shape
 
 __all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
-
-_Follows = Callable[[Loop, Loop], bool]
 
 MAX_PARTS = 16  # arrays that one launch adds
 
 WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
-# Places of a tile along either axis, by the bytes of an item. Device memory gives its full speed to
-# 256 bytes in a row and 7 % less to 128; a tile of bytes is 128 wide, so that it stays small.
-TILE = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
-LEAST_ROW = 128  # bytes that an output row of a tile has at least
-FUSED_TILES = 8  # an axis of fewer tiles is lengthened, for its last one is rarely full
 TURNS = 4  # places that a thread of `gather` has under way
 CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
 
@@ -160,40 +154,33 @@ def _transpose(
     choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
     outer = list(choice.outer)
-    tile_rows = TILE[source.item]
-    tile_run = max(tile_rows, LEAST_ROW // target.item)
-    rows = _fitted(choice.rows, outer, tile_rows, lambda high, low: high.src == low.count * low.src)
-    run = _fitted(choice.run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
-    load = source.width(_steps((*outer, *run))[0])
-    store = target.width(_steps((*outer, *rows))[1])
+    rows, run = fitted(choice.rows, choice.run, outer, source.item)
+    load = source.width(
+        [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
+    )
+    store = target.width(
+        [loop.dst for loop in (*outer, *rows.loops, *run.gap)] + run.words(target.item),
+        _stored(source, target),
+    )
+    tall, wide = shape(
+        rows, run, _count(outer), (source.item, target.item), (load // source.item, store // target.item)
+    )
     channels, coefficients = _coefficients(epilogue)
-    sides = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
-    sides |= {"ROWS_FUSED": len(rows) - 1, "RUN_FUSED": len(run) - 1}
-    params = loops(outer) + axis(rows, tile_rows) + axis(run, tile_run)
+    sides = {"TILE_ROWS": tall, "TILE_RUN": wide, "LOAD": load, "STORE": store}
+    sides |= {"ROWS_LOOPS": rows.kind, "RUN_LOOPS": run.kind}
+    params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, wide)
     return CudaLaunch(
         "transpose",
-        _defines(source, epilogue, _varies(run, epilogue), **sides),
+        _defines(source, epilogue, _varies(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        _count(outer) * _tiles(rows, tile_rows) * _tiles(run, tile_run),
+        _count(outer) * _tiles(rows.loops, tall) * _tiles(run.loops, wide),
         coefficients=coefficients,
     )
 
 
-def _fitted(axis: Sequence[Loop], outer: list[Loop], tile: int, follows: _Follows) -> list[Loop]:
-    """An axis of one loop or two; what it loses or gains is put among the outer loops or taken.
-
-    A short axis is lengthened by the loop around it, where the two are one on the axis' own side.
-    """
-    if len(axis) > 1 and _count(axis) >= MAX_COUNT:
-        outer.append(axis[0])
-        axis = axis[1:]
-    low = axis[0]
-    if len(axis) == 1 and low.count % tile and low.count < FUSED_TILES * tile:
-        for high in outer:
-            if follows(high, low) and high.count * low.count < MAX_COUNT:
-                outer.remove(high)
-                return [high, low]
-    return list(axis)
+def _stored(source: _Side, target: _Side) -> int:
+    """The bytes written at once, at most: those of items that are read from one row of banks."""
+    return max(target.item, WORD * target.item // max(source.item, target.item))
 
 
 def _count(nest: Sequence[Loop]) -> int:

@@ -107,6 +107,11 @@ template <> struct Word<16> { typedef uint4 type; };
 
 INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
 INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
+INLINE constexpr int ceiling(int count, int each) { return (count + each - 1) / each; }
+
+// The smallest power of two that is not below n, and the largest one up to `most` that divides n.
+INLINE constexpr int power_from(int n) { return n > 1 ? 2 * power_from((n + 1) / 2) : 1; }
+INLINE constexpr int power_in(int n, int most) { return n % most ? power_in(n, most / 2) : most; }
 
 // The largest word of at most `most` bytes of which `bytes` are a whole number.
 INLINE constexpr int piece(int bytes, int most) {

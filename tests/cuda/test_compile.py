@@ -1,26 +1,21 @@
 """CUDA kernels through NVIDIA's compilers, for every GPU generation, without a GPU or a driver.
 
-NVRTC comes as a wheel; `nvcc` and `nvdisasm` are used where they are installed. Options are those
-that CuPy gives, so that what is compiled here is what runs.
+NVRTC and nvdisasm come as wheels; `nvcc` is used where it is installed.
 """
 
-import ctypes
-import importlib.metadata
 import re
 import shutil
-import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from arrays_of import BF16
 from cuda_moves import placed, planned, planned_sum
+from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.kernels.cuda.source import FAMILIES, source
 
-OPTIONS = ("-ftz=true", "--device-as-default-execution-space", "--std=c++17")
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
@@ -83,46 +78,6 @@ def test_every_family_is_compiled(generation):
 # ---- NVRTC -------------------------------------------------------------------------------
 
 
-def found(distribution, pattern):
-    """The path of an installed wheel's file, or None."""
-    try:
-        files = importlib.metadata.files(distribution) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    paths = [Path(file.locate()) for file in files if re.search(pattern, str(file))]
-    return next((path for path in paths if path.is_file()), None)
-
-
-NVRTC = found("nvidia-cuda-nvrtc", r"lib/libnvrtc\.so\.\d+$")
-NVDISASM = found("nvidia-cuda-nvdisasm", r"bin/nvdisasm$")
-needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="needs the wheel nvidia-cuda-nvrtc")
-
-
-class Compiled:
-    """A launch compiled for a generation: `ptx`, `cubin` and the assembler's `log`."""
-
-    def __init__(self, launch, generation):
-        self._library, self._program = ctypes.CDLL(str(NVRTC)), ctypes.c_void_p()
-        text = source(launch.family).encode()
-        create = self._library.nvrtcCreateProgram
-        assert create(ctypes.byref(self._program), text, b"kernel.cu", 0, None, None) == 0
-        macros = [f"-D{name}={value}" for name, value in launch.defines]
-        options = [*OPTIONS, *macros, f"-arch=sm_{generation}", "--ptxas-options=-v"]
-        words = (ctypes.c_char_p * len(options))(*map(str.encode, options))
-        failed = self._library.nvrtcCompileProgram(self._program, len(words), words)
-        self.log = self._get("ProgramLog").decode()
-        assert not failed, self.log
-        self.ptx, self.cubin = self._get("PTX").decode(), self._get("CUBIN")
-        self._library.nvrtcDestroyProgram(ctypes.byref(self._program))
-
-    def _get(self, what):
-        size = ctypes.c_size_t()
-        getattr(self._library, f"nvrtcGet{what}Size")(self._program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        getattr(self._library, f"nvrtcGet{what}")(self._program, text)
-        return text.raw.rstrip(b"\0") if what != "CUBIN" else text.raw
-
-
 @pytest.fixture(scope="module")
 def compiled():
     """A future for each (name of a launch, generation); two are compiled at a time."""
@@ -177,21 +132,13 @@ def test_memory_is_read_and_written_in_the_widest_words(name, read, written, com
 
 
 @needs_nvrtc
-@pytest.mark.skipif(NVDISASM is None, reason="needs the wheel nvidia-cuda-nvdisasm")
+@needs_nvdisasm
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled, tmp_path):
-    cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(compiled["transpose 4", generation].result().cubin)
-    listing = subprocess.check_output([executable(NVDISASM), "-c", cubin], text=True)
+def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled):
+    listing = compiled["transpose 4", generation].result().listing
     assert len(re.findall(r"\bLDG\.E\.128\b", listing)) >= 4
     assert len(re.findall(r"\bSTG\.E\.128\b", listing)) >= 4
     assert not re.findall(r"\b(LDL|STL)\b", listing)
-
-
-def executable(path):
-    """Some installers leave the command without the right to run it."""
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
 
 
 # ---- nvcc --------------------------------------------------------------------------------

@@ -160,11 +160,11 @@ def test_a_missing_barrier_is_a_race(family, number, cases):
 # (family, what is in its text once, what is put in its place)
 MISTAKES = [
     # tile edges
-    ("transpose", "place < run.count && left > 0", "place <= run.count && left > 0"),
-    ("transpose", "row >= (int)rows.count ||", "row > (int)rows.count ||"),
+    ("transpose", "(place >= run.count || left", "(place > run.count || left"),
+    ("transpose", "(row >= rows.count ||", "(row > rows.count ||"),
     ("transpose", "run.count == TILE_RUN && rows", "run.count <= TILE_RUN && rows"),
     ("transpose", "== TILE_RUN && rows.count == TILE_ROWS", "== TILE_RUN"),
-    ("transpose", "(int)run.count - place)", "(int)run.count - place + 1)"),
+    ("transpose", "(int)(run.count - place))", "(int)(run.count - place + 1))"),
     ("interleave", "if (pixels.count == CHUNK)", "if (pixels.count <= CHUNK)"),
     ("interleave", "items - item);\n        piece.template", "items);\n        piece.template"),
     ("gather", "along == params.last ?", "along > params.last ?"),
@@ -180,7 +180,7 @@ MISTAKES = [
     *[(family, "if (ALL || count >= COUNT) {\n            write", "if (true) {\n            write")
       for family in ("transpose", "interleave", "gather")],
     # where things lie in shared memory
-    ("transpose", "(column ^ (row", "(column | (row"),
+    ("transpose", "(column ^ exchanged)", "(column | exchanged)"),
     ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES]", "byte tile[TILE_ROWS * ROW_BYTES - 16]"),
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES];",
