@@ -154,7 +154,7 @@ INLINE void move(const Params &params, const Pointers &pointers, const Offsets &
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     transpose(const Params params, const Pointers pointers) {
-    __shared__ __align__(128) byte tile[TILE_ROWS * ROW_BYTES];
+    __shared__ __align__(16) byte tile[TILE_ROWS * ROW_BYTES];
     unsigned unit = blockIdx.x;
     unsigned run_tile = draw(unit, params.run.tiles);
     unsigned rows_tile = draw(unit, params.rows.tiles);
