@@ -8,13 +8,14 @@ the other one; and where both are short, an axis takes the turns of a loop aroun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from math import prod
 from typing import NamedTuple
 
 from ...planning.loops import Loop
 from .packing import MAX_COUNT
 
-__all__ = ["TILE_BYTES", "TileAxis", "fitted", "shape"]
+__all__ = ["Lines", "TileAxis", "chunk", "find_lines", "fitted", "is_few", "shape"]
 
 TILE_BYTES = 16384  # 64 for each thread, all under way at once; and eight tiles fit any GPU
 MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller for being a little larger
@@ -67,7 +68,7 @@ def fitted(
     if a tile stays empty for the most part even so, by any.
     """
     axes = [_fitted(axis, outer, side, USUAL[item]) for side, axis in ((1, rows), (2, run))]
-    few = _is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
+    few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
     for at in (1, 0):
         room = TILE_BYTES // item // prod(axis.count for axis in axes)
         if room > 1 and not few and len(axes[at].loops) == 1:
@@ -75,7 +76,7 @@ def fitted(
     return axes[0], axes[1]
 
 
-def _is_few(places: int, item: int) -> bool:
+def is_few(places: int, item: int) -> bool:
     """Whether an array is so small that no shape of tiles fills a GPU."""
     return places * item < FEW_TILES * TILE_BYTES
 
@@ -115,7 +116,7 @@ def shape(
     """
     (source, target), (load, store) = items, words
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
-    if _is_few(times * rows.count * run.count, source):
+    if is_few(times * rows.count * run.count, source):
         return usual
     banks = max(1, 4 // source)
     found = (0.0, 0, 0)
@@ -150,3 +151,73 @@ def _reached(length: int, axis: TileAxis, item: int, across: int) -> float:
     if length >= axis.low.count and across == axis.low.count * item:
         return 1.0
     return length * item / (length * item + LOST_BYTES)
+
+
+# ---- lines -------------------------------------------------------------------------------
+
+MOST_LINE_BYTES = 28672  # of a chunk whose rows would be shorter than a sector otherwise
+LEAST_ROW = 64  # bytes of a row that a chunk has
+MOST_BESIDE = 4  # rows that a warp moves at once; of more it would move less than sectors
+STRETCHES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+SMALL_IMAGE, TINY_IMAGE = 4 * TILE_BYTES, TILE_BYTES // 4  # of which a chunk takes several
+BANK = 4  # bytes of a word of a row, unless an item is larger
+
+
+class Lines(NamedTuple):
+    """Pixels that lie side by side on one side, which `split` says is the source's."""
+
+    split: bool
+    pixels: TileAxis
+    planes: Loop
+    outer: list[Loop]
+
+
+def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
+    """What are pixels on one side and rows on the other, that of the fewest channels first.
+
+    Chunks of small images take several, where they follow each other in the line.
+    """
+    found = []
+    for split, line, rows, item, other in ((True, 1, 2, source, target), (False, 2, 1, target, source)):
+        for planes, low in permutations(nest, 2):
+            size = planes.count * item
+            if (planes[line], low[line], low[rows]) != (item, size, other) or planes.count == 1:
+                continue
+            outer = [loop for loop in nest if loop is not low and loop is not planes]
+            # Words that lie in one image each are narrow where images are odd.
+            small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
+            few = low.count * planes.count * source < small
+            axis = _images(low, outer if few else [], line)
+            found.append(Lines(split, axis, planes, outer))
+    return sorted(found, key=lambda lines: lines.planes.count)
+
+
+def _images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
+    """The loop of pixels, and that of the images which follow each other in the line."""
+    for high in outer:
+        if high[line] == low.count * low[line] and low.count * high.count < MAX_COUNT:
+            outer.remove(high)
+            return TileAxis((high, low), follow=False)
+    return TileAxis((low,))
+
+
+def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
+    """Pixels of a chunk; None where rows of so many channels would be too short.
+
+    `items`: bytes of one in the source and in rows, which move by words.
+    """
+    item, apart = items
+    channels = lines.planes.count
+    beside = channels & -channels  # rows that a warp works on at once
+    if beside > MOST_BESIDE:
+        return None
+    stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
+    fits = MOST_LINE_BYTES // (channels * item * stretch)
+    if fits * stretch * apart < LEAST_ROW:
+        return None
+    usual = max(TILE_BYTES // (channels * item), LEAST_ROW // apart)
+    if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
+        usual = min(usual, lines.pixels.count)
+    # So many stretches that a warp takes all of the same channel, or the same one of all.
+    many = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
+    return many * stretch - (word // apart if shifted else 0)

@@ -19,7 +19,7 @@ from layoutkit.kernels.cuda.source import FAMILIES, source
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "gather 4", "sum of f8")  # fmt: skip
+        "lines 1, unaligned", "gather 4", "sum of f8")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
@@ -43,8 +43,8 @@ LAUNCHES = {
     "transpose 4": lambda: move("bwc->bcw", (2, 256, 256), "u4"),
     "transpose 8": lambda: move("bwc->bcw", (2, 256, 256), "f8"),
     "transpose 16": lambda: move("bwc->bcw", (2, 256, 256), "c16"),
-    "transpose 1, unaligned": lambda: move("bwc->bcw", (2, 255, 255), "u1", 1),
-    "transpose 4, unaligned": lambda: move("bwc->bcw", (2, 255, 255), "u4", 4),
+    "transpose 1, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u1", 1),
+    "transpose 4, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u4", 4),
     "transpose 4, fused": lambda: move("xyz->zyx", (20, 20, 20), "u4"),
     "transpose, normalised": lambda: move(
         "bwc->bcw", (2, 256, 64), "u1", dtype="f4", mean=[*range(64)]
@@ -57,8 +57,11 @@ LAUNCHES = {
         "bcp->bpc", (2, 3, 4096), "f4", dtype="u1", casting="saturate", scale=255.0
     ),
     "merge 2": lambda: move("bcp->bpc", (2, 3, 4096), "u2"),
+    "lines 4": lambda: move("bwc->bcw", (2, 4096, 17), "u4"),
+    "lines 1, unaligned": lambda: move("bpc->bcp", (2, 4097, 3), "u1", 1),
+    "lines 1, put together": lambda: move("bcp->bpc", (2, 3, 4097), "u1", 1),
     "copy 16": lambda: move("abc->bac", (8, 8, 4096), "u1"),
-    "gather 4": lambda: move("abcd->dbac", (7, 5, 3, 2), "u4"),
+    "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
     "sum of f4": lambda: total("f4", "f2"),
     "sum of f8": lambda: total("f8", "f4", dtype="f4"),
@@ -122,8 +125,9 @@ def widths(ptx, instruction):
     [
         ("transpose 1", 128, 128), ("transpose 2", 128, 128), ("transpose 4", 128, 128),
         ("transpose 8", 128, 128), ("transpose 16", 128, 128), ("copy 16", 128, 128),
-        ("transpose 4, unaligned", 32, 32), ("transpose 1, unaligned", 8, 8),
+        ("transpose 4, unaligned", 32, 128), ("transpose 1, unaligned", 8, 128),
         ("split, normalised", 128, 128), ("merge, saturated", 32, 128),
+        ("lines 4", 128, 32), ("lines 1, unaligned", 128, 32), ("lines 1, put together", 32, 128),
     ],
 )  # fmt: skip
 def test_memory_is_read_and_written_in_the_widest_words(name, read, written, compiled):

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, accumulate
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
+from layoutkit.kernels.cuda.launch import THREADS, prepare
+from layoutkit.kernels.cuda.pixels import CHUNK
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler
@@ -390,6 +391,6 @@ def test_every_family_has_run():
     """What the tests above mean to choose is what they choose."""
     chosen = {
         pattern: planned(copied(numbers(shape, "u4"), 0), pattern)[1][0][0].family
-        for pattern, shape in [("bc->cb", (65, 65)), ("bpc->bcp", (2, 65, 3)), ("ba->ba", (3, 65))]
+        for pattern, shape in [("bc->cb", (64, 64)), ("bpc->bcp", (2, 64, 3)), ("ba->ba", (3, 65)), ("bcp->bpc", (2, 3, 65))]
     }
-    assert chosen == {"bc->cb": "transpose", "bpc->bcp": "interleave", "ba->ba": "gather"}
+    assert chosen == {"bc->cb": "transpose", "bpc->bcp": "interleave", "ba->ba": "gather", "bcp->bpc": "lines"}

@@ -123,15 +123,15 @@ def _under_way(code):
 _MOVED = re.compile(r"(reinterpret_cast<(?:const )?T \*>\()(memory|item)(\)\[i\] =)")
 _TRACE = """
 #define KEPT __attribute__((section("shim")))
-struct Touch { unsigned thread, turn; unsigned long long address; unsigned bytes, write; };
+struct Touch { unsigned long long from, address; unsigned thread, bytes, write, unused; };
 extern "C" {
 KEPT Touch *touches;
-KEPT unsigned touched, room, touch_turns[1024];
+KEPT unsigned touched, room;
 }
-inline void touch(const void *at, unsigned bytes, unsigned write) {
-    if (touched == room) return;
-    touches[touched++] = {threadIdx.x, touch_turns[threadIdx.x]++, (unsigned long long)at, bytes,
-                          write};
+__attribute__((noinline)) void touch(const void *at, unsigned bytes, unsigned write) {
+    unsigned long long from = (unsigned long long)__builtin_return_address(0);
+    if (touched < room)
+        touches[touched++] = {from, (unsigned long long)at, threadIdx.x, bytes, write, 0};
 }
 """
 
@@ -193,12 +193,11 @@ def _traced(launch, out, sources, shifts):
         "reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i]; }",
     )
     library = ctypes.CDLL(str(cuda_shim.compiled(launch.family, launch.defines, "plain", _TRACE + text)))
-    fields = [("thread", "u4"), ("turn", "u4"), ("address", "u8"), ("bytes", "u4"), ("write", "u4")]
+    fields = [("from", "u8"), ("address", "u8"), ("thread", "u4"), ("bytes", "u4"), ("write", "u8")]
     log = np.zeros(1 << 18, np.dtype(fields))
     ctypes.c_void_p.in_dll(library, "touches").value = log.ctypes.data
     ctypes.c_uint.in_dll(library, "room").value = len(log)
     ctypes.c_uint.in_dll(library, "touched").value = 0
-    ctypes.memset(ctypes.addressof(ctypes.c_uint.in_dll(library, "touch_turns")), 0, 4096)
     spans = [np.lib.array_utils.byte_bounds(array) for array in (out, *sources)]
     pointers = [a.__array_interface__["data"][0] + s for a, s in zip((out, *sources), shifts, strict=True)]
     constants = np.frombuffer(launch.coefficients or b"\0", np.uint8)
@@ -210,9 +209,11 @@ def _traced(launch, out, sources, shifts):
     assert not wrong, wrong
     log = log[: ctypes.c_uint.in_dll(library, "touched").value]
     outside = [(low, high) for low, high in spans]
-    warps = defaultdict(list)
-    for thread, turn, address, size, write in log.tolist():
-        warps[thread // 32, turn].append((thread, address, size, write))
+    # Threads of a warp are together where they come from the same place in the code as often.
+    warps, often = defaultdict(list), defaultdict(int)
+    for place, address, thread, size, write in log.tolist():
+        often[place, thread] += 1
+        warps[thread // 32, place, often[place, thread]].append((thread, address, size, write))
     found = []
     for places in warps.values():
         places.sort()
