@@ -43,7 +43,7 @@ __all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
 MAX_PARTS = 16  # arrays that one launch adds
 
 BANK = 4  # bytes of shared memory that are moved as one
-TURNS = 4  # places that a thread of `gather` has under way
+TURNS = 4, 8  # places that a thread of `gather` has under way: of 8 bytes or more, or of fewer
 
 
 def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
@@ -152,13 +152,14 @@ _MAKERS = {
 def _gather(
     nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
-    *around, inner = nest
+    around, inner, period = _periodic(nest)
     width = _together(around, inner, source, target)
     places = -(-inner.count // width)
-    steps = (inner.src, inner.dst, inner.coef)
+    steps = (inner.src, inner.dst, 0 if period else inner.coef)
     todo = [*around, Loop(places, *(width * step for step in steps))]
     whole: list[Loop] = []
-    room = THREADS * TURNS
+    turns = TURNS[width * source.item < 8]
+    room = THREADS * turns
     while todo and count_of(whole) * todo[-1].count <= room:
         whole.insert(0, todo.pop())
     split = todo.pop() if todo else NO_LOOP
@@ -169,13 +170,29 @@ def _gather(
         "6q", stretch, count_of(whole), inner.count, places - 1, inner.coef, channels
     )
     along = width > 1 and varies([inner], epilogue)
+    run = not whole and (inner.src, inner.dst) == (source.item, target.item)
+    sides = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(run)}
     return CudaLaunch(
         "gather",
-        defines(source, epilogue, along, WIDTH=width, TURNS=TURNS),
+        defines(source, epilogue, along, **sides),
         params,
         count_of(todo) * tiles_of([split], stretch),
         coefficients=coefficients,
     )
+
+
+def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
+    """The loops around a run, it, and its period: channels that lie side by side are one with pixels.
+
+    The run has one coefficient for each channel, over and over; period 0: there are no channels.
+    """
+    if len(nest) > 1:
+        *around, pixels, last = nest
+        gapless = all(a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True))
+        count = pixels.count * last.count
+        if gapless and last.coef and not pixels.coef and count < MAX_COUNT:
+            return around, last._replace(count=count), last.count
+    return list(nest[:-1]), nest[-1], 0
 
 
 def _together(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:

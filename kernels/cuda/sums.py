@@ -11,11 +11,13 @@ from math import prod
 
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, grow, nearest
-from .launch import MAX_PARTS, THREADS, TURNS, CudaLaunch
+from .launch import MAX_PARTS
+from .sides import THREADS, CudaLaunch
 from .packing import divisor
 
 __all__ = ["MAX_AXES", "prepare_sum"]
 
+TURNS = 4  # items of a part that a thread has under way
 MAX_AXES = 8  # loops of a sum
 # Computed values of a box: what a thread block of every GPU may have, less what odd rows take.
 BOX_BYTES, AREA_BYTES = 32768, 36864
