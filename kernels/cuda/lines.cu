@@ -118,9 +118,10 @@ INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
     one.template write<ITEM>(chunk + (end + before) * ITEM);
 }
 
+template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Pixels &pixels, const byte *first_item) {
-    const int count = pixels.count;
+    const int count = WHOLE ? PIXELS : pixels.count;
     Formula formula(coefficients, params.channels);
     auto put = [&](auto &items, const Row &row, int pixel) {
         constexpr int MANY = sizeof(items.item) / ITEM;
@@ -134,8 +135,8 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             int64 place = coef + row.channel * params.coef_plane;
             return COEFFICIENTS == 2 ? place + pixels.place(params.pixels, pixel + i).coef : place;
         };
-        int64 along = pixel * OUT;
-        if (PIXELS_LOOPS != 1) along = pixels.place(params.pixels, pixel).dst;
+        const int64 along =
+            pixel * OUT + pixels.wraps(params.pixels, pixel) * params.pixels.wrap.dst;
         epilogue(items, formula, coefficient)
             .template write<MANY * OUT>(dst + row.offset + along);
     };
@@ -158,11 +159,12 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 #else
 
+template <bool WHOLE>
 INLINE void load(const Params &params, const byte *src, const Pixels &pixels, byte *first_item) {
-    const int count = pixels.count;
+    const int count = WHOLE ? PIXELS : pixels.count;
     auto from = [&](const Row &row, int pixel) {
-        int64 along = pixel * ITEM;
-        if (PIXELS_LOOPS != 1) along = pixels.place(params.pixels, pixel).src;
+        const int64 along =
+            pixel * ITEM + pixels.wraps(params.pixels, pixel) * params.pixels.wrap.src;
         return src + row.offset + along;
     };
 #pragma unroll
@@ -199,8 +201,8 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
 }
 
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
-                  const Pixels &pixels, const byte *first_item) {
-    const int before = behind(dst, LINE_WORD, OUT), items = pixels.count * CHANNELS;
+                  const Pixels &pixels, int count, const byte *first_item) {
+    const int before = behind(dst, LINE_WORD, OUT), items = count * CHANNELS;
     Formula formula(coefficients, params.channels);
     auto put = [&](auto &word, int item) {
         constexpr int MANY = sizeof(word.item) / ITEM;
@@ -225,6 +227,25 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 #endif
 
+// WHOLE: the chunk has all of its pixels, which is known when it is compiled.
+template <bool WHOLE>
+INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
+                 const Pixels &pixels, byte *chunk) {
+    const byte *src = pointers.src[0] + at.src, *coefficients = pointers.coefficients;
+    byte *dst = pointers.dst + at.dst;
+#ifdef SPLIT
+    load(params, src, WHOLE ? PIXELS : pixels.count, chunk);
+    __syncthreads();
+    chunk += behind(src, LINE_WORD, ITEM) * ITEM;
+    store<WHOLE>(params, dst, coefficients, at.coef, pixels, chunk);
+#else
+    chunk += behind(dst, LINE_WORD, OUT) * ITEM;
+    load<WHOLE>(params, src, pixels, chunk);
+    __syncthreads();
+    store(params, dst, coefficients, at.coef, pixels, WHOLE ? PIXELS : pixels.count, chunk);
+#endif
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     lines(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte chunk[ceiling((ITEMS + PER_LINE) * ITEM, 16) * 16];
@@ -233,15 +254,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Pixels pixels(params.pixels, tile, PIXELS);
     Offsets at = params.outer.place(unit);
     at.add(1, pixels.first);
-    const byte *src = pointers.src[0] + at.src;
-    byte *dst = pointers.dst + at.dst;
-#ifdef SPLIT
-    byte *first_item = chunk + behind(src, LINE_WORD, ITEM) * ITEM;
-    load(params, src, pixels.count, chunk);
-#else
-    byte *first_item = chunk + behind(dst, LINE_WORD, OUT) * ITEM;
-    load(params, src, pixels, first_item);
-#endif
-    __syncthreads();
-    store(params, dst, pointers.coefficients, at.coef, pixels, first_item);
+    if (pixels.count == PIXELS)
+        move<true>(params, pointers, at, pixels, chunk);
+    else
+        move<false>(params, pointers, at, pixels, chunk);
 }

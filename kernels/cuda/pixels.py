@@ -69,7 +69,7 @@ def lines(
     """Pixels taken apart or put together whatever their number and addresses; None: no pixels."""
     for found in find_lines((*choice.outer, *choice.rows, *choice.run), source.item, target.item):
         rows, at = (target, 2) if found.split else (source, 1)
-        most = max(4, rows.item)
+        most = min(WORD, max(4, rows.item * max(1, 4 // source.item)))
         steps = [loop[at] for loop in (*found.outer, found.planes, *found.pixels.loops[:-1])]
         word = rows.width([*steps, *found.pixels.words(rows.item)], most)
         shifted = word < most and found.pixels.follow

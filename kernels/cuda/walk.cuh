@@ -87,11 +87,17 @@ template <bool FUSED> struct Span {
         }
     }
 
+    // How often the outer loop has gone on between the first place and another one of the tile.
+    INLINE unsigned wraps(const Axis &axis, unsigned at) const {
+        if constexpr (FUSED) return axis.inner.divide(low + at);
+        return 0;
+    }
+
     // Offsets of a place of the tile, relative to the first.
     INLINE Offsets place(const Axis &axis, unsigned at) const {
         Offsets offsets = {0, 0, 0};
         offsets.add(at, axis.low);
-        if constexpr (FUSED) offsets.add(axis.inner.divide(low + at), axis.wrap);
+        if constexpr (FUSED) offsets.add(wraps(axis, at), axis.wrap);
         return offsets;
     }
 };
