@@ -17,7 +17,8 @@ from .packing import divisor
 
 __all__ = ["MAX_AXES", "prepare_sum"]
 
-TURNS = 4  # items of a part that a thread has under way
+# Items of a part that a thread has under way: 16 KB a block of 4-byte items, of which three fit.
+TURNS = 16
 MAX_AXES = 8  # loops of a sum
 # Computed values of a box: what a thread block of every GPU may have, less what odd rows take.
 BOX_BYTES, AREA_BYTES = 32768, 36864

@@ -158,7 +158,7 @@ def _reached(length: int, axis: TileAxis, item: int, across: int) -> float:
 MOST_LINE_BYTES = 28672  # of a chunk whose rows would be shorter than a sector otherwise
 LEAST_ROW = 64  # bytes of a row that a chunk has
 MOST_BESIDE = 4  # rows that a warp moves at once; of more it would move less than sectors
-STRETCHES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE, TINY_IMAGE = 4 * TILE_BYTES, TILE_BYTES // 4  # of which a chunk takes several
 BANK = 4  # bytes of a word of a row, unless an item is larger
 

@@ -19,10 +19,12 @@ from math import prod
 
 import cuda_shim
 import numpy as np
-from cuda_moves import planned, planned_sum
+from cuda_moves import planned
 from nvrtc import Compiled
 
+from layoutkit.bench.device_rows import device_rows
 from layoutkit.kernels.cuda.source import source
+from layoutkit.spec import as_dtype
 
 # Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
 PROCESSORS, CLOCK, COPY = 132, 1.755e9, 4.3e12
@@ -49,7 +51,7 @@ class Cost:
 
     @property
     def share(self):
-        """Of a copy's speed, at most."""
+        """Of a copy's speed."""
         slowest = max(1.0, self.issue, self.shared, (1 + self.sectors) / 2)
         return min(1.0, self.under_way / UNDER_WAY) / slowest
 
@@ -226,10 +228,30 @@ def _traced(launch, out, sources, shifts):
 # ---- rows --------------------------------------------------------------------------------
 
 
-def cost_of(pattern, shape, source, **keywords):
-    """The Cost of a conversion of an array whose memory is never touched as a whole."""
-    x = np.zeros(prod(shape) * np.dtype(source).itemsize + 256, np.uint8)
-    x = x[-x.ctypes.data % 256 :][: prod(shape) * np.dtype(source).itemsize]
-    x = x.view(source).reshape(shape)
-    plan, [(launch, out, shifts)] = planned(x, pattern, **keywords)
+def cost_of(row):
+    """The launch of a row of the benchmark that moves one array, and its Cost."""
+    (layout,) = row.sources
+    x = _untouched(row.shape(layout), row.dtype)
+    out = _untouched(row.shape(row.target), row.to_dtype)
+    dtype = as_dtype(row.to_dtype)
+    _, [(launch, _, shifts)] = planned(x, row.pattern, out, dtype=dtype, **row.formula)
     return launch, cost(launch, out, [x], shifts)
+
+
+def _untouched(shape, dtype):
+    """Memory that the system gives only where it is written; it begins on a multiple of 256."""
+    size = prod(shape) * as_dtype(dtype).itemsize
+    memory = np.zeros(size + 256, np.uint8)
+    return memory[-memory.ctypes.data % 256 :][:size].view(as_dtype(dtype)).reshape(shape)
+
+
+def main():
+    """Print the Costs of all rows of the benchmark of a GPU that move one array."""
+    for row in device_rows():
+        if row.kind in ("move", "fused") and row.group != "huge":
+            launch, found = cost_of(row)
+            print(f"{found.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {found}")
+
+
+if __name__ == "__main__":
+    main()
