@@ -44,6 +44,7 @@ struct Loops {
     // The offsets of the n-th turn of all loops.
     INLINE Offsets place(unsigned n) const {
         Offsets at = {0, 0, 0};
+#pragma unroll 1
         for (int i = (int)count - 1; i >= 0; --i) {
             unsigned outer = loop[i].turns.divide(n);
             at.add(n - outer * loop[i].turns.count, loop[i].step);
