@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from arrays_of import BF16
-from cuda_moves import placed, planned, planned_sum
+from cuda_moves import launch_of as move
+from cuda_moves import placed
+from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.kernels.cuda.source import FAMILIES, source
@@ -23,17 +25,6 @@ SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat
 
 
 # ---- what is compiled --------------------------------------------------------------------
-
-
-def move(pattern, shape, item="u4", shift=0, **keywords):
-    """The launch of a conversion."""
-    return planned(placed(shape, item, shift), pattern, **keywords)[1][0][0]
-
-
-def total(*dtypes, **keywords):
-    """The launch of a sum of two layouts."""
-    parts = [(placed((40, 70), dtypes[0]), "bc"), (placed((70, 40), dtypes[-1]), "cb")]
-    return planned_sum(parts, "bc", **keywords)[0]
 
 
 COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
