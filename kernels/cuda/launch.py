@@ -188,7 +188,9 @@ def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     """
     if len(nest) > 1:
         *around, pixels, last = nest
-        gapless = all(a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True))
+        gapless = all(
+            a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True)
+        )
         count = pixels.count * last.count
         if gapless and last.coef and not pixels.coef and count < MAX_COUNT:
             return around, last._replace(count=count), last.count

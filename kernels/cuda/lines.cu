@@ -34,7 +34,7 @@ constexpr int LINE_WORD = OUT * 16 / larger(ITEM, OUT), PER_LINE = LINE_WORD / O
 constexpr int ITEMS = PIXELS * CHANNELS;  // of a chunk
 constexpr int PER_WORD = WORD / APART;    // pixels of a word of a row
 constexpr int BESIDE = power_in(CHANNELS, 32), AHEAD = 32 / BESIDE;
-constexpr int STRETCHES = ceiling(PIXELS / PER_WORD + SHIFTED, AHEAD);  // of words, in a row
+constexpr int STRETCHES = ceiling(PIXELS / PER_WORD, AHEAD);  // of words, in a row
 constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
 constexpr int ENDS = PER_WORD > 1 ? 2 * PER_WORD * CHANNELS : 0;  // items, at most
@@ -235,13 +235,15 @@ INLINE void move(const Params &params, const Pointers &pointers, const Offsets &
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT
     load(params, src, WHOLE ? PIXELS : pixels.count, chunk);
-    __syncthreads();
     chunk += behind(src, LINE_WORD, ITEM) * ITEM;
-    store<WHOLE>(params, dst, coefficients, at.coef, pixels, chunk);
 #else
     chunk += behind(dst, LINE_WORD, OUT) * ITEM;
     load<WHOLE>(params, src, pixels, chunk);
+#endif
     __syncthreads();
+#ifdef SPLIT
+    store<WHOLE>(params, dst, coefficients, at.coef, pixels, chunk);
+#else
     store(params, dst, coefficients, at.coef, pixels, WHOLE ? PIXELS : pixels.count, chunk);
 #endif
 }

@@ -39,7 +39,9 @@ def interleave(
     groups, group = CHUNK[source.item], max(1, 4 // source.item)
     from_steps, to_steps = steps_of([*choice.outer, planes])
     apart = min(WORD, group * (target if is_split else source).item)
-    sides = {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
+    sides = (
+        {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
+    )
     loads = source.width(from_steps[:-1] if is_split else from_steps, sides["LOAD"])
     stores = target.width(to_steps if is_split else to_steps[:-1], sides["STORE"])
     chunk = THREADS * group * groups

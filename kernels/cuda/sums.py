@@ -12,8 +12,8 @@ from math import prod
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, grow, nearest
 from .launch import MAX_PARTS
-from .sides import THREADS, CudaLaunch
 from .packing import divisor
+from .sides import THREADS, CudaLaunch
 
 __all__ = ["MAX_AXES", "prepare_sum"]
 

@@ -8,6 +8,7 @@ the other one; and where both are short, an axis takes the turns of a loop aroun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 from typing import NamedTuple
@@ -28,7 +29,8 @@ FUSED_TILES = 8  # an axis of fewer tiles is lengthened, for its last one is rar
 USUAL = {1: 128, 2: 64, 4: 64, 8: 32, 16: 32}  # places along an axis, by the bytes of an item
 
 
-class TileAxis(NamedTuple):
+@dataclass(frozen=True)
+class TileAxis:
     """An axis of tiles: one loop or two, outermost first, and whether these FOLLOW each other."""
 
     loops: tuple[Loop, ...]
@@ -178,7 +180,10 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
     Chunks of small images take several, where they follow each other in the line.
     """
     found = []
-    for split, line, rows, item, other in ((True, 1, 2, source, target), (False, 2, 1, target, source)):
+    for split, line, rows, item, other in (
+        (True, 1, 2, source, target),
+        (False, 2, 1, target, source),
+    ):
         for planes, low in permutations(nest, 2):
             size = planes.count * item
             if (planes[line], low[line], low[rows]) != (item, size, other) or planes.count == 1:
@@ -219,5 +224,5 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # So many stretches that a warp takes all of the same channel, or the same one of all.
-    many = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
+    many: int = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
     return many * stretch - (word // apart if shifted else 0)

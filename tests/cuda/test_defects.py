@@ -80,8 +80,8 @@ CASES = {
         lambda: conversion("bcp->bpc", (9, 5, 12)),
     ],
     "gather": [
-        lambda: conversion("abc->bac", (3, 65, 7)),
-        lambda: conversion("abc->abc", (1, 1, 8201), "u1"),
+        lambda: conversion("abc->bac", (3, 130, 7)),
+        lambda: conversion("abc->abc", (1, 1, 40001), "u1"),
         lambda: conversion("ab->ab", (5, 100), "u1", dtype="f4", scale=0.5),
     ],
     "accumulate": [
@@ -177,7 +177,6 @@ MISTAKES = [
     ("lines", "pixel >= 0 && pixel + PER_WORD <= count", "pixel >= 0 && pixel <= count"),
     ("lines", "return item < items ? item : -1", "return item"),
     ("lines", "if (SHIFTED) before =", "if (false) before ="),
-    ("lines", "PIXELS / PER_WORD + SHIFTED", "PIXELS / PER_WORD"),
     ("gather", "along == params.last ?", "along > params.last ?"),
     ("gather", "if (number >= places) return", "if (number > places) return"),
     ("gather", "places = split.count *", "places = (unsigned)params.stretch *"),
@@ -197,7 +196,7 @@ MISTAKES = [
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES];",
      "byte room[TILE_ROWS * ROW_BYTES + 8], *tile; tile = room + 8;"),
     ("interleave", "byte chunk[CHUNK * CHANNELS * ITEM]", "byte chunk[CHUNK * ITEM]"),
-    ("lines", "byte chunk[ceiling((ITEMS + PER_LINE) * ITEM, 16) * 16]", "byte chunk[ITEMS / 2 * ITEM]"),
+    ("lines", "ceiling((ITEMS + PER_LINE) * ITEM, 16) * 16", "ITEMS / 2 * ITEM"),
     ("lines", "return (pixel * CHANNELS + channel) * ITEM", "return (pixel + channel) * ITEM"),
     ("interleave", "all.item[i * CHANNELS + channel];", "all.item[channel * GROUP + i];"),
     ("accumulate", "Value area[AREA]", "Value area[AREA / 16]"),

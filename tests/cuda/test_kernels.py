@@ -456,6 +456,16 @@ def test_every_family_has_run():
     """What the tests above mean to choose is what they choose."""
     chosen = {
         pattern: planned(copied(numbers(shape, "u4"), 0), pattern)[1][0][0].family
-        for pattern, shape in [("bc->cb", (64, 64)), ("bpc->bcp", (2, 64, 3)), ("ba->ba", (3, 65)), ("bcp->bpc", (2, 3, 65))]
+        for pattern, shape in [
+            ("bc->cb", (64, 64)),
+            ("bpc->bcp", (2, 64, 3)),
+            ("ba->ba", (3, 65)),
+            ("bcp->bpc", (2, 3, 65)),
+        ]
     }
-    assert chosen == {"bc->cb": "transpose", "bpc->bcp": "interleave", "ba->ba": "gather", "bcp->bpc": "lines"}
+    assert chosen == {
+        "bc->cb": "transpose",
+        "bpc->bcp": "interleave",
+        "ba->ba": "gather",
+        "bcp->bpc": "lines",
+    }

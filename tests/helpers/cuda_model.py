@@ -153,7 +153,9 @@ class Touched:
     @property
     def sectors(self):
         """Sectors of device memory."""
-        return len({at // SECTOR for first, size in self.places for at in (first, first + size - 1)})
+        return len(
+            {at // SECTOR for first, size in self.places for at in (first, first + size - 1)}
+        )
 
     @property
     def _ideal(self):
@@ -194,14 +196,18 @@ def _traced(launch, out, sources, shifts):
         "{ touch(memory + i * BYTES, BYTES, 1); "
         "reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i]; }",
     )
-    library = ctypes.CDLL(str(cuda_shim.compiled(launch.family, launch.defines, "plain", _TRACE + text)))
+    library = ctypes.CDLL(
+        str(cuda_shim.compiled(launch.family, launch.defines, "plain", _TRACE + text))
+    )
     fields = [("from", "u8"), ("address", "u8"), ("thread", "u4"), ("bytes", "u4"), ("write", "u8")]
     log = np.zeros(1 << 18, np.dtype(fields))
     ctypes.c_void_p.in_dll(library, "touches").value = log.ctypes.data
     ctypes.c_uint.in_dll(library, "room").value = len(log)
     ctypes.c_uint.in_dll(library, "touched").value = 0
     spans = [np.lib.array_utils.byte_bounds(array) for array in (out, *sources)]
-    pointers = [a.__array_interface__["data"][0] + s for a, s in zip((out, *sources), shifts, strict=True)]
+    pointers = [
+        a.__array_interface__["data"][0] + s for a, s in zip((out, *sources), shifts, strict=True)
+    ]
     constants = np.frombuffer(launch.coefficients or b"\0", np.uint8)
     pointers.insert(1, constants.ctypes.data)
     pointers += [0] * (launch.pointers - len(pointers))
