@@ -22,7 +22,7 @@ BATCH = (256, 224, 224, 3)  # what a data loader hands over at once: 38.5 MB
 
 def device_rows(quick: bool = False) -> list[Row]:
     """All rows for a GPU, in the order of the table. `quick` as in `all_rows`."""
-    own = [] if quick else shapes()
+    own = [*shapes()][: 2 if quick else None]
     return [*map(_for_device, all_rows(quick)), *own, _huge(), *_transfers()]
 
 
@@ -51,18 +51,16 @@ def _at_least(row: Row) -> float:
 
 
 def shapes() -> Iterator[Row]:
-    """Shapes that fill tiles badly: few channels, small and odd images, small matrices, NHWC."""
+    """Shapes that fill tiles badly: few channels, odd images, small matrices; and NHWC."""
     for channels in (8, 16, 32, 48):
         yield _shape("bhwc->bchw", (64, 112, 112, channels), "float32")
         yield _shape("bchw->bhwc", (64, 112, 112, channels), "float32")
-    yield _shape("bhwc->bchw", (64, 112, 112, 5), "float32")
-    yield _shape("bchw->bhwc", (64, 112, 112, 17), "float32")
     yield _shape("bhwc->bchw", (64, 224, 224, 8), "uint8")
-    for dtype in ("float32", "float16"):
+    for dtype in ("float32", "int16"):
         for size, channels in ((7, 2048), (14, 1024)):
             yield _shape("bhwc->bchw", (256, size, size, channels), dtype)
             yield _shape("bchw->bhwc", (256, size, size, channels), dtype)
-    for size in (32, 225, 299):
+    for size in (225, 299):
         yield _shape("bhwc->bchw", (256, size, size, 3), "uint8")
         yield _shape("bchw->bhwc", (256, size, size, 3), "uint8")
         yield _shape("bhwc->bchw", (256, size, size, 3), "uint8", "float32")

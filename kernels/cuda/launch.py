@@ -182,7 +182,7 @@ def _gather(
 
 
 def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
-    """The loops around a run, it, and its period: channels that lie side by side are one with pixels.
+    """The loops around a run, it, and its period: channels side by side are one with the pixels.
 
     The run has one coefficient for each channel, over and over; period 0: there are no channels.
     """
