@@ -82,7 +82,7 @@ def _has_app1(data: bytes) -> bool:
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == _APP1 or marker == _BEGIN_OF_SCAN:
+        if marker in (_APP1, _BEGIN_OF_SCAN):
             return marker == _APP1
         if marker == 0xFF:  # a byte of filling
             at += 1

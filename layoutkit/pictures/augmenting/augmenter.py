@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, ShapeError
 from ...checks import as_count
+from ...errors import ArgumentError, ShapeError
 from ...memory import Array
 from ..decoding import pillow
 from ..pixels import Pixels, pixels_of
@@ -28,7 +28,85 @@ __all__ = ["Augmenter"]
 
 @dataclass(frozen=True, eq=False)
 class Augmenter(Options):
-    """Decodes a picture and changes it at random, in the order of its keywords.
+    """Decodes a picture and changes it at random, step by step in the order of its keywords.
+
+    >>> import numpy as np
+    >>> picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    >>> augment = Augmenter((3, 2, 2), rand_crop=True, rand_mirror=True, scale=1 / 255)
+    >>> augment(picture, epoch=1, position=7).shape
+    (3, 2, 2)
+    >>> Augmenter((3, 2, 2), dtype="uint8", crop_y_start=0, crop_x_start=1)(picture)[0].tolist()
+    [[3, 6], [15, 18]]
+
+    What is random is a function of `seed`, and of the epoch and position of each call: the same
+    on any thread and in any process, and another one for every picture and epoch. Resizing,
+    warping and changes of hue need OpenCV (`pip install "layoutkit[augment]"`).
+
+    Parameters
+    ----------
+    data_shape : (int, int, int)
+        Channels, height and width of the result. 1 is grey, 3 red, green and blue, 4 with alpha.
+    layout : str
+        That of the result: `chw`, `hwc`, `(hwc)`.
+    dtype : dtype
+        float32, float64, float16, bfloat16; or uint8 or int8, which are rounded half to even and
+        cut off at their ends.
+    seed : int
+        Another seed, other pictures.
+    max_pixels : int
+        A file with more is refused before it is decoded.
+    resize : int, optional
+        The shorter side becomes this, the other one follows.
+    random_resized_crop : bool
+        A part of random place, of `min_random_area` to `max_random_area` of the picture and a
+        ratio of its sides as `max_aspect_ratio` says, or the inverse, resized to the result.
+    rotate : int, optional
+        Degrees, counter-clockwise. Multiples of 90 are exact, and turn the sides, too; others
+        keep them. In place of `max_rotate_angle`, up to which it is random, either way.
+    max_shear_ratio : float
+        How far a row may move, either way, against the one below it.
+    min_random_scale, max_random_scale : float
+        Between which the picture is scaled.
+    min_aspect_ratio, max_aspect_ratio : float
+        Between which height is stretched against width; without the first, the second is how far
+        it may be from 1.
+    min_img_size, max_img_size : float
+        Sides of what a picture is scaled onto: it is cut off, or filled up, in the middle.
+    inter_method : int
+        Between pixels: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 cubic to enlarge and
+        area to shrink, 10 any of the first five.
+    fill, fill_value : int
+        What is where there is no picture; `fill` may be one a channel.
+    pad : int
+        Pixels around the picture.
+    rand_crop : bool
+        The result is cut out of anywhere; by default out of the middle.
+    crop_y_start, crop_x_start : int, optional
+        The row and the column where it begins.
+    min_crop_size, max_crop_size : int, optional
+        Sides of a square between which one is cut out, and resized to the result.
+    brightness, contrast, saturation : float
+        Up to which share each may change, either way, in random order.
+    random_h, random_l, random_s : int
+        Up to what is added to hue (0 to 180, which goes round), lightness and saturation.
+    pca_noise : float
+        Deviation of the noise of one colour, in components of those of natural pictures.
+    mirror, rand_mirror : bool
+        Left and right are exchanged: always, half of the time.
+    mean_img : array, optional
+        What is subtracted of each pixel: (channels, height, width), of pictures not mirrored.
+    mean_r, mean_g, mean_b, mean_a, std_r, ... : float
+        For each channel, or all in `mean` and `std`. Grey has those of red.
+    max_random_contrast, max_random_illumination : float
+        A picture's own k, 1 and up to this more or less, and i, up to this above or below 0, in
+        ``((x - mean) * k + i) * scale / std``.
+    scale : float
+        As the formula says.
+
+    Raises
+    ------
+    ArgumentError, DtypeError, ShapeError, PatternError
+        An option is wrong, two do not fit together, or what they need is not installed; at once.
     """
 
     _: KW_ONLY
@@ -63,6 +141,8 @@ class Augmenter(Options):
 
         data : what `read` takes, or uint8 pixels (height, width, channels) that are decoded
         epoch, position : of what is random; the same ones give the same picture
+
+        Raises what `read` raises, and ShapeError where the picture is smaller than what is cut out.
         """
         draws = Draws(self.seed, epoch, position)
         found = self._pixels(data)

@@ -17,7 +17,7 @@ from ...memory import Array
 from ...spec import as_dtype
 from .options import Options
 
-__all__ = ["Finish"]
+__all__ = ["Finish", "check_layout"]
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _INTEGERS = ("uint8", "int8")

@@ -27,9 +27,7 @@ def check_opencv(why: str) -> None:
         )
 
 
-def method_for(
-    asked: int, draws: Draws, before: tuple[int, int], after: tuple[int, int]
-) -> int:
+def method_for(asked: int, draws: Draws, before: tuple[int, int], after: tuple[int, int]) -> int:
     """One of OpenCV's numbers 0 to 4: as asked, by the sizes before and after, or any of them."""
     if asked == ANY:
         return draws.whole(Use.METHOD, _NEAREST, _LANCZOS)
