@@ -5,6 +5,8 @@
     sampler         in which order: a pure function of kind, seed, epoch and position
     sampled_batcher records got, processed and put together, batch after batch
     ArrayProvider   batches of arrays by name, as any other Provider of them
+    CSVProvider     those of rows of numbers in text
+    MNISTProvider   those of pictures in idx files
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from .batches.batcher import Batcher, sampled_batcher
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
+    from .providers.csvprovider import CSVProvider
+    from .providers.mnistprovider import MNISTProvider
     from .providers.protocol import Provider
     from .records import Record
     from .samplers import Sampler, sampler
@@ -42,8 +46,10 @@ __all__ = [
     "ArrayProvider",
     "Batch",
     "Batcher",
+    "CSVProvider",
     "Dataset",
     "Index",
+    "MNISTProvider",
     "Provider",
     "Record",
     "Sample",
@@ -55,6 +61,8 @@ __all__ = [
 
 _LAZY = {
     "providers.arrayprovider": ("ArrayProvider",),
+    "providers.csvprovider": ("CSVProvider",),
+    "providers.mnistprovider": ("MNISTProvider",),
     "batches.batch": ("Batch",),
     "batches.batcher": ("Batcher", "sampled_batcher"),
     "samples.dataset": ("Dataset",),

@@ -1,19 +1,24 @@
-"""The keywords of MXNet's iterators that providers take as they are, and those that nobody has.
+"""What providers of files are asked for in one way: parts, names, and the keywords of MXNet.
 
-Knows names, and what their values mean in ours.
+Its iterators' keywords are taken as they are, where they have a meaning here; what nobody has is an
+error. Knows names and values; what they do is not known here.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ...checks import as_count, as_flag
 from ...errors import DataError
+from ..indexes.partition import Partition
 from ..protocolerrors import no_such_argument
 
-__all__ = ["in_our_words"]
+__all__ = ["as_partition", "check_names", "in_our_words", "say"]
+
+_log = logging.getLogger("layoutkit.data")
 
 
 class _Word(NamedTuple):
@@ -68,3 +73,27 @@ def in_our_words(
             raise DataError(f"{other} and {name}={value!r} contradict each other; give one")
         said[ours], whose[ours] = found, f"{name}={value!r}"
     return bool(said.pop("verbose", True)), said
+
+
+def as_partition(part_index: Any, num_parts: Any) -> Partition:
+    """Records part_index, part_index + num_parts, ...; DataError where there is no such part."""
+    parts = as_count("num_parts", num_parts, 1)
+    part = as_count("part_index", part_index)
+    if part >= parts:
+        raise DataError(f"part_index={part}; of num_parts={parts} the last one is {parts - 1}")
+    return Partition(part, parts)
+
+
+def check_names(data_name: Any, label_name: Any) -> None:
+    """DataError unless both are names (that of the label may be None), and not the same."""
+    for what, name in (("data_name", data_name), ("label_name", label_name)):
+        if not isinstance(name, str) and (name is not None or what == "data_name"):
+            raise DataError(f"{what}={name!r}; a name is a str")
+    if data_name == label_name:
+        raise DataError(f"{data_name!r} is both data and label; give them different names")
+
+
+def say(verbose: bool, text: str, *numbers: Any) -> None:
+    """A line about what was opened, for those who listen to `layoutkit.data`."""
+    if verbose:
+        _log.info(text, *numbers)

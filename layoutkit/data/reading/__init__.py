@@ -8,6 +8,8 @@ cache.py           keeps whole remote files in a folder
 reader.py          the bytes of a record, by way of these
 npy.py             .npy and .npz: where the elements lie, mapped or read
 tensors.py         .safetensors and .pt
+csvrows.py         rows of numbers in text
+idx.py             idx files, mapped
 
 Which suffix is read by whom says formats.py, one folder up.
 """
