@@ -11,6 +11,7 @@
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+recordio.py        RecordIO files, written and read
 formats.py         which suffix is which format, and who reads it
 frames.py          tables and columns of pandas and polars, as arrays
 protocolerrors.py  DataErrors that are also what a Python protocol waits for

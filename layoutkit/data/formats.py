@@ -16,7 +16,16 @@ from .reading.npy import read_npy
 from .reading.tensors import read_pt, read_safetensors
 from .reading.urls import translated
 
-__all__ = ["ARRAYS", "PICTURES", "TABLES", "explained", "open_arrays", "reader_of", "suffix_of"]
+__all__ = [
+    "ARRAYS",
+    "CONTAINERS",
+    "PICTURES",
+    "TABLES",
+    "explained",
+    "open_arrays",
+    "reader_of",
+    "suffix_of",
+]
 
 # Takes a path or URL. Gives an array, or arrays by name; they may be StoredArrays, and whatever has
 # a shape, a dtype and square brackets.
@@ -31,6 +40,9 @@ ARRAYS: dict[str, Reader] = {
 
 # What stands between two cells of a row.
 TABLES = {".csv": ",", ".tsv": "\t"}
+
+# Files of many records, and the kind of index that they are.
+CONTAINERS = {".rec": "image"}
 
 # What counts as a picture in a folder or a glob. Pillow, which reads them, knows more suffixes,
 # but some of them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.

@@ -29,7 +29,7 @@ def planes(pixels, shape=None, **options):
     return Augmenter(shape, dtype="uint8", **options)(pixels)
 
 
-# ---- the numbers of MXNet's iterator --------------------------------------------------------------
+# ---- the numbers of MXNet's iterator ----------------------------------------------------------
 
 
 def test_the_formula():
@@ -76,7 +76,7 @@ def test_grey_is_what_pillow_makes():
     assert Augmenter((1, 1, 1))(data).tolist() == [[[82]]]
 
 
-# ---- geometry -------------------------------------------------------------------------------------
+# ---- geometry ---------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.booleans(), st.integers(0, 99))
@@ -225,7 +225,7 @@ def test_methods_are_those_of_opencv():
     assert drawn == {0, 1, 2, 3, 4}
 
 
-# ---- colours --------------------------------------------------------------------------------------
+# ---- colours ----------------------------------------------------------------------------------
 
 
 @given(st.floats(0, 2), st.sampled_from(["brightened", "contrasted", "saturated"]))
@@ -282,7 +282,7 @@ def test_steps_of_colour_come_in_all_orders():
     assert orders == set(colours._ORDERS)
 
 
-# ---- the last pass --------------------------------------------------------------------------------
+# ---- the last pass ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc", "(hwc)", "cwh"])
@@ -363,7 +363,7 @@ def test_what_is_not_random():
     assert first.dtype == np.uint8
 
 
-# ---- what is refused ------------------------------------------------------------------------------
+# ---- what is refused --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

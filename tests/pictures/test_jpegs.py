@@ -142,9 +142,9 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
     data = encoded(smooth(40, 60), kind)
     monkeypatch.setattr(jpegs, "decoded", None)
     monkeypatch.setattr(Image.Image, "convert", None)
-    with pytest.raises(DataError, match="2,400 pixels, more than 2,399.*raise max_pixels"):
+    with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
         pixels_of(data, most=2399)
     with monkeypatch.context() as patch:
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
-        with pytest.raises(DataError, match="raise PIL.Image.MAX_IMAGE_PIXELS"):
+        with pytest.raises(DataError, match=r"raise PIL\.Image\.MAX_IMAGE_PIXELS"):
             pixels_of(data)

@@ -231,7 +231,9 @@ class Chunk:
 
 def name_of(record: Any) -> str:
     """What messages call a record."""
-    return record.url if record.url is not None else f"record {record.position}"
+    if record.url is None:
+        return f"record {record.position}"
+    return record.url if record.offset is None else f"{record.url}, byte {record.offset}"
 
 
 def words_of(error: BaseException) -> str:

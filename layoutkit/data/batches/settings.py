@@ -107,7 +107,7 @@ def settings_of(given: Arguments) -> Settings:
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
     feeds = tuple(
-        Feed(index, endless(each), get, reader.get)
+        Feed(index, endless(each), get, index.getter(reader))
         for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
     )
     check_lengths(feeds, limit, size)

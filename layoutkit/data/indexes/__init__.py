@@ -8,6 +8,8 @@ table.py         csv and tsv files
 directory.py     a folder, whose sub-folders are labels
 partfiles.py     a folder of part files, whose lines are records
 tensor.py        arrays, and the files that hold them
+ranged.py        containers: records that are ranges of bytes in files
+recordfile.py    RecordIO files
 """
 
 from ...renamed import renamed

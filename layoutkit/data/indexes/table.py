@@ -71,9 +71,11 @@ class TableRows:
         self.label_of += codes
 
 
-def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
+def open_table(
+    path: str, kind: str, partition: Partition, schemes: tuple[str, ...] | None = None
+) -> Index:
     """The index that a csv or tsv file is."""
-    naming = Naming(path, schemes)
+    naming = Naming(path, schemes or ())
     rows = _read(path, TABLES[f".{kind}"], naming)
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
