@@ -27,7 +27,11 @@ __all__ = ["Task", "check_out", "make_task"]
 
 
 class Task(NamedTuple):
-    """The checked arguments of a conversion. `device` None: where x is."""
+    """The checked arguments of a conversion. `device` None: where x is.
+
+    is_part : bool    results are parts of something large, and written past the caches as it would
+                      be; no argument, as only who makes the whole knows
+    """
 
     pattern: Pattern
     dtype: DType | None
@@ -39,6 +43,7 @@ class Task(NamedTuple):
     memory: Layout | None = None
     threads: int | None = None
     canvas: Canvas | None = None
+    is_part: bool = False
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""

@@ -34,6 +34,7 @@ class Work:
     """What is done to each record.
 
     strict : bool    a source that fails, even if it is not the first, fails the record
+    fills : bool     the processor writes all of `out`, or fails
     """
 
     feeds: tuple[Feed, ...]
@@ -41,6 +42,7 @@ class Work:
     dtype: DType | None
     timeout: float | None
     strict: bool
+    fills: bool = False
 
     def getter(self) -> Callable[[Any], Any] | None:
         """What gets a thing that `things` gave; None where it is the result already."""

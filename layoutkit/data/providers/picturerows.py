@@ -26,6 +26,7 @@ from ..batches.viewers import Viewer
 from ..indexes import open_index
 from ..indexes.ranged import RangedIndex
 from ..reading.imagerecords import unpack_image
+from ..reading.keptfiles import KeptFiles
 from ..reading.reader import Reader
 from ..reading.recordframes import unframed
 from ..records import Record
@@ -45,7 +46,7 @@ class PictureRows:
     ) -> None:
         self.name, self.augment, self._last, self._index = name, augment, last, index
         self.dims, self.dtype = augment.shape, np.dtype(as_dtype(augment.dtype))
-        self._reader = Reader()
+        self._reader = KeptFiles(Reader())
         self._get = index.getter(self._reader)
         self._viewer = Viewer(layout, "the data of a batch")
 
@@ -58,7 +59,7 @@ class PictureRows:
         """What is done to records in an epoch."""
         sampler: Any = None  # whoever draws from it knows the records
         feed = Feed(self._index, sampler, self._got, None)
-        return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict)
+        return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict, fills=True)
 
     def filled(self, rows: Array, size: int) -> Array:
         """A batch of some size, with zeros behind the rows that there are."""

@@ -8,6 +8,7 @@ or taken away does not change what others draw.
 from __future__ import annotations
 
 import math
+import threading
 from enum import IntEnum
 from functools import cached_property
 
@@ -49,6 +50,22 @@ class Use(IntEnum):
 _COUNT = Use.TRY + 5 * TRIES
 
 
+_kept = threading.local()
+
+
+def _philox(key: tuple[int, int], position: int) -> np.random.Philox:
+    """NumPy's generator at a place, by its state: to make one takes several times as long."""
+    if not hasattr(_kept, "source"):
+        _kept.source = np.random.Philox(0)
+        _kept.state = _kept.source.state
+    state, source = _kept.state, _kept.source
+    state["state"]["key"][:] = key
+    state["state"]["counter"][:] = (0, position, 0, 0)
+    source.state = state  # with an empty buffer, as it was taken
+    found: np.random.Philox = source
+    return found
+
+
 class Draws:
     """The numbers of the picture in a position of the source, in an epoch.
 
@@ -64,10 +81,8 @@ class Draws:
     @cached_property
     def _words(self) -> list[int]:
         """64 random bits for each place."""
-        counter = np.array([0, self._position, 0, 0], np.uint64)
-        source = np.random.Philox(key=np.array(self._key, np.uint64), counter=counter)
-        found: list[int] = source.random_raw(_COUNT).tolist()
-        return found
+        words: list[int] = _philox(self._key, self._position).random_raw(_COUNT).tolist()
+        return words
 
     def fraction(self, use: int) -> float:
         """A number in [0, 1)."""

@@ -44,13 +44,11 @@ class Finish:
         found = "float64" if self.dtype.name == "float64" else "float32"
         if not self._varies:
             constants = _constants(options.mean, [1 / each for each in factors])
-            self._pass = Converter(
-                f"hwc->{layout}", dtype=self.dtype, **constants, **self._saturate
-            )
+            self._pass = _pass(f"hwc->{layout}", self.dtype, **constants, **self._saturate)
         else:
             means = _constants(options.mean, None) if mean is None else {}
-            self._pass = Converter(f"hwc->{layout}", dtype=found, **means)
-            self._end = Converter(f"{layout}->{layout}", dtype=self.dtype, **self._saturate)
+            self._pass = Converter(f"hwc->{layout}", dtype=found, threads=1, **means)
+            self._end = _pass(f"{layout}->{layout}", self.dtype, **self._saturate)
             self._factors = self._laid_out(factors, found)
             self._means = None if mean is None else self._mean_images(mean, found)
         self._widths: set[int] = set()
@@ -105,6 +103,13 @@ class Finish:
             )
         convert = Converter(f"chw->{self._layout}", dtype=dtype)
         return convert(mean), convert(mean[:, :, ::-1])
+
+
+def _pass(pattern: str, dtype: Any, **keywords: Any) -> Converter:
+    """What writes a row of a batch: it is not read again before the batch is, and is one thread's
+    work, as other threads have pictures of their own."""
+    asked = Converter(pattern, dtype=dtype, threads=1, **keywords)
+    return Converter.of_task(asked.task._replace(is_part=True))
 
 
 def _constants(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:
