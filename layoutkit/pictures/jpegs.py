@@ -16,9 +16,11 @@ from ..memory import Array
 __all__ = ["Header", "decoded", "header_of"]
 
 _START = b"\xff\xd8\xff"
-_BEGIN_OF_SCAN, _APP1 = 0xDA, 0xE1
+_FRAMES = (0xC0, 0xC1, 0xC2)  # markers of pictures: baseline, extended, progressive
+_SCAN, _APP1 = 0xDA, 0xE1
 _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a length
-_COLOURS = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
+_COLOURS = {1: "GRAY", 3: "RGB"}  # by components; those of CMYK Pillow has a way of its own for
+_BITS = 8
 
 
 class Header(NamedTuple):
@@ -36,17 +38,38 @@ class Header(NamedTuple):
 
 
 def header_of(data: bytes) -> Header | None:
-    """The header of a JPEG that simplejpeg decodes; None for all else, and without simplejpeg."""
-    library = _simplejpeg()
-    if library is None or data[:3] != _START:
+    """The header of a JPEG that simplejpeg decodes; None for all else, and without simplejpeg.
+
+    Read here, since to ask simplejpeg and then Pillow takes several times as long.
+    """
+    if _simplejpeg() is None or data[:3] != _START:
         return None
-    try:
-        height, width, colours, _ = library.decode_jpeg_header(data)
-    except ValueError:
+    at, end, may_turn, frame = 2, len(data) - 10, False, 0
+    while at < end and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == _SCAN:
+            return _header(data, frame, may_turn)
+        if marker == 0xFF:  # a byte of filling
+            at += 1
+        elif marker in _ALONE:
+            at += 2
+        else:
+            may_turn = may_turn or marker == _APP1
+            if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+                frame = at
+            at += 2 + (data[at + 2] << 8 | data[at + 3])
+    return None
+
+
+def _header(data: bytes, frame: int, may_turn: bool) -> Header | None:
+    """What the frame at a place says."""
+    if data[frame + 1] not in _FRAMES or data[frame + 4] != _BITS:
         return None
-    if colours not in _COLOURS:
-        return None  # CMYK, which Pillow makes red, green and blue of in a way of its own
-    return Header(height, width, _COLOURS[colours], _has_app1(data))
+    height, width = (data[at] << 8 | data[at + 1] for at in (frame + 5, frame + 7))
+    colours = _COLOURS.get(data[frame + 9])
+    if not height or not width or colours is None:
+        return None
+    return Header(height, width, colours, may_turn)
 
 
 def decoded(data: bytes, header: Header, shrink: int) -> Array | None:
@@ -75,19 +98,3 @@ def _simplejpeg() -> Any:
     except ImportError:
         return None
     return simplejpeg
-
-
-def _has_app1(data: bytes) -> bool:
-    """Whether a segment before the pixels holds EXIF or XMP."""
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker in (_APP1, _BEGIN_OF_SCAN):
-            return marker == _APP1
-        if marker == 0xFF:  # a byte of filling
-            at += 1
-        elif marker in _ALONE:
-            at += 2
-        else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return True  # Pillow, which knows more, looks

@@ -18,17 +18,24 @@ from ..batches.drafts import Draft
 __all__ = ["Decoded", "Hands", "Run"]
 
 
+# Some pictures. To draw a chunk and to hand it over takes a tenth of a picture's time, as in between
+# the decoder has had the cache to itself.
+_CHUNK_SECONDS = 8e-3
+
+
 class Decoded(NamedTuple):
     """The records of a batch that could be decoded.
 
     numbers   the records of the batch
     rows      what they became, one after the other
+    targets   and what the processor said of each besides
     kept      which of the batch's rows these are
     dropped   (record, row, error) of the others
     """
 
     numbers: Array
     rows: Array
+    targets: Any
     kept: Array
     dropped: Sequence[Any]
 
@@ -43,7 +50,7 @@ class Hands:
     def crew(self) -> Crew | None:
         """The threads of this process."""
         if self._number and (self._crew is None or not self._crew.serves):
-            crew = Crew(self._number, None)
+            crew = Crew(self._number, None, _CHUNK_SECONDS)
             weakref.finalize(self, Crew.end, crew)
             self._crew = crew
             crew.begin()
@@ -108,4 +115,4 @@ class Run:
         errors = [draft.failed[row] for row in failed]
         dropped = list(zip(records, failed, errors, strict=True))
         rows: Any = draft.input
-        return Decoded(numbers, rows, draft.kept(), dropped)
+        return Decoded(numbers, rows, draft.target, draft.kept(), dropped)

@@ -27,7 +27,7 @@ from .base import BaseProvider, ProviderBatch
 from .decoded import Decoded, Hands, Run
 from .keywords import as_partition, check_names, in_our_words, say
 from .means import mean_of
-from .picturerows import PictureRows, labels_of, opened, rows_and_last
+from .picturerows import PictureRows, labels_of, opened, row_layout
 
 __all__ = ["ImageRecordProvider"]
 
@@ -139,7 +139,7 @@ class ImageRecordProvider(BaseProvider):
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         strict = as_word("on_error", on_error, ("drop", "raise")) == "raise"
-        row, last = rows_and_last(layout)
+        row = row_layout(layout)
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
         augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)
         index = opened(path_imgrec, path_imgidx, path_imglist)
@@ -148,7 +148,7 @@ class ImageRecordProvider(BaseProvider):
                 mean_img = mean_of(mean_img, index, augment.unaugmented(), workers)
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
         labels = [] if label_name is None else [labels_of(label_name, index, label_width)]
-        self._rows: Any = PictureRows(data_name, layout, augment, last, index)
+        self._rows: Any = PictureRows(data_name, layout, augment, index)
         super().__init__(
             [self._rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **said,
@@ -164,8 +164,8 @@ class ImageRecordProvider(BaseProvider):
 
     def close(self) -> None:
         """End the threads and wait for them; loops are over for good."""
+        self._hands.close()  # before files are, which threads may be reading
         super().close()
-        self._hands.close()
 
     def __reduce__(self) -> Any:
         raise DataError(
@@ -211,7 +211,7 @@ class ImageRecordProvider(BaseProvider):
         ]
         kept = decoded.numbers[decoded.kept]
         count = int(np.count_nonzero(decoded.kept < real))
-        data = self._rows.filled(decoded.rows, self._size)
+        data = self._rows.batch(decoded.rows, decoded.targets, self._size)
         places = np.resize(kept, self._size) if len(kept) else np.zeros(self._size, np.intp)
         label = tuple(column.view(column.rows(places, len(kept))) for column in self._label)
         return ProviderBatch(count, (self._rows.view(data),), label, dropped)

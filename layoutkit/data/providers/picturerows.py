@@ -14,11 +14,10 @@ import numpy as np
 from ...axes import Layout, parse_layout
 from ...buffers import empty
 from ...checks import as_count
-from ...converter import Converter
+from ...collator import Collator
 from ...errors import DataError, LayoutkitError, PatternError
 from ...memory import Array
 from ...pictures import Augmenter
-from ...spec import as_dtype
 from ...views import DataView
 from ..batches.chunks import Work, words_of
 from ..batches.feeds import Feed
@@ -32,42 +31,62 @@ from ..reading.recordframes import unframed
 from ..records import Record
 from .fields import Field
 
-__all__ = ["PictureRows", "labels_of", "opened", "rows_and_last"]
+__all__ = ["PictureRows", "labels_of", "opened", "row_layout"]
 
 
 class PictureRows:
-    """The data of batches: rows that an Augmenter makes, and the layout that they get.
+    """The data of batches: rows that an Augmenter makes of records, and batches of them.
+
+    Where the last step is one formula for all pictures, rows are windows of pictures, and that step
+    is one pass over the batch. Else rows are pictures that have it behind them.
 
     dims, dtype : of a row
     """
 
-    def __init__(
-        self, name: str, layout: str, augment: Augmenter, last: Converter | None, index: RangedIndex
-    ) -> None:
-        self.name, self.augment, self._last, self._index = name, augment, last, index
-        self.dims, self.dtype = augment.shape, np.dtype(as_dtype(augment.dtype))
+    def __init__(self, name: str, layout: str, augment: Augmenter, index: RangedIndex) -> None:
+        self.name, self.augment, self._index = name, augment, index
+        self._at = parse_layout(layout).groups.index("b")
+        finish = augment.finish
+        shape: Any = (augment.height, augment.width, augment.channels)
+        self._last: Any = None
+        if not finish.varies:
+            self.dims, self.dtype = shape, np.dtype(np.uint8)
+            self._last = Collator(f"bhwc->{layout}", dtype=finish.dtype, **finish.constants)
+        else:
+            self.dims, self.dtype = augment.shape, finish.dtype
+            if self._at:
+                self._last = Collator(f"b{augment.layout}->{layout}")
+        made = np.empty(augment.shape, np.int8).shape
+        self._shape = made[: self._at], made[self._at :]
         self._reader = KeptFiles(Reader())
         self._get = index.getter(self._reader)
         self._viewer = Viewer(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """The shape of a batch."""
-        shape = (rows, *self.dims)
-        return shape if self._last is None else self._last.target_shape(shape)
+        return (*self._shape[0], rows, *self._shape[1])
 
     def work(self, epoch: int, strict: bool) -> Work:
-        """What is done to records in an epoch."""
+        """What is done to records in an epoch; the target of each is whether it is mirrored."""
         sampler: Any = None  # whoever draws from it knows the records
         feed = Feed(self._index, sampler, self._got, None)
         return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict, fills=True)
 
-    def filled(self, rows: Array, size: int) -> Array:
+    def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
         """A batch of some size, with zeros behind the rows that there are."""
-        if len(rows) < size:
+        count = len(rows)
+        if count < size:
             whole = empty((size, *self.dims), self.dtype)
-            whole[: len(rows)], whole[len(rows) :] = rows, 0
+            whole[:count], whole[count:] = rows, 0
             rows = whole
-        return rows if self._last is None else self._last(rows)
+        if self._last is None:
+            return rows
+        flip = None
+        if not self.augment.finish.varies and mirrored is not None and mirrored.any():
+            flip = {"w": np.resize(mirrored, size)}
+        found: Array = self._last(rows, flip=flip)
+        found[(slice(None),) * self._at + (slice(count, None),)] = 0
+        return found
 
     def view(self, rows: Array) -> DataView:
         """The View of a batch."""
@@ -80,13 +99,18 @@ class PictureRows:
     def _got(self, record: Record) -> tuple[Record, bytes]:
         return record, self._get(record)
 
-    def _picture(self, epoch: int, got: tuple[Record, bytes], out: Array) -> Array:
+    def _picture(self, epoch: int, got: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
         record, data = got
         try:
-            return self.augment(data, out, epoch=epoch, position=record.position or 0)
+            cut = self.augment.cut(data, epoch, record.position or 0)
+            if self.augment.finish.varies:
+                self.augment.finish(cut, out)
+            else:
+                out[...] = cut.pixels
         except Exception as error:
             told = str(error) if isinstance(error, LayoutkitError) else words_of(error)
             raise DataError(f"{self._id_of(record)}{told}") from error
+        return out, cut.is_mirrored
 
     def _id_of(self, record: Record) -> str:
         """The id of a record, as a message begins with it; nothing where it cannot be read."""
@@ -99,13 +123,12 @@ class PictureRows:
         return f"the picture with the id {header.id}: "
 
 
-def rows_and_last(layout: str) -> tuple[str, Converter | None]:
-    """The layout of a row, and what makes a batch of rows where b is not its first axis."""
+def row_layout(layout: str) -> str:
+    """The layout of one picture in batches of a layout."""
     found = parse_layout(layout)
     if "b" not in found.groups:
         raise PatternError(f'layout="{layout}" has no axis b of its own; name it, as in "bchw"')
-    row = str(Layout(tuple(group for group in found.groups if group != "b"), found.names))
-    return row, None if found.groups[0] == "b" else Converter(f"b{row}->{layout}")
+    return str(Layout(tuple(group for group in found.groups if group != "b"), found.names))
 
 
 def opened(path: Any, index: Any, listed: Any) -> RangedIndex:

@@ -19,7 +19,7 @@ from ..pixels import Pixels, pixels_of
 from . import places
 from .colours import recoloured
 from .draws import Draws, Use
-from .finishing import Finish, check_layout
+from .finishing import Cut, Finish, check_layout
 from .options import Options
 from .warping import check_opencv, method_for, resized_to, turned, warped_onto
 
@@ -127,12 +127,12 @@ class Augmenter(Options):
             if mean.dtype.kind not in "iuf":
                 raise ArgumentError(f"mean_img is {self.mean_img!r}; it is an array of numbers")
             object.__setattr__(self, "mean_img", mean)
-        _ = self._finish  # says what is wrong with dtype and shapes
+        _ = self.finish  # says what is wrong with dtype and shapes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what it makes of a picture."""
-        return self._finish.shape
+        return self.finish.shape
 
     def __call__(
         self, data: Any, out: Array | None = None, *, epoch: int = 0, position: int = 0
@@ -144,20 +144,22 @@ class Augmenter(Options):
 
         Raises what `read` raises, and ShapeError where the picture is smaller than what is cut out.
         """
+        return self.finish(self.cut(data, epoch, position), out)
+
+    def cut(self, data: Any, epoch: int, position: int) -> Cut:
+        """All but the last step, which is `finish`: for who does that for many pictures at once."""
         draws = Draws(self.seed, epoch, position)
-        found = self._pixels(data)
-        pixels = self._cropped(self._placed(found, draws), draws)
-        if self.has_colours:
+        pixels = self._cropped(self._placed(self._pixels(data), draws), draws)
+        if self._has_colours:
             pixels = recoloured(pixels, self, draws)
         is_mirrored = self.mirror or (self.rand_mirror and draws.coin(Use.MIRROR))
         gain, lift = 1.0, 0.0
-        if self.max_random_contrast:
+        if self.finish.varies:
             most = self.max_random_contrast
-            gain = draws.uniform(Use.GAIN, 1 - most, 1 + most)
-        if self.max_random_illumination:
+            gain = draws.uniform(Use.GAIN, 1 - most, 1 + most) if most else gain
             most = self.max_random_illumination
-            lift = draws.uniform(Use.LIFT, -most, most)
-        return self._finish(pixels, is_mirrored, gain, lift, out)
+            lift = draws.uniform(Use.LIFT, -most, most) if most else lift
+        return Cut(pixels, is_mirrored, gain, lift)
 
     def unaugmented(self) -> Augmenter:
         """What gives uint8 (channels, height, width) with nothing random, for a mean of all."""
@@ -172,8 +174,13 @@ class Augmenter(Options):
         )  # fmt: skip
 
     @cached_property
-    def _finish(self) -> Finish:
+    def finish(self) -> Finish:
+        """The last step."""
         return Finish(self, self.layout, self.dtype, self.mean_img)
+
+    @cached_property
+    def _has_colours(self) -> bool:
+        return self.has_colours
 
     @cached_property
     def _is_warped(self) -> bool:
@@ -222,7 +229,11 @@ class Augmenter(Options):
 
     def _cropped(self, pixels: Array, draws: Draws) -> Array:
         """The window that becomes the result, padded where it reaches outside."""
-        height, width = (side + 2 * self.pad for side in pixels.shape[:2])
+        height, width = pixels.shape[0] + 2 * self.pad, pixels.shape[1] + 2 * self.pad
         window = places.crop_window(self, draws, height, width)
-        window = window._replace(top=window.top - self.pad, left=window.left - self.pad)
-        return self._resized(window.of(pixels, self.fill), (self.height, self.width), draws)
+        if self.pad:
+            window = window._replace(top=window.top - self.pad, left=window.left - self.pad)
+        found = window.of(pixels, self.fill)
+        if self.max_crop_size is None:
+            return found
+        return self._resized(found, (self.height, self.width), draws)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
@@ -22,8 +21,8 @@ _MASK = (1 << _WORD) - 1
 _FRACTION = 53  # bits of a float between 0 and 1
 
 
-class Use(IntEnum):
-    """What a number is for, and its place. NOISE has six, and TRY five for each of its tries."""
+class Use:
+    """What a number is for: its place. NOISE has six, and TRY five for each of its tries."""
 
     ANGLE = 0
     SHEAR = 1
@@ -47,23 +46,26 @@ class Use(IntEnum):
     TRY = 24
 
 
-_COUNT = Use.TRY + 5 * TRIES
+_WORDS_A_BLOCK = 4  # of Philox
 
 
 _kept = threading.local()
 
 
-def _philox(key: tuple[int, int], position: int) -> np.random.Philox:
-    """NumPy's generator at a place, by its state: to make one takes several times as long."""
+def _words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
+    """Random words of 64 bits; `first` is a multiple of four.
+
+    By the state of one generator a thread: to make one takes several times as long.
+    """
     if not hasattr(_kept, "source"):
         _kept.source = np.random.Philox(0)
         _kept.state = _kept.source.state
     state, source = _kept.state, _kept.source
     state["state"]["key"][:] = key
-    state["state"]["counter"][:] = (0, position, 0, 0)
+    state["state"]["counter"][:] = (first // _WORDS_A_BLOCK, position, 0, 0)
     source.state = state  # with an empty buffer, as it was taken
-    found: np.random.Philox = source
-    return found
+    words: list[int] = source.random_raw(count).tolist()
+    return words
 
 
 class Draws:
@@ -79,14 +81,20 @@ class Draws:
         self._position = position
 
     @cached_property
-    def _words(self) -> list[int]:
-        """64 random bits for each place."""
-        words: list[int] = _philox(self._key, self._position).random_raw(_COUNT).tolist()
-        return words
+    def _few(self) -> list[int]:
+        """All but those of tries, which few pictures need."""
+        return _words(self._key, self._position, 0, Use.TRY)
+
+    @cached_property
+    def _tries(self) -> list[int]:
+        return _words(self._key, self._position, Use.TRY, 5 * TRIES)
+
+    def _word(self, use: int) -> int:
+        return self._few[use] if use < Use.TRY else self._tries[use - Use.TRY]
 
     def fraction(self, use: int) -> float:
         """A number in [0, 1)."""
-        return (self._words[use] >> (_WORD - _FRACTION)) * 2.0**-_FRACTION
+        return (self._word(use) >> (_WORD - _FRACTION)) * 2.0**-_FRACTION
 
     def uniform(self, use: int, low: float, high: float) -> float:
         """A number between two others."""
@@ -94,11 +102,11 @@ class Draws:
 
     def whole(self, use: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
-        return low + (self._words[use] * (high - low + 1) >> _WORD)
+        return low + (self._word(use) * (high - low + 1) >> _WORD)
 
     def coin(self, use: int) -> bool:
         """True half of the time."""
-        return bool(self._words[use] >> (_WORD - 1))
+        return bool(self._word(use) >> (_WORD - 1))
 
     def normal(self, use: int) -> float:
         """A number of the normal distribution, made of the numbers of two places."""

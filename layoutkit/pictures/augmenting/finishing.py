@@ -6,7 +6,7 @@ means, and a k and i of each picture's own, are applied to the result while it i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...memory import Array
 from ...spec import as_dtype
 from .options import Options
 
-__all__ = ["Finish", "check_layout"]
+__all__ = ["Cut", "Finish", "check_layout"]
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _INTEGERS = ("uint8", "int8")
@@ -26,39 +26,53 @@ _INTEGERS = ("uint8", "int8")
 _MOST_WIDTHS = 64
 
 
+class Cut(NamedTuple):
+    """The part of a picture that becomes the result, and what is random about the rest of its way.
+
+    pixels : uint8 (height, width, channels)    not yet mirrored, and not to be written to
+    gain, lift : float                          k and i
+    """
+
+    pixels: Array
+    is_mirrored: bool
+    gain: float
+    lift: float
+
+
 class Finish:
     """The last step for pictures of one size, planned once.
 
-    layout : str    of one picture: `chw`, `hwc`, `(hwc)`
-    mean : array    float (channels, height, width), in place of one number a channel
+    layout : str      of one picture: `chw`, `hwc`, `(hwc)`
+    mean : array      float (channels, height, width), in place of one number a channel
+    varies : bool     it is more than one formula for all pictures; else `constants` are those of a
+                      conversion that does the same
     """
 
     def __init__(self, options: Options, layout: str, dtype: Any, mean: Array | None) -> None:
         self.dtype = _checked_dtype(dtype)
         self._options, self._layout = options, layout
-        self._saturate = {"casting": "saturate"} if self.dtype.name in _INTEGERS else {}
-        self._varies = (
+        saturate = {"casting": "saturate"} if self.dtype.name in _INTEGERS else {}
+        self.varies = bool(
             mean is not None or options.max_random_contrast or options.max_random_illumination
         )
         factors = [options.scale / each for each in options.std]
         found = "float64" if self.dtype.name == "float64" else "float32"
-        if not self._varies:
-            constants = _constants(options.mean, [1 / each for each in factors])
-            self._pass = _pass(f"hwc->{layout}", self.dtype, **constants, **self._saturate)
+        if not self.varies:
+            self.constants = saturate | _constants(options.mean, [1 / each for each in factors])
+            self._pass = _pass(f"hwc->{layout}", self.dtype, **self.constants)
         else:
             means = _constants(options.mean, None) if mean is None else {}
             self._pass = Converter(f"hwc->{layout}", dtype=found, threads=1, **means)
-            self._end = _pass(f"{layout}->{layout}", self.dtype, **self._saturate)
+            self._end = _pass(f"{layout}->{layout}", self.dtype, **saturate)
             self._factors = self._laid_out(factors, found)
             self._means = None if mean is None else self._mean_images(mean, found)
         self._widths: set[int] = set()
         shape = (options.height, options.width, options.channels)
         self.shape: tuple[int, ...] = self._pass.target_shape(shape)
 
-    def __call__(
-        self, pixels: Array, is_mirrored: bool, gain: float, lift: float, out: Array | None
-    ) -> Array:
-        """What becomes of uint8 (height, width, channels), in `out` if it is given."""
+    def __call__(self, cut: Cut, out: Array | None) -> Array:
+        """What becomes of a picture's window, in `out` if it is given."""
+        pixels, is_mirrored, gain, lift = cut
         if pixels.strides[0] not in self._widths:
             if len(self._widths) < _MOST_WIDTHS:
                 self._widths.add(pixels.strides[0])
@@ -66,7 +80,7 @@ class Finish:
                 pixels = np.ascontiguousarray(pixels)
         if is_mirrored:
             pixels = pixels[:, ::-1]
-        if not self._varies:
+        if not self.varies:
             found: Array = self._pass(pixels, out=out)
             return found
         direct = self._end.task.dtype == self._pass.task.dtype
