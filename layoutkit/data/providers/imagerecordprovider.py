@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import fields
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -143,9 +143,10 @@ class ImageRecordProvider(BaseProvider):
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
         augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)
         index = opened(path_imgrec, path_imgidx, path_imglist)
-        if mean_img is not None and mean_img != "":
-            if isinstance(mean_img, str | PathLike):
-                mean_img = mean_of(mean_img, index, augment.unaugmented(), workers)
+        if isinstance(mean_img, str | PathLike):
+            plain = augment.unaugmented()
+            mean_img = mean_of(mean_img, index, plain, workers) if fspath(mean_img) else None
+        if mean_img is not None:
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
         labels = [] if label_name is None else [labels_of(label_name, index, label_width)]
         self._rows: Any = PictureRows(data_name, layout, augment, index)
