@@ -18,8 +18,8 @@ from ..batches.drafts import Draft
 __all__ = ["Decoded", "Hands", "Run"]
 
 
-# Some pictures. To draw a chunk and to hand it over takes a tenth of a picture's time, as in between
-# the decoder has had the cache to itself.
+# Some pictures. To draw a chunk and to hand it over takes a tenth of a picture's time, as decoders
+# leave nothing else in the cache.
 _CHUNK_SECONDS = 8e-3
 
 

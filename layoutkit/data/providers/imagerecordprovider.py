@@ -149,12 +149,13 @@ class ImageRecordProvider(BaseProvider):
         if mean_img is not None:
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
         labels = [] if label_name is None else [labels_of(label_name, index, label_width)]
-        self._rows: Any = PictureRows(data_name, layout, augment, index)
+        rows: Any = PictureRows(data_name, layout, augment, index)
         super().__init__(
-            [self._rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
+            [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **said,
         )  # fmt: skip
         self._position: int = Place()
+        self._rows: PictureRows = rows
         self._strict, self._hands = strict, Hands(workers)
         say(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
 
@@ -181,7 +182,9 @@ class ImageRecordProvider(BaseProvider):
     ) -> Generator[tuple[ProviderBatch, int], None, Place]:
         place = place_of(position) if position else Place()
         with closing(self._made(epoch, position)) as made:
-            for batch, behind in handed_out(_Steps(made), from_start=not position):
+            run: Any = _Steps(made)
+            batch: Any
+            for batch, behind in handed_out(run, from_start=not position):
                 place = Place(behind, place.batches + 1, place.dropped + len(batch.dropped))
                 warn(batch.dropped)
                 if batch.count:

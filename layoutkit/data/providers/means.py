@@ -54,7 +54,8 @@ def _computed(index: Index, plain: Augmenter, workers: int) -> Array:
         index, batch_size=_BATCH, processor=decode, num_workers=workers, progress=True, **how
     ) as batches:
         for batch in batches:
-            total += batch.input.input.sum(axis=0, dtype=np.uint64)
+            pictures: Any = batch.input
+            total += pictures.input.sum(axis=0, dtype=np.uint64)
             count += batch.count
     if not count:
         raise DataError("a mean picture needs a picture, and there is none")

@@ -26,7 +26,6 @@ from ..indexes import open_index
 from ..indexes.ranged import RangedIndex
 from ..reading.imagerecords import unpack_image
 from ..reading.keptfiles import KeptFiles
-from ..reading.reader import Reader
 from ..reading.recordframes import unframed
 from ..records import Record
 from .fields import Field
@@ -58,7 +57,7 @@ class PictureRows:
                 self._last = Collator(f"b{augment.layout}->{layout}")
         made = np.empty(augment.shape, np.int8).shape
         self._shape = made[: self._at], made[self._at :]
-        self._reader = KeptFiles(Reader())
+        self._reader = KeptFiles()
         self._get = index.getter(self._reader)
         self._viewer = Viewer(layout, "the data of a batch")
 
@@ -133,7 +132,7 @@ def row_layout(layout: str) -> str:
 
 def opened(path: Any, index: Any, listed: Any) -> RangedIndex:
     """The image records of files; "" is no file, as in MXNet."""
-    given = {"index": index or None, "list": listed or None}
+    given: dict[str, Any] = {"index": index or None, "list": listed or None}
     found: RangedIndex = open_index(fspath(path), kind="image", **given)
     return found
 

@@ -19,14 +19,14 @@ __all__ = ["KeptFiles"]
 _MOST = 64  # files
 
 
-class KeptFiles:
-    """Reads like a Reader, which reads what cannot be read here, and says what is wrong."""
+class KeptFiles(Reader):
+    """A Reader of containers; what cannot be read at once it reads as any, which says why."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self) -> None:
+        super().__init__()
         self._files: dict[str, int | None] = {}
         self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._files, reader)
+        weakref.finalize(self, _close, self._files)
 
     def read(self, url: str, offset: int | None = None, length: int | None = None) -> bytes:
         """The bytes `url[offset : offset + length]`, as `Reader.read` gives them."""
@@ -38,12 +38,13 @@ class KeptFiles:
                 data = b""
             if len(data) == length:
                 return data
-        return self._reader.read(url, offset, length)
+        return super().read(url, offset, length)
 
     def close(self) -> None:
         """Let go of files and connections; what is read after is opened anew each time."""
         with self._lock:
-            _close(self._files, self._reader)
+            _close(self._files)
+        super().close()
 
     def _opened(self, url: str) -> int | None:
         """The descriptor of a local file; None for those that the Reader opens."""
@@ -57,9 +58,8 @@ class KeptFiles:
             return self._files.get(url)
 
 
-def _close(files: dict[str, int | None], reader: Reader) -> None:
+def _close(files: dict[str, int | None]) -> None:
     for url, file in [*files.items()]:
         files[url] = None
         if file is not None:
             os.close(file)
-    reader.close()

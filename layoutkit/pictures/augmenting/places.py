@@ -155,7 +155,7 @@ def crop_window(options: Options, draws: Draws, height: int, width: int) -> Wind
     return Window(places[0], places[1], *size)
 
 
-def _place(name: str, fixed: int | None, last: int, is_random: bool, draws: Draws, use: Use) -> int:
+def _place(name: str, fixed: int | None, last: int, is_random: bool, draws: Draws, use: int) -> int:
     if fixed is None:
         return draws.whole(use, 0, last) if is_random else last // 2
     if fixed > last:
