@@ -255,12 +255,18 @@ class BaseProvider(Epochs[ProviderBatch]):
         first = start // many * many
         if self._kept is None or self._kept[:2] != (epoch, first):
             last = min(first + many, self.num_batches)
-            places = np.arange(first * size, last * size, dtype=np.uint64) % self._samples
-            if self._shuffle:
-                places = self._shuffled(epoch, places)
-            partition = self._partition or _WHOLE
-            self._kept = epoch, first, partition.place(places.astype(np.intp))
+            self._kept = epoch, first, self._ordered(epoch, first * size, last * size)
         return self._kept[2][(start - first) * size : (stop - first) * size]
+
+    def _ordered(self, epoch: int, start: int, stop: int) -> Array:
+        """Which samples of the whole source stand in places of an epoch, wrapped at its end."""
+        places = np.arange(start, stop, dtype=np.uint64)
+        if stop > self._samples:
+            places %= self._samples
+        if self._shuffle:
+            places = self._shuffled(epoch, places)
+        found: Array = places.view(np.int64)
+        return found if self._partition in (None, _WHOLE) else self._partition.place(found)
 
     def _batches_ordered_at_once(self) -> int:
         """A multiple of the batches in a group."""

@@ -25,7 +25,7 @@ from .urls import local_path
 
 __all__ = ["CSVRows"]
 
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
 _BREAK, _COMMA = 10, 44
 _SPACE = np.isin(np.arange(256), [9, 13, 32])
@@ -113,9 +113,7 @@ class CSVRows:
             wrong = _fault(line, width, dtype)
             if wrong:
                 at = self._line(number)
-                hint = (
-                    "; a header is to be left out" if number == 0 and "no number" in wrong else ""
-                )
+                hint = "; leave a header out" if number == 0 and "no number" in wrong else ""
                 raise DataError(f"{self.path}, line {at}: {wrong}{hint}")
 
     def _line(self, number: Any) -> int:

@@ -68,7 +68,7 @@ class IdxFile:
         self._mapped_file = kept = os.dup(file.fileno())
         self._finalizer = weakref.finalize(self, os.close, kept)
         if not prod(shape):
-            return np.zeros(shape, dtype)
+            return np.frombuffer(b"", dtype).reshape(shape)
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(memory, dtype, prod(shape), at).reshape(shape)
 
