@@ -31,6 +31,7 @@ __all__ = ["parse", "warmup_request"]
 _NEGATIVE = re.compile(r"-[\d.]")
 _SIGNED = ("--scale", "--mean", "--std", "--fill")
 _FITS = ("cover", "pad", "stretch")  # those of layoutkit.pictures, which not every command loads
+_PIXELS = "take pictures of so many pixels; default: what Pillow takes, 89 million"
 _DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
@@ -151,7 +152,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a folder of labelled folders, or a .csv or .tsv of pictures")
+    add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
     add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
     add("--batch-size", type=positive, default=32, metavar="N", help="default: 32")
     add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
@@ -168,6 +169,26 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 
+def _add_pack(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("src", metavar="SRC", help="a folder of labelled folders, or a .lst")
+    add("dst", metavar="DST", type=Path, help="the .rec file to write or replace")
+    add("--list", dest="list_only", action="store_true", help="write the .lst and nothing else")
+    add("--resize", type=positive, metavar="N", help="pixels of the shorter edge, such as 256")
+    add("--encoding", choices=("jpg", "png", "npy"), help="as what they are kept (default: jpg)")
+    add("--quality", type=whole, metavar="N", help="of jpg 1 to 100 (default: 95), of png 0 to 9")
+    add("--pass-through", action="store_true", help="keep the files of pictures as they are")
+    add("--shuffle", action="store_true", help="in random order")
+    add("--seed", type=whole, default=0, metavar="N", help="of the random order (default: 0)")
+    add("--parts", type=positive, default=1, metavar="N", help="so many files of equal number")
+    add("--workers", type=positive, metavar="N", help="threads that decode (default: up to 4)")
+    add("--max-pixels", type=positive, metavar="N", help=_PIXELS)
+
+
+def _add_index(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("src", metavar="FILE.rec", type=Path, help="its .idx is written beside it")
+
+
 def _add_pictures(
     parser: argparse.ArgumentParser, how: str, option: str, size: tuple[int, int] | None = None
 ) -> "argparse._ArgumentGroup":
@@ -182,8 +203,7 @@ def _add_pictures(
     )
     add("--fit", choices=_FITS, help=fit_help)
     add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
-    pixels_help = "take pictures of so many pixels; default: what Pillow takes, 89 million"
-    add("--max-pixels", type=positive, metavar="N", help=pixels_help)
+    add("--max-pixels", type=positive, metavar="N", help=_PIXELS)
     return group
 
 
@@ -250,6 +270,8 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 _COMMANDS = {
     "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
     "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
+    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", _add_pack),
+    "index": ("write the .idx of a RecordIO file", _add_index),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),

@@ -7,6 +7,7 @@ Indexes, Samples and the command line ask here, so that a new format of arrays i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "CONTAINERS",
     "PICTURES",
     "TABLES",
+    "container_of",
     "explained",
     "open_arrays",
     "reader_of",
@@ -42,7 +44,14 @@ ARRAYS: dict[str, Reader] = {
 TABLES = {".csv": ",", ".tsv": "\t"}
 
 # Files of many records, and the kind of index that they are.
-CONTAINERS = {".rec": "image"}
+CONTAINERS = {
+    ".rec": "image",
+    ".tar": "tar",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives, too, which say so when opened
 
 # What counts as a picture in a folder or a glob. Pillow, which reads them, knows more suffixes,
 # but some of them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
@@ -72,6 +81,16 @@ PICTURES = frozenset(
 def suffix_of(path: str) -> str:
     """The suffix of a path or URL, in small letters."""
     return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+
+
+def container_of(path: str) -> str | None:
+    """The kind of container that a path, URL or pattern of these names; None for none."""
+    name = path.rpartition("/")[2].lower()
+    if name.endswith(_COMPRESSED) or ".tar." in name:
+        return "tar"
+    # train.tfrecord-00003-of-00010, x.rec*
+    stem = re.split(r"[-*?\[{]", suffix_of(name))[0]
+    return CONTAINERS.get(stem)
 
 
 def reader_of(path: str) -> Reader:

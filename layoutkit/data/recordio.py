@@ -22,7 +22,7 @@ from typing import Any
 
 from ..atomic import replacing
 from ..errors import DataError
-from .reading.imagerecords import ImageHeader, pack_image, unpack_image
+from .reading.imagerecords import ImageHeader, as_bytes, pack_image, unpack_image
 from .reading.meanfiles import read_mean, write_mean
 from .reading.ranges import BLOCK, RangeFile
 from .reading.recordframes import framed, span_at, unframed
@@ -100,7 +100,7 @@ class RecordWriter:
         """
         if self._closed:
             raise DataError(f"{self._path} is closed; open a new RecordWriter")
-        frames = framed(bytes(payload))
+        frames = framed(as_bytes("payload", payload))
         if key is not None:
             self._check_key(key)
             if self._keys is None:

@@ -73,9 +73,12 @@ def check_decoded(given: Arguments, indexes: Sequence[Index]) -> None:
     if not read or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    if name is not None and suffix_of(name) in PICTURES:
+    if index.of_pictures or (name is not None and suffix_of(name) in PICTURES):
+        is_one = (
+            "is a picture" if name is not None and suffix_of(name) in PICTURES else "has pictures"
+        )
         raise DataError(
-            f"{name} is a picture, whose bytes are no row of a batch; size=(height, width) decodes "
+            f"{name} {is_one}, whose bytes are no row of a batch; size=(height, width) decodes "
             "pictures, and processor= takes bytes"
         )
 

@@ -62,6 +62,7 @@ class Index(Sequence[Record]):
     """
 
     in_memory = False  # whether the records are rows of a NumPy array
+    of_pictures = False  # whether they are files of pictures, whatever their names are
     _partition = Partition(0, 1)
 
     def __init__(

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...checks import as_count, kind_text
 from ...errors import DataError
-from ..formats import ARRAYS, CONTAINERS, TABLES, suffix_of
+from ..formats import ARRAYS, CONTAINERS, TABLES, container_of, suffix_of
 from ..reading.urls import is_url
 from .base import Index
 from .directory import DirectoryIndex
 from .naming import as_schemes
+from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .partition import Partition
 from .recordfile import open_record_file
 from .table import open_table
+from .tarfiles import open_tar
 from .tensor import open_tensor
+from .tfrecord import open_tfrecord
 
 __all__ = ["open_index"]
 
@@ -34,7 +37,10 @@ def open_index(
     partitions: int = 1,
     schemes: Sequence[str] = (),
     index: str | os.PathLike[str] | None = None,
-    list: str | os.PathLike[str] | None = None,  # noqa: A002  # what the file is called that it names
+    list: str | os.PathLike[str] | None = None,  # noqa: A002  # what the file is called
+    columns: Mapping[str, Any] | None = None,
+    column: str | None = None,
+    label: str | None = None,
 ) -> Any:
     """Which records a source has.
 
@@ -47,11 +53,12 @@ def open_index(
     source : str, path, array, mapping, Dataset, or a list of these
         A csv or tsv file, a folder whose sub-folders are labels, a URL of a folder of part
         files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, or
-        a container of records: .rec. Containers may be several files, by wildcards and braces:
-        ``"train-{000..119}.rec"``. A list gives a list of Indexes.
-    kind : "csv", "tsv", "directory", "parts", "tensor", "image" or "raw", optional
-        What the source is, where its name does not say so. "image" and "raw" are RecordIO files:
-        of image records, which is what .rec means, or of anything, as it is.
+        a container of records: .rec, .tar, .parquet or .tfrecord. Containers may be several files,
+        by wildcards and braces: ``"train-{000..119}.tar"``. A list gives a list of Indexes.
+    kind : str, optional
+        What the source is, where its name does not say so: "csv", "tsv", "directory", "parts",
+        "tensor", "image", "raw", "tar", "parquet" or "tfrecord". "image" and "raw" are RecordIO
+        files: of image records, which is what .rec means, or of anything, as it is.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
@@ -62,6 +69,13 @@ def open_index(
         lines give the order; records that it does not name are left out.
     list : path, optional
         A .lst whose labels replace those of a .rec, by the ids of its records.
+    columns : mapping, optional
+        Of a .tar: which members are the picture and the label, by their suffixes, as in
+        ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,
+        png, webp and npy, and a whole number in cls, or else the text in txt.
+    column, label : str, optional
+        Of a .parquet: the column of bytes or lists of a fixed size, by default "image", and that of
+        labels, by default "label" where there is one.
 
     Raises
     ------
@@ -74,6 +88,7 @@ def open_index(
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
     allowed = as_schemes(schemes)
     given: dict[str, Any] = {"index": _path("index", index), "list": _path("list", list)}
+    given |= {"columns": columns, "column": column, "label": label}
     if isinstance(source, builtins.list | tuple):
         more: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
         return [open_index(each, **more, **given) for each in source]
@@ -105,6 +120,9 @@ _OPENERS = {
     "tensor": _Row(open_tensor),
     "image": _Row(open_record_file, ("index", "list")),
     "raw": _Row(open_record_file, ("index", "list")),
+    "tar": _Row(open_tar, ("columns",)),
+    "parquet": _Row(open_parquet, ("column", "label")),
+    "tfrecord": _Row(open_tfrecord),
 }
 
 
@@ -132,8 +150,9 @@ def _guessed(source: Any, path: str | None) -> str:
         return suffix[1:]
     if suffix in ARRAYS:
         return "tensor"
-    if suffix in CONTAINERS:
-        return CONTAINERS[suffix]
+    container = container_of(path)
+    if container is not None:
+        return container
     if is_url(path):
         return "parts"
     there = os.path.exists(path)  # noqa: PTH110  # as above

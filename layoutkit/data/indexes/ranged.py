@@ -83,6 +83,11 @@ class RangedIndex(Index):
         return len(self._here.offsets)
 
     @property
+    def of_pictures(self) -> bool:  # type: ignore[override]
+        """Whether records are files of pictures."""
+        return self.kind in ("image", "tar")
+
+    @property
     def skipped(self) -> int:
         """How many records of the whole source are left out, as there is nothing in them."""
         return self._here.skipped
@@ -110,13 +115,13 @@ class RangedIndex(Index):
     def records(self, numbers: Array) -> list[Record]:
         """Column by column, several times faster than record by record."""
         here = self._here
-        lengths = here.lengths[numbers].tolist()
+        offsets, lengths = self._extents(numbers)
         places = numbers if here.positions is None else here.positions[numbers]
         found = self._classes_of(numbers)
         return records_of(
             self._urls(numbers),
-            here.offsets[numbers].tolist(),
-            lengths if -1 not in lengths else [None if n < 0 else n for n in lengths],
+            offsets,
+            lengths,
             repeat(None),
             found,
             self._labels_of(numbers, found),
@@ -124,7 +129,12 @@ class RangedIndex(Index):
         )
 
     def ranks(self, numbers: Array) -> Array | None:
-        """The ranks of these records' labels, -1 for none; None where the source has no labels."""
+        """The ranks of these records' labels, -1 for none; None where the source has no labels.
+
+        Or where records differ in how many labels they have.
+        """
+        if self.label_width is None:
+            return None
         found = super().ranks(numbers)
         return None if found is None else found.astype(np.int64)
 
@@ -165,6 +175,13 @@ class RangedIndex(Index):
         if record.length is None:
             raise self._explain(url, offset)
         return self._unwrap(reader.read(url, offset, record.length), url, offset)
+
+    def _extents(self, numbers: Array) -> tuple[Any, Any]:
+        """Offsets and lengths, None for what is unknown."""
+        lengths = self._here.lengths[numbers].tolist()
+        if -1 in lengths:
+            lengths = [None if length < 0 else length for length in lengths]
+        return self._here.offsets[numbers].tolist(), lengths
 
     def _urls(self, numbers: Array) -> Any:
         files, file = self._here.files, self._here.file

@@ -160,7 +160,8 @@ def _by_id(listed: Listed) -> Listed:
     """The lines of a list by rising id; of several with one id the last."""
     order = np.argsort(listed.ids, kind="stable")
     ids = listed.ids[order]
-    last = np.append(ids[1:] != ids[:-1], [True][: len(ids)])
+    last = np.ones(len(ids), bool)
+    last[:-1] = ids[1:] != ids[:-1]
     order = order[last]
     starts = (np.cumsum(listed.widths) - listed.widths)[order]
     values = listed.values[spread(starts, listed.widths[order])]

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...checks import kind_text
 from ...errors import DataError
 
-__all__ = ["HEADER", "ImageHeader", "pack_image", "unpack_image"]
+__all__ = ["HEADER", "ImageHeader", "as_bytes", "pack_image", "unpack_image"]
 
 _HEADER = struct.Struct("<IfQQ")
 HEADER = _HEADER.size
@@ -60,7 +61,17 @@ def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:  # no
     except struct.error:
         raise DataError(f"id={id!r}, id2={id2!r}; each is a whole number, 0 .. 2^64 - 1") from None
     more = b"" if alone else struct.pack(f"<{len(labels)}f", *labels)
-    return b"".join((header, more, data))
+    return b"".join((header, more, as_bytes("data", data)))
+
+
+def as_bytes(name: str, value: Any) -> bytes:
+    """What is bytes, as bytes; DataError for numbers, text and the like."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return memoryview(value).cast("B").tobytes()
+    except TypeError:
+        raise DataError(f"{name} is a {kind_text(value)}; it is bytes") from None
 
 
 def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:

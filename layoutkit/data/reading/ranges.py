@@ -39,7 +39,7 @@ class RangeFile(io.RawIOBase):
     Raises DataError where it cannot be opened, and where a reading fails.
     """
 
-    def __init__(self, url: str, reader: Reader | None = None) -> None:
+    def __init__(self, url: str, reader: Reader | None = None, size: int | None = None) -> None:
         self.url = url
         self._place = 0
         self._file: Any = None
@@ -47,7 +47,7 @@ class RangeFile(io.RawIOBase):
         self.worth = _WORTH_REMOTE if local is None else _WORTH_LOCAL
         if local is None:
             self._reader = reader or Reader()
-            self.size = size_at(url)
+            self.size = size_at(url) if size is None else size
             return
         with translated(url):
             try:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 from ...errors import DataError
 from .ranges import RangeFile
 
@@ -27,6 +29,7 @@ __all__ = [
     "FrameError",
     "begins",
     "framed",
+    "next_head",
     "parts_of",
     "span_at",
     "unframed",
@@ -75,6 +78,8 @@ def unframed(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
     if len(data) >= HEAD:
         magic, word = _HEAD.unpack_from(data)
         if magic == MAGIC and word + HEAD + -word % 4 == len(data):  # a flag would be too much
+            if next_head(data, HEAD) is not None:  # as behind a length that is damaged
+                raise FrameError(_no_record(name, offset), HEAD)
             return data[HEAD : HEAD + word]
     parts: list[bytes] = []
     at = 0
@@ -82,6 +87,8 @@ def unframed(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
         if (flag in (WHOLE, FIRST)) != (at == 0):
             raise FrameError(_no_record(name, offset), at)
         at = start + length + -length % 4
+        if next_head(data[start : start + length]) is not None:
+            raise FrameError(_no_record(name, offset), start)
         parts.append(data[start : start + length])
         if at > len(data) or (flag in (WHOLE, LAST)) != (at == len(data)):
             raise FrameError(_no_record(name, offset), at)
@@ -108,6 +115,17 @@ def begins(head: bytes) -> bool:
         return False
     magic, word = _HEAD.unpack(head)
     return bool(magic == MAGIC and word >> 29 <= FIRST)
+
+
+def next_head(data: bytes, start: int = 0) -> int | None:
+    """Where the first record begins that does at a multiple of 4 from `start`; None for none."""
+    words = np.frombuffer(data, "<u4", (len(data) - start) // 4, start)
+    if len(words) < 2:
+        return None
+    for place in np.flatnonzero(words[:-1] == MAGIC).tolist():
+        if words[place + 1] >> 29 <= FIRST:
+            return start + 4 * int(place)
+    return None
 
 
 def span_at(file: RangeFile, offset: int) -> int:

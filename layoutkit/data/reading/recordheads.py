@@ -15,7 +15,18 @@ import numpy as np
 
 from ...memory import Array
 from .ranges import BLOCK, RangeFile
-from .recordframes import FIRST, HEAD, LAST, LENGTH, MAGIC, WHOLE, FrameError, begins, span_at
+from .recordframes import (
+    FIRST,
+    HEAD,
+    LAST,
+    LENGTH,
+    MAGIC,
+    WHOLE,
+    FrameError,
+    begins,
+    next_head,
+    span_at,
+)
 
 __all__ = ["Spans", "spans_at", "walked"]
 
@@ -41,7 +52,7 @@ def walked(file: RangeFile) -> Spans:
                 behind = int(starts[-1] + lengths[-1])
                 at, mean = at + behind, behind / len(starts)
                 continue
-        length, behind = _alone(file, at)
+        length, behind = _alone(file, at, mean <= file.worth)
         found.append((np.array([at]), np.array([length])))
         # Blocks are dear: after damage, several small records have to come before the next one.
         mean = max(mean, 2.0 * file.worth) if length == BROKEN else mean
@@ -74,8 +85,11 @@ def _in_block(data: bytes, left: int) -> tuple[Array, Array]:
         return heads[:0], heads[:0]
     seconds = words[heads + 1]
     behind = heads + 2 + ((seconds & LENGTH).astype(np.int64) + 3) // 4
-    chain = _chain(heads, behind)
-    heads, behind, flags = heads[chain], behind[chain], seconds[chain] >> 29
+    jumps = np.flatnonzero(behind[:-1] != heads[1:])
+    if len(jumps):
+        upto = int(jumps[0]) + 1
+        heads, behind, seconds = heads[:upto], behind[:upto], seconds[:upto]
+    flags = seconds >> 29
     begins, ends = flags <= FIRST, (flags == WHOLE) | (flags == LAST)
     # A part begins a record where the one before ended one, and nowhere else.
     follows = np.concatenate(([True], ends[:-1]))
@@ -87,37 +101,21 @@ def _in_block(data: bytes, left: int) -> tuple[Array, Array]:
     return 4 * heads[starts], 4 * (behind[last] - heads[starts])
 
 
-def _chain(heads: Array, behind: Array) -> Array:
-    """The heads that are reached from the first one, part by part.
+def _alone(file: RangeFile, at: int, near: bool) -> tuple[int, int]:
+    """(length, where to go on) of the one record at a place, which may be damaged.
 
-    All of them, in a file of a writer that knows the format; others leave MAGIC in the data.
+    A record that begins inside of it says that its length is; it is looked for where the next one
+    does not begin behind it, and among small records, which are `near`.
     """
-    jumps = np.flatnonzero(behind[:-1] != heads[1:])
-    if not len(jumps):
-        return np.arange(len(heads))
-    pieces, at = [], 0
-    while True:
-        place = int(np.searchsorted(jumps, at))
-        last = int(jumps[place]) if place < len(jumps) else len(heads) - 1
-        pieces.append(np.arange(at, last + 1))
-        at = int(np.searchsorted(heads, behind[last]))
-        if at == len(heads) or heads[at] != behind[last]:
-            return np.concatenate(pieces)
-
-
-def _alone(file: RangeFile, at: int) -> tuple[int, int]:
-    """(length, where to go on) of the one record at a place, which may be damaged."""
     length = _span(file, at)
     if length == BROKEN:
         return BROKEN, _next_head(file, at + 4, file.size)
     behind = at + length
-    if behind == file.size or begins(file.read_at(behind, HEAD)):
+    if not near and (behind == file.size or begins(file.read_at(behind, HEAD))):
         return length, behind
-    # Something is wrong: with this one, if a record begins inside, else with what comes behind.
-    inside = _next_head(file, at + HEAD, min(behind, file.size))
-    if inside < min(behind, file.size):
-        return BROKEN, inside
-    return length, behind
+    end = min(behind, file.size)
+    inside = _next_head(file, at + HEAD, end)
+    return (BROKEN, inside) if inside < end else (length, behind)
 
 
 def _span(file: RangeFile, at: int) -> int:
@@ -130,10 +128,9 @@ def _span(file: RangeFile, at: int) -> int:
 def _next_head(file: RangeFile, start: int, end: int) -> int:
     """Where the first record behind a place begins; `end` where there is none before."""
     while start < end:
-        data = file.read_at(start, BLOCK)
-        words = np.frombuffer(data, "<u4", len(data) // 4)
-        places = np.flatnonzero((words[:-1] == MAGIC) & (words[1:] >> 29 <= FIRST))
-        if len(places):
-            return min(start + 4 * int(places[0]), end)
+        data = file.read_at(start, min(BLOCK, end - start + HEAD))
+        place = next_head(data)
+        if place is not None:
+            return min(start + place, end)
         start += max(len(data) - 4, 4)
     return end
