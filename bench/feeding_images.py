@@ -205,13 +205,9 @@ def check(name: str, epoch: Epoch, count: int) -> None:
     for x, y in epoch():
         shapes.add(np.asarray(x).shape[1:])
         labels += np.asarray(y).ravel().astype(int).tolist()
-    # DALI goes on from one epoch into the next within a batch, where its last one is short.
-    missing = set(range(count)) - set(labels)
-    if (
-        shapes != {(3, CROP, CROP)}
-        or len(labels) != count
-        or len(missing) > count * (name == "DALI")
-    ):
+    # DALI goes on into the next epoch within a batch, so some of its pictures may come later.
+    whole = sorted(labels) == list(range(count)) or name == "DALI"
+    if shapes != {(3, CROP, CROP)} or len(labels) != count or not whole:
         sys.exit(f"{name}: an epoch does not have every picture once")
 
 
@@ -241,7 +237,7 @@ def table(folder: Path, count: int, rounds: int, workers: int = 2) -> None:
     )
     print(f"{'':18}{'pictures/s':>12}{'share':>7}")
     for name, taken in times.items():
-        share = f"{paired_ratio(taken, times[ALONE]) ** -1:.2f}"
+        share = f"{paired_ratio(times[ALONE], taken):.2f}"
         print(f"{name:18}{count / taken.median:12,.0f}{share:>7}", flush=True)
 
 

@@ -24,7 +24,7 @@ from ..batches.feeds import Feed
 from ..batches.viewers import Viewer
 from ..indexes import open_index
 from ..indexes.ranged import RangedIndex
-from ..reading.imagerecords import unpack_image
+from ..reading.imagerecords import unpack_image, whole_picture
 from ..reading.keptfiles import KeptFiles
 from ..reading.recordframes import unframed
 from ..records import Record
@@ -36,8 +36,9 @@ __all__ = ["PictureRows", "labels_of", "opened", "row_layout"]
 class PictureRows:
     """The data of batches: rows that an Augmenter makes of records, and batches of them.
 
-    Where the last step is one formula for all pictures, rows are windows of pictures, and that step
-    is one pass over the batch. Else rows are pictures that have it behind them.
+    Rows are written by the last step of each picture, while its window is in the cache. Where b is
+    not the first axis of batches they are windows, and that step is one pass over the batch; unless
+    it differs from picture to picture, which takes another pass then.
 
     dims, dtype : of a row
     """
@@ -48,7 +49,8 @@ class PictureRows:
         finish = augment.finish
         shape: Any = (augment.height, augment.width, augment.channels)
         self._last: Any = None
-        if not finish.varies:
+        self._late = bool(self._at) and not finish.varies
+        if self._late:
             self.dims, self.dtype = shape, np.dtype(np.uint8)
             self._last = Collator(f"bhwc->{layout}", dtype=finish.dtype, **finish.constants)
         else:
@@ -81,7 +83,7 @@ class PictureRows:
         if self._last is None:
             return rows
         flip = None
-        if not self.augment.finish.varies and mirrored is not None and mirrored.any():
+        if self._late and mirrored is not None and mirrored.any():
             flip = {"w": np.resize(mirrored, size)}
         found: Array = self._last(rows, flip=flip)
         found[(slice(None),) * self._at + (slice(count, None),)] = 0
@@ -96,16 +98,21 @@ class PictureRows:
         self._reader.close()
 
     def _got(self, record: Record) -> tuple[Record, bytes]:
+        if record.length is not None:
+            data = self._reader.read(str(record.url), record.offset, record.length)
+            picture = whole_picture(data)
+            if picture is not None:
+                return record, picture
         return record, self._get(record)
 
     def _picture(self, epoch: int, got: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
         record, data = got
         try:
             cut = self.augment.cut(data, epoch, record.position or 0)
-            if self.augment.finish.varies:
-                self.augment.finish(cut, out)
-            else:
+            if self._late:
                 out[...] = cut.pixels
+            else:
+                self.augment.finish(cut, out)
         except Exception as error:
             told = str(error) if isinstance(error, LayoutkitError) else words_of(error)
             raise DataError(f"{self._id_of(record)}{told}") from error
