@@ -92,7 +92,7 @@ def check(name: str, epoch: Epoch, wanted: Array) -> None:
     """Stop unless an epoch has every picture once."""
     got = np.concatenate([np.asarray(x).reshape(-1, *wanted.shape[1:]) for x, *_ in epoch()])
     sums = [np.sort(each.sum((1, 2, 3), np.float64)) for each in (got, wanted)]
-    if got.shape != wanted.shape or not np.allclose(*sums):
+    if got.shape != wanted.shape or not np.allclose(sums[0], sums[1]):
         sys.exit(f"{name}: an epoch does not have every picture once")
 
 

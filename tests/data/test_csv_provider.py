@@ -146,6 +146,8 @@ def test_any_text_is_what_a_slow_reader_finds(tmp_path_factory, text, block):
         ("1,2\n3,4\n", "f4", "line 1: it has 2 numbers, but a row has 3"),
         ("1,2,1e39\n", "f4", "line 1: cell 3 is 1e39, which is no float32"),
         ("1,2,-1e400\n", "f8", "line 1: cell 3 is -1e400, which is no float64"),
+        ("1,2,65520\n", "f2", "line 1: cell 3 is 65520, which is no float16"),
+        ("inf,2,3.4e38\n", "bfloat16", "line 1: cell 3 is 3.4e38, which is no bfloat16"),
         ("1,2,3.0\n", "i8", "line 1: cell 3 is '3.0', which is no whole number"),
         ("1,2,nan\n", "i4", "cell 3 is 'nan', which is no whole number"),
         ("1,2,256\n", "u1", "cell 3 is 256, which is no uint8"),
@@ -193,6 +195,12 @@ def test_floats_are_rounded_as_by_python(csv, dtype):
         found.tolist()
         == np.array([float(text) for text in texts]).astype(found.dtype)[None].tolist()
     )
+
+
+def test_only_what_is_too_large_is_no_number(csv):
+    assert table(csv("65519,inf,-inf\n"), dtype="float16").tolist() == [
+        [65504, math.inf, -math.inf]
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "complex64", "M8[s]"])

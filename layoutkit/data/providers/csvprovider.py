@@ -17,14 +17,14 @@ import numpy as np
 from ...axes import parse_layout, parse_pattern
 from ...checks import as_count, as_int
 from ...converter import Converter
-from ...errors import DataError, DtypeError, PatternError
+from ...errors import DataError, PatternError
 from ...memory import Array
 from ...spaces.viewing import view_in
-from ...spec import DType, as_dtype, kind_of
+from ...spec import DType, as_dtype
 from ...views import DataView
 from ..batches.preparing import result_layout
 from ..batches.viewers import Viewer, default_layout
-from ..reading.csvrows import CSVRows
+from ..reading.csvrows import CSVRows, as_read
 from .base import BaseProvider
 from .keywords import as_partition, check_names, in_our_words, say
 
@@ -64,8 +64,8 @@ class CSVProvider(BaseProvider):
         That of the batch, such as "btf"; by default `b`, `bf` and, of shapes of three, `bchw`.
         "bchw->bhwc" is the layout as the file has it, and one that batches are converted to.
     dtype : dtype
-        Of the data. Whole numbers are read as such, exactly, and a number that does not fit is an
-        error; floats are rounded as Python's `float`, then to the dtype.
+        Of the data. Whole numbers are read as such, exactly; floats are rounded as Python's
+        `float`, then to the dtype. A number that is too large for it is an error.
     shuffle, seed
         A new order each epoch, a function of `seed` and the epoch alone.
     tail : str
@@ -150,7 +150,7 @@ class _Column:
         found = self.csv.read(positions[:count], prod(self.row), self.dtype)
         found = found.reshape(count, *self.row)
         if count < len(positions):
-            zeros = np.zeros((len(positions) - count, *self.row), self.dtype)
+            zeros = np.zeros((len(positions) - count, *self.row), found.dtype)
             found = np.concatenate([found, zeros])
         return found if self.converter is None else self.converter(found)
 
@@ -170,24 +170,20 @@ class _Column:
 def _form_of(
     name: str, row: tuple[int, ...], layout: str | None, dtype: DType
 ) -> tuple[str, tuple[int, ...], DType, str, Converter | None]:
-    """What a _Column has beside its file: the dtype as it is read, and what is made of rows."""
+    """What a _Column has beside its file; `layout` is of what is provided."""
     if layout is None:
         layout = "bchw" if len(row) == 3 else default_layout(1 + len(row), name)
     arrow = isinstance(layout, str) and "->" in layout
     source = str(parse_pattern(layout).left) if arrow else layout
     if parse_layout(source).groups[0] != "b":
         raise PatternError(f'layout is "{layout}"; rows are along the first axis, so begin with b')
-    kind = kind_of(dtype)
-    if kind not in "iuf":
-        raise DtypeError(f"dtype is {dtype}; rows are read as integers or floats")
-    read = dtype if kind in "iu" or dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    converter = None
+    read, converter = as_read(dtype), None
     if arrow or read != dtype:
         converter = Converter(layout if arrow else f"{source}->{source}", dtype=dtype)
         converter.target_shape((1, *row))
         layout = result_layout(converter)
     view_in(source, np.broadcast_to(np.zeros((), read), (1, *row)))  # says what is wrong
-    return name, row, read, layout, converter
+    return name, row, dtype, layout, converter
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:

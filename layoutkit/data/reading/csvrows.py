@@ -12,18 +12,19 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, DtypeError
 from ...memory import Array
+from ...spec import kind_of
 from .local import opened_file, read_at
 from .urls import local_path
 
-__all__ = ["CSVRows"]
+__all__ = ["CSVRows", "as_read"]
 
 _BLOCK = 1 << 20
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
@@ -59,24 +60,22 @@ class CSVRows:
         return len(self._starts)
 
     def read(self, numbers: Array, width: int, dtype: np.dtype[Any]) -> Array:
-        """The rows of these numbers, each of `width` numbers, as an array of integers or floats.
+        """The rows of these numbers, each of `width` values of a dtype, in the dtype `as_read`.
 
         Raises DataError, with file and line, for a row that is anything else.
         """
         with _reading(self.path):
             text, lines = self._texts(numbers)
-        plain = _WHOLE_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
         found = None
-        if not text.translate(None, plain) and all(lines):
-            try:
-                found = np.loadtxt(lines, dtype, delimiter=",", comments=None, ndmin=2)
-            except ValueError:
-                found = None
-        sound = found is not None and found.shape == (len(lines), width)
-        if found is None or not sound or (dtype.kind == "f" and np.isinf(found).any()):
-            self._check(lines, numbers, width, dtype)
-        if found is None or not sound:
+        if all(lines) and not text.translate(None, _bytes_of(dtype)):
+            with suppress(ValueError):
+                found = np.loadtxt(lines, as_read(dtype), delimiter=",", comments=None, ndmin=2)
+        if found is None or found.shape != (len(lines), width):
+            self._check(lines, numbers, range(len(lines)), width, dtype)
             raise DataError(f"{self.path}: NumPy cannot read line {self._line(numbers[0])} ff.")
+        if found.dtype.kind == "f":
+            large = (np.abs(found) > _largest(dtype)).any(1)  # written so, or only read so
+            self._check(lines, numbers, np.flatnonzero(large), width, dtype)
         return found
 
     def close(self) -> None:
@@ -107,10 +106,12 @@ class CSVRows:
             lines += [text[start:end] for start, end in spans]
         return b"".join(pieces), lines
 
-    def _check(self, lines: Sequence[str], numbers: Array, width: int, dtype: Any) -> None:
-        """DataError for the first line that is not `width` numbers of a dtype."""
-        for line, number in zip(lines, numbers, strict=True):
-            wrong = _fault(line, width, dtype)
+    def _check(
+        self, lines: Sequence[str], numbers: Array, rows: Iterable[int], width: int, dtype: Any
+    ) -> None:
+        """DataError for the first of some rows that is not `width` numbers of a dtype."""
+        for row in rows:
+            wrong, number = _fault(lines[row], width, dtype), numbers[row]
             if wrong:
                 at = self._line(number)
                 hint = "; leave a header out" if number == 0 and "no number" in wrong else ""
@@ -124,6 +125,27 @@ class CSVRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None, "_finalizer": None}
+
+
+def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which numbers of a dtype are read; DtypeError for what is no number."""
+    kind = kind_of(dtype)
+    if kind not in "iuf":
+        raise DtypeError(f"dtype is {dtype}; rows are read as integers or floats")
+    plain = kind in "iu" or dtype in (np.float32, np.float64)
+    return dtype if plain else np.dtype(np.float64)
+
+
+def _bytes_of(dtype: np.dtype[Any]) -> bytes:
+    return _WHOLE_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    if dtype.kind == "f":
+        return float(np.finfo(dtype).max)
+    import ml_dtypes  # whose dtype it is
+
+    return float(ml_dtypes.finfo(dtype).max)
 
 
 def _fault(line: str, width: int, dtype: Any) -> str:
