@@ -1,7 +1,7 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
     Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: csv and tsv files, folders, part files, arrays
+    open_index      which records there are: files in folders and containers, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
     sampled_batcher records got, processed and put together, batch after batch
     ArrayProvider   batches of arrays by name, as any other Provider of them

@@ -292,6 +292,15 @@ def test_pictures_as_a_hub_keeps_them_are_read(tmp_path, parquet):
         sampled_batcher(index, batch_size=1)
 
 
+def test_a_row_that_is_left_out_is_named_by_its_number(tmp_path, parquet, caplog):
+    write_parquet(parquet, tmp_path / "a.parquet", image=[b"good", b"bad", b"well"])
+    processor = lambda data, out: np.frombuffer(data, np.uint8)  # noqa: E731
+    with sampled_batcher(tmp_path / "a.parquet", batch_size=3, processor=processor) as batcher:
+        (batch,) = batcher
+    assert [bytes(row) for row in batch.input.input] == [b"good", b"well"]
+    assert "a.parquet, record 1: " in caplog.text
+
+
 def test_arrays_of_one_shape_are_rows(tmp_path, parquet):
     import pyarrow as pa
 

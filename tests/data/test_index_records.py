@@ -1,6 +1,7 @@
 """RecordIO files as indexes: which records, their labels, and what damaged files leave."""
 
 import itertools
+import pickle
 import uuid
 
 import fsspec
@@ -14,6 +15,7 @@ from record_files import MAGIC, frames, image, write_rec
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data.reading.ranges import RangeFile
 from layoutkit.data.reading.reader import Reader
 from layoutkit.views import ClassView
 
@@ -255,6 +257,34 @@ def test_partitions_are_disjoint_and_complete(tmp_path, parts):
     assert [list(part) for part in each] == [whole[p::parts] for p in range(parts)]
     assert all(part.labels == [0, 1, 2, 3, 4] for part in each)
     assert sum(len(part) for part in each) == 61
+
+
+def test_an_index_goes_to_another_process(tmp_path):
+    write_rec(tmp_path / "a.rec", [*pictures([1, [2, 3]]), image(b"", 1)])
+    index = open_index(tmp_path / "a.rec")
+    copy = pickle.loads(pickle.dumps(index))
+    assert (list(copy), copy.labels, read(copy)) == (list(index), index.labels, read(index))
+
+
+def test_memory_and_time_do_not_grow_with_the_bytes_of_pictures(tmp_path, monkeypatch):
+    """Of large records only the heads are read."""
+    path = tmp_path / "a.rec"
+    offsets = write_rec(path, [image(bytes(100_000), n) for n in range(30)], index=False)
+    read_at, sizes = RangeFile.read_at, []
+
+    def counted(self, start, length):
+        sizes.append(length)
+        return read_at(self, start, length)
+
+    monkeypatch.setattr(RangeFile, "read_at", counted)
+    monkeypatch.setattr("layoutkit.data.reading.recordheads.BLOCK", 1 << 16)
+    index = open_index(path)
+    assert [record.offset for record in index] == offsets
+    assert sum(sizes) < 200_000
+    write_rec(path, [image(bytes(100_000), n) for n in range(30)])
+    sizes.clear()
+    assert len(open_index(path)) == 30
+    assert sum(sizes) < 2_000
 
 
 @pytest.mark.parametrize("kind", ["shuffle", "label-uniform"])

@@ -22,6 +22,7 @@ from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, check_cast, check_movable
+from ..formats import container_of
 from .feeds import Feed, Numbers, rows_of
 
 __all__ = ["Chunk", "Work", "name_of", "words_of"]
@@ -235,7 +236,12 @@ def name_of(record: Any) -> str:
     """What messages call a record."""
     if record.url is None:
         return f"record {record.position}"
-    return record.url if record.offset is None else f"{record.url}, byte {record.offset}"
+    if record.offset is not None:
+        return f"{record.url}, byte {record.offset}"
+    if container_of(record.url) is not None:  # a row of a Parquet file, which has no offset
+        return f"{record.url}, record {record.position}"
+    name: str = record.url
+    return name
 
 
 def words_of(error: BaseException) -> str:

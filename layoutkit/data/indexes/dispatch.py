@@ -92,7 +92,6 @@ def open_index(
     if isinstance(source, builtins.list | tuple):
         more: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
         return [open_index(each, **more, **given) for each in source]
-    given["schemes"] = allowed or None
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     named = _checked(kind) or _guessed(source, path)
     if path is None and named != "tensor":
@@ -103,6 +102,8 @@ def open_index(
         if given[name] is not None:
             fitting = ", ".join(kind for kind, row in _OPENERS.items() if name in row.keywords)
             raise DataError(f"{name}= is for an index of kind {fitting}; {source!r} is {named}")
+    if opener is open_table:
+        asked["schemes"] = allowed
     return opener(source if path is None else path, named, Partition(part, number), **asked)
 
 
@@ -114,7 +115,7 @@ class _Row(NamedTuple):
 
 
 _OPENERS = {
-    **{suffix[1:]: _Row(open_table, ("schemes",)) for suffix in TABLES},
+    **{suffix[1:]: _Row(open_table) for suffix in TABLES},
     "directory": _Row(DirectoryIndex),
     "parts": _Row(PartsIndex),
     "tensor": _Row(open_tensor),

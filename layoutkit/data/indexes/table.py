@@ -73,11 +73,9 @@ class TableRows:
         self.label_of += codes
 
 
-def open_table(
-    path: str, kind: str, partition: Partition, schemes: tuple[str, ...] | None = None
-) -> Index:
+def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
     """The index that a csv or tsv file is."""
-    naming = Naming(path, schemes or ())
+    naming = Naming(path, schemes)
     rows = _read(path, TABLES[f".{kind}"], naming)
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 

@@ -54,8 +54,9 @@ def walked(file: RangeFile) -> Spans:
                 continue
         length, behind = _alone(file, at, mean <= file.worth)
         found.append((np.array([at]), np.array([length])))
-        # Blocks are dear: after damage, several small records have to come before the next one.
-        mean = max(mean, 2.0 * file.worth) if length == BROKEN else mean
+        # Blocks are dear: after damage or a large record, which is behind a block that had none,
+        # several small ones have to come before the next block.
+        mean = max(mean, 2.0 * file.worth if length == BROKEN else float(length))
         mean, at = (7 * mean + behind - at) / 8, behind
     if not found:
         return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64))
