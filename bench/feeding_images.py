@@ -162,21 +162,21 @@ def _dali(path: Path, workers: int) -> Epoch | None:
     except ImportError:
         return None
 
-    @pipeline_def(batch_size=BATCH, num_threads=workers, device_id=None, seed=0)
-    def pipeline() -> Any:
+    def graph() -> Any:
         files, labels = fn.readers.mxnet(
             path=[str(path)], index_path=[str(path.with_suffix(".idx"))], random_shuffle=True,
             name="photos", pad_last_batch=False,
         )  # fmt: skip
         pictures = fn.decoders.image(files, device="cpu", output_type=types.RGB)
-        place = {"crop_pos_x": fn.random.uniform(range=(0, 1))}
-        place["crop_pos_y"] = fn.random.uniform(range=(0, 1))
-        return fn.crop_mirror_normalize(
+        place = {f"crop_pos_{axis}": fn.random.uniform(range=(0, 1)) for axis in "xy"}
+        found = fn.crop_mirror_normalize(
             pictures, crop=(CROP, CROP), mirror=fn.random.coin_flip(), mean=list(MEAN),
             std=list(STD), output_layout="CHW", dtype=types.FLOAT, **place,
-        ), labels  # fmt: skip
+        )  # fmt: skip
+        return found, labels
 
-    made: Any = pipeline()
+    how = {"batch_size": BATCH, "num_threads": workers, "device_id": None, "seed": 0}
+    made: Any = pipeline_def(**how)(graph)()
     made.build()
     left = made.epoch_size("photos")
 

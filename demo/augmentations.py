@@ -67,7 +67,8 @@ def painted() -> NDArray[np.uint8]:
     for base, colour, swing in ((150, (126, 146, 158), 26), (182, (88, 128, 92), 16)):
         x = np.arange(-4, width + 8, 4)
         y = base - swing * np.sin(x / 47 + base) - swing / 2 * np.sin(x / 19)
-        draw.polygon([*zip(x, y, strict=True), (width, height), (0, height)], fill=colour)
+        edge = np.column_stack([x, y]).ravel().tolist()
+        draw.polygon([*edge, width, height, 0, height], fill=colour)
     draw.polygon([(0, 240), (0, 214), (320, 196), (320, 240)], fill=(150, 166, 84))
     draw.rectangle((60, 140, 132, 208), fill=(214, 196, 168))
     draw.polygon([(50, 142), (96, 100), (142, 142)], fill=(168, 62, 48))

@@ -144,7 +144,7 @@ def size_of(image: Image) -> tuple[int, int]:
 
 def orientation_of(image: Image) -> int:
     """How it was turned when it was stored, 1 for not at all, as EXIF numbers it."""
-    found = image.getexif().get(_ORIENTATION)
+    found: Any = image.getexif().get(_ORIENTATION)
     return int(found) if found in range(2, 9) else 1
 
 
