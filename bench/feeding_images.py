@@ -4,6 +4,7 @@ Pictures of 500 x 375 with the spectrum of photographs, quality 90, become rando
 mirrored half of the time, normalised, as float32 `bchw` in batches of 64:
 
     decoding alone      threads that decode the JPEGs, which lie in memory, and nothing else
+    read and decoded    the same with a reading of each record before
     layoutkit           an ImageRecordProvider, with as many threads
     torch               a DataLoader with as many processes: torchvision's decode_jpeg, and v2
                         transforms on each picture (RandomCrop, flip, ToDtype, Normalize)
@@ -24,6 +25,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ Epoch = Callable[[], Any]  # an iterable of (data, labels)
 SIZE = (375, 500)
 CROP, BATCH, QUALITY = 224, 64, 90
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-ALONE, OURS = "decoding alone", "layoutkit"
+ALONE, READ, OURS = "decoding alone", "read and decoded", "layoutkit"
 _BASES = 16  # that all pictures are shifted copies of
 
 
@@ -92,6 +94,19 @@ def decode_alone(files: Sequence[bytes], pool: ThreadPoolExecutor, workers: int)
             pixels_of(data)
 
     list(pool.map(share, range(workers)))
+
+
+def read_and_decode(path: Path, pool: ThreadPoolExecutor, workers: int) -> None:
+    """The same, of files that are read first."""
+    offsets = _offsets(path)
+    spans = [(begin, end - begin) for begin, end in pairwise(offsets)]
+    with path.open("rb") as file:
+
+        def share(first: int) -> None:
+            for begin, length in spans[first::workers]:
+                pixels_of(unpack_image(os.pread(file.fileno(), length, begin)[8:])[1])
+
+        list(pool.map(share, range(workers)))
 
 
 class Photos:
@@ -227,7 +242,10 @@ def table(folder: Path, count: int, rounds: int, workers: int = 2) -> None:
         for name, epoch in found.items():
             check(name, epoch, count)
         pool = stack.enter_context(ThreadPoolExecutor(workers))
-        variants = [Variant(ALONE, [partial(decode_alone, files, pool, workers)])]
+        variants = [
+            Variant(ALONE, [partial(decode_alone, files, pool, workers)]),
+            Variant(READ, [partial(read_and_decode, path, pool, workers)]),
+        ]
         variants += [Variant(name, [partial(run_through, found[name])]) for name in found]
         budget = Budget(seconds=0.0, warm_up=0.0, min_rounds=rounds, max_rounds=rounds, sample=0.0)
         times = measure(variants, budget)

@@ -365,6 +365,20 @@ def test_a_loop_that_is_left_and_begun_again(path):
             provider.__reduce__()
 
 
+def test_memory_stays_flat_over_epochs(tmp_path):
+    """A row of floats is 100 kB here, so that anything kept would be seen among 20 epochs."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "train.rec"
+    write(path, [encoded(noise(number, 96, 96, 3), "JPEG") for number in range(40)])
+    options = {"max_random_contrast": 0.2, **RANDOM}
+    most = []
+    with ImageRecordProvider(path, (3, 90, 90), batch_size=8, num_workers=2, **options) as provider:
+        for _ in range(20):
+            assert sum(batch.count for batch in provider) == 40
+            most.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert most[-1] - most[3] < 8_000  # kB; what 20 epochs have is 80,000
+
+
 # ---- mean pictures ----------------------------------------------------------------------------
 
 

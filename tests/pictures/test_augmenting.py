@@ -270,7 +270,9 @@ def test_steps_of_colour_come_in_all_orders():
     orders = set()
     for position in range(40):
         draws = Draws(0, 0, position)
-        factors = [draws.uniform(use, 0.1, 1.9) for use in (9, 10, 11)]
+        factors = [
+            draws.uniform(use, 0.1, 1.9) for use in (Use.BRIGHTNESS, Use.CONTRAST, Use.SATURATION)
+        ]
         found = augment(PHOTO, position=position).transpose(1, 2, 0)
         for order in colours._ORDERS:
             expected = PHOTO

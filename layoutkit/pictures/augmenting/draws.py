@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from functools import cached_property
 
 import numpy as np
 
@@ -22,48 +21,54 @@ _FRACTION = 53  # bits of a float between 0 and 1
 
 
 class Use:
-    """What a number is for: its place. NOISE has six, and TRY five for each of its tries."""
+    """What a number is for: its place. NOISE has six, and TRY five for each of its tries.
 
-    ANGLE = 0
-    SHEAR = 1
-    SCALE = 2
-    ASPECT = 3
-    METHOD = 4
-    SIDE = 5
-    TOP = 6
-    LEFT = 7
-    ORDER = 8
-    BRIGHTNESS = 9
-    CONTRAST = 10
-    SATURATION = 11
-    HUE = 12
-    LIGHTNESS = 13
-    PURITY = 14
-    MIRROR = 15
+    The first four are what most pictures need, and one step of Philox.
+    """
+
+    TOP = 0
+    LEFT = 1
+    MIRROR = 2
+    SIDE = 3
+    ANGLE = 4
+    SHEAR = 5
+    SCALE = 6
+    ASPECT = 7
+    METHOD = 8
+    ORDER = 9
+    BRIGHTNESS = 10
+    CONTRAST = 11
+    SATURATION = 12
+    HUE = 13
+    LIGHTNESS = 14
+    PURITY = 15
     GAIN = 16
     LIFT = 17
     NOISE = 18
     TRY = 24
 
 
-_WORDS_A_BLOCK = 4  # of Philox
-
-
+_STEP = 4  # words of a step of Philox
+_ALL = Use.TRY + 5 * TRIES
 _kept = threading.local()
 
 
 def _words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
     """Random words of 64 bits; `first` is a multiple of four.
 
-    By the state of one generator a thread: to make one takes several times as long.
+    By the state of one generator a thread, as to make one takes several times as long. Few words
+    are asked for one by one: for several NumPy lets go of the interpreter's lock, and to have it
+    back takes longer.
     """
     if not hasattr(_kept, "source"):
         _kept.source = np.random.Philox(0)
         _kept.state = _kept.source.state
     state, source = _kept.state, _kept.source
     state["state"]["key"][:] = key
-    state["state"]["counter"][:] = (first // _WORDS_A_BLOCK, position, 0, 0)
+    state["state"]["counter"][:] = (first // _STEP, position, 0, 0)
     source.state = state  # with an empty buffer, as it was taken
+    if count == _STEP:
+        return [source.random_raw() for _ in range(_STEP)]
     words: list[int] = source.random_raw(count).tolist()
     return words
 
@@ -79,18 +84,14 @@ class Draws:
     def __init__(self, seed: int, epoch: int, position: int) -> None:
         self._key = seed & _MASK, epoch & _MASK
         self._position = position
-
-    @cached_property
-    def _few(self) -> list[int]:
-        """All but those of tries, which few pictures need."""
-        return _words(self._key, self._position, 0, Use.TRY)
-
-    @cached_property
-    def _tries(self) -> list[int]:
-        return _words(self._key, self._position, Use.TRY, 5 * TRIES)
+        self._found: list[int] = []
 
     def _word(self, use: int) -> int:
-        return self._few[use] if use < Use.TRY else self._tries[use - Use.TRY]
+        found = self._found
+        if use >= len(found):
+            count = _STEP if not found and use < _STEP else _ALL - len(found)
+            found += _words(self._key, self._position, len(found), count)
+        return found[use]
 
     def fraction(self, use: int) -> float:
         """A number in [0, 1)."""
