@@ -15,6 +15,8 @@ from ..errors import ArgumentError
 from ..spec import CASTINGS
 from .examples import ABOUT_CONVERT, examples
 from .values import (
+    channels,
+    crop,
     height_width,
     number,
     numbers,
@@ -142,6 +144,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--dtype", help=f"dtype of the result: {_DTYPES}")
     _add_formula(parser)
     _add_sizes(parser)
+    _add_windows(parser)
     skip = _add_pictures(parser, "stretch", "--resize").add_argument
     skip("--skip-bad", action="store_true", help="leave out what cannot be read, and say so")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
@@ -284,6 +287,18 @@ def _add_formula(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=number, metavar="N", help="such as 1/255")
     add("--mean", type=numbers, metavar="N,N,..", help="one number, or one per channel")
     add("--std", type=numbers, metavar="N,N,..", help="one number, or one per channel")
+
+
+def _add_windows(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("windows").add_argument
+    crop_help = (
+        "cut this window out of every picture: in the middle, from a corner (+y+x, from the top "
+        "and the left), or where a seed says (+random:N), for each picture elsewhere"
+    )
+    add("--crop", type=crop, metavar="HxW[+y+x]", help=crop_help)
+    add("--flip", action="store_true", help="mirror every picture, left to right")
+    channels_help = "channels in the order of the result, such as 2,1,0; --mean is one for each"
+    add("--channels", type=channels, metavar="N,N,..", help=channels_help)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

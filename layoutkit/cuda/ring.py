@@ -39,7 +39,7 @@ class Load(Protocol):
     nbytes: int
     program: DeviceProgram
 
-    def fill(self, x: Array, host: Array) -> Iterator[tuple[int, int]]:
+    def fill(self, x: Any, host: Array) -> Iterator[tuple[int, int]]:
         """Fill page-locked memory; yields the ends of what is ready to be copied."""
 
     def at(
@@ -82,7 +82,7 @@ class Ring:
         self._slots = [Slot(ordinal) for _ in range(SLOTS)]
         self._turn = 0
 
-    def send(self, load: Load, x: Array, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
+    def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Bring x up and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)
@@ -97,7 +97,7 @@ class Ring:
             finally:
                 slot.used.record(stream)
 
-    def _fill(self, slot: Slot, load: Load, x: Array) -> None:
+    def _fill(self, slot: Slot, load: Load, x: Any) -> None:
         if slot.was_used:
             slot.copied.synchronize()
             self._copies.wait_event(slot.used)

@@ -9,12 +9,14 @@ that is returned holds; the call waits for that copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..buffers import empty
 from ..caching import remember
 from ..cpu.program import Program
 from ..cpu.program import has_half as has_half_here
@@ -32,7 +34,7 @@ from .program import DevicePrograms
 from .ring import refuse_capture, ring_of
 from .runtime import runtime
 
-__all__ = ["brought", "download", "sent", "upload"]
+__all__ = ["Unmade", "brought", "download", "sent", "upload"]
 
 PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
 
@@ -42,8 +44,22 @@ _BYTES = np.dtype(np.uint8)
 # ---- up ----------------------------------------------------------------------------------
 
 
+class Unmade:
+    """A contiguous array that `make` will write, when it is known to which memory."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, make: Callable[[Array], Any]) -> None:
+        self.shape, self.dtype, self.make = shape, dtype, make
+        self.strides, self.size = contiguous(shape, dtype), prod(shape)
+
+    def made(self) -> Array:
+        """The array, in memory that the CPU converts."""
+        out: Array = empty(self.shape, self.dtype)
+        self.make(out)
+        return out
+
+
 def upload(
-    programs: DevicePrograms, x: Array, out: DeviceArray | None, adapter: DeviceAdapter
+    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None, adapter: DeviceAdapter
 ) -> Any:
     """The library's array that `x` is converted to, on the task's device; `out`'s if given."""
     ordinal = ordinal_of(programs.task.device or CPU)
@@ -52,6 +68,8 @@ def upload(
     shipment = _shipment(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
+    if isinstance(x, Unmade) and (shipment.wire != x.dtype or not x.size):
+        x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
     return ring_of(ordinal).send(shipment, x, out, adapter)
@@ -60,7 +78,9 @@ def upload(
 class Shipment:
     """What is kept for arrays of one shape, strides and dtype that go to one GPU."""
 
-    def __init__(self, programs: DevicePrograms, x: Array, out: DeviceArray | None) -> None:
+    def __init__(
+        self, programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+    ) -> None:
         task = programs.task
         self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
         target = self.plan.target
@@ -81,8 +101,12 @@ class Shipment:
         """The bytes that went up, as an array at an address of the device."""
         return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
 
-    def fill(self, x: Array, host: Array) -> Iterator[tuple[int, int]]:
+    def fill(self, x: Array | Unmade, host: Array) -> Iterator[tuple[int, int]]:
         """Fill page-locked memory; yields the ends of what is ready to be copied."""
+        if isinstance(x, Unmade):
+            x.make(host.view(self.wire).reshape(x.shape))
+            yield 0, self.nbytes
+            return
         if self.order is None:
             self._pack(x, x, host.view(self.wire).reshape(x.shape))
             yield 0, self.nbytes
@@ -95,7 +119,7 @@ class Shipment:
             yield at, end
 
 
-def _shipment(programs: DevicePrograms, x: Array, out: DeviceArray | None) -> Shipment:
+def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
     key = ("up", *layout_key(x, out))
     found: Shipment | None = programs.others.get(key)
     return found or remember(programs.others, key, Shipment(programs, x, out))
@@ -130,8 +154,10 @@ def _wire(dtype: DType, plan: Plan) -> DType:
     return target if plan.formula is None else plan.formula.computed_dtype(native, target)
 
 
-def _dense_order(x: Array) -> tuple[int, ...] | None:
+def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
     """The order of axes in which the memory has no gaps; None where there is none."""
+    if isinstance(x, Unmade):
+        return tuple(range(len(x.shape)))
     order = tuple(sorted(range(x.ndim), key=lambda at: -x.strides[at] if x.shape[at] > 1 else 0))
     return order if x.transpose(order).flags.c_contiguous else None
 

@@ -33,7 +33,8 @@ from .. import forks
 
 if TYPE_CHECKING:
     from .batches.batch import Batch
-    from .batches.batcher import Batcher, sampled_batcher
+    from .batches.batcher import Batcher
+    from .batches.sampled import sampled_batcher
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
     from .providers.csvprovider import CSVProvider
@@ -69,7 +70,8 @@ _LAZY = {
     "providers.imagerecordprovider": ("ImageRecordProvider",),
     "providers.mnistprovider": ("MNISTProvider",),
     "batches.batch": ("Batch",),
-    "batches.batcher": ("Batcher", "sampled_batcher"),
+    "batches.batcher": ("Batcher",),
+    "batches.sampled": ("sampled_batcher",),
     "samples.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
     "indexes": ("Index", "open_index"),

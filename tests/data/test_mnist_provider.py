@@ -168,11 +168,22 @@ def test_batches_may_be_along_any_axis(files):
     ],
 )
 def test_other_ranks(files, shape, how, layout, wanted):
-    array = np.arange(np.prod(shape)).astype(">i2").reshape(shape)
-    provider = MNISTProvider(*files(array), batch_size=61, shuffle=False, scale=None, **how)
+    array = np.arange(np.prod(shape)).astype("u1").reshape(shape)
+    provider = MNISTProvider(*files(array), batch_size=61, shuffle=False, **how)
     batch = next(iter(provider))
     assert batch.input.layout == layout
-    np.testing.assert_array_equal(batch.input.input, np.float32(array).reshape(wanted))
+    np.testing.assert_array_equal(
+        batch.input.input, np.float32(array).reshape(wanted) * np.float32(1 / 255)
+    )
+
+
+def test_numbers_with_the_highest_byte_first(files):
+    array = np.arange(61 * 4, dtype=">f4").reshape(61, 2, 2)
+    provider = MNISTProvider(*files(array), batch_size=61, shuffle=False)
+    found = next(iter(provider)).input.input
+    assert found.dtype == np.float32
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found[:, 0], np.float32(array) * np.float32(1 / 255))
 
 
 def test_raw_bytes_are_copies(files):
@@ -184,7 +195,7 @@ def test_raw_bytes_are_copies(files):
 
 
 def test_wide_labels_and_none(files):
-    wide = np.arange(122).reshape(61, 2).astype(">f8")
+    wide = np.arange(122).reshape(61, 2).astype(">f4")
     paths = files(label=wide)
     provider = MNISTProvider(*paths, batch_size=61, shuffle=False)
     assert provider.provide_label == [("softmax_label", (61, 2))]

@@ -114,6 +114,9 @@ class FakeArray:
     def __getitem__(self, index):
         return self._like(self.memory[index])
 
+    def __setitem__(self, index, values):
+        self.memory[index] = getattr(values, "memory", values)
+
     @property
     def real(self):
         return self._like(self.memory.real)

@@ -94,6 +94,11 @@ class Index(Sequence[Record]):
         """The arrays of these records, copied into one; only where they are `in_memory`."""
         raise DataError(f"the records of a {self.kind} index are no rows of an array")
 
+    @property
+    def source(self) -> Array:
+        """The array of which all records are rows; only where they are `in_memory`."""
+        raise DataError(f"the records of a {self.kind} index are no rows of an array")
+
     def ranks(self, numbers: Array) -> Array | None:
         """The ranks of these records' labels, -1 for none; None where the source has no labels."""
         if not self.labels or self._codes is None:

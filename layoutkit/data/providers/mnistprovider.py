@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...checks import as_flag
-from ...conversion import convert
 from ...converter import Converter
 from ...errors import DataError
 from ...memory import Array
@@ -203,5 +202,5 @@ def _labels(name: str, file: IdxFile, pictures: IdxFile) -> Field:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     layout = "b" if array.ndim == 1 else "bf"
-    memory = convert(array, f"{layout}->{layout}", dtype="float32", casting="unsafe", copy=True)
+    memory = array.astype(np.float32)  # a copy, and small: the file is needed no longer
     return Field(name, layout, 0, memory, np.zeros((), np.float32))

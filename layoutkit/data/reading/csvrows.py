@@ -42,7 +42,7 @@ _FLOAT = re.compile(
 class CSVRows:
     """The rows of a file; 16 bytes of memory for each, and no text.
 
-    Pickles as its path and opens the file again; it must not change meanwhile.
+    Who unpickles one opens the file again, which must not have changed.
     """
 
     def __init__(self, path: str) -> None:
@@ -129,11 +129,11 @@ class CSVRows:
 
 def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which numbers of a dtype are read; DtypeError for what is no number."""
-    kind = kind_of(dtype)
-    if kind not in "iuf":
-        raise DtypeError(f"dtype is {dtype}; rows are read as integers or floats")
-    plain = kind in "iu" or dtype in (np.float32, np.float64)
-    return dtype if plain else np.dtype(np.float64)
+    if dtype.kind in "iu" or dtype in (np.float32, np.float64):
+        return dtype
+    if kind_of(dtype) != "f":
+        raise DtypeError(f"dtype is {dtype}; rows are read as integers of NumPy's or floats")
+    return np.dtype(np.float64)
 
 
 def _bytes_of(dtype: np.dtype[Any]) -> bytes:
@@ -182,6 +182,8 @@ def _reading(path: str) -> Iterator[None]:
     """DataError, with the file's name, for whatever the system says of it."""
     try:
         yield
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         said = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read: {said}") from error
