@@ -36,8 +36,8 @@ class Work:
     """What is done to each record.
 
     strict : bool    a source that fails, even if it is not the first, fails the record
-    fills : bool     the processor writes all of `out`, or fails
     join : Joining   what makes a batch of results of any size; None: they are rows
+    fills : bool     the processor writes all of `out`, or fails
     """
 
     feeds: tuple[Feed, ...]
@@ -45,8 +45,8 @@ class Work:
     dtype: DType | None
     timeout: float | None
     strict: bool
-    fills: bool = False
     join: Joining | None = None
+    fills: bool = False
 
     def getter(self) -> Callable[[Any], Any] | None:
         """What gets a thing that `things` gave; None where it is the result already."""
