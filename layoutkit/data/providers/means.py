@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ...pictures import Augmenter
-from ..batches.batcher import sampled_batcher
+from ..batches.sampled import sampled_batcher
 from ..indexes import Index
 from ..reading.meanfiles import read_mean, write_mean
 from ..reading.urls import exists
