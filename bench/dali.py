@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,19 +35,21 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
     count, now = len(work.samples), dict[str, list[Any]]()
     normal = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
 
-    @pipeline_def(
-        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
-        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
-    )  # fmt: skip
+    def said(name: str) -> Callable[[], list[Any]]:
+        return lambda: now[name]
+
     def pipeline() -> Any:
         pictures = fn.external_source(lambda: work.samples, batch=True, layout="HWC", no_copy=True)
-        x, y, flip = (fn.external_source(partial(now.get, name), batch=True) for name in "xyw")
+        x, y, flip = (fn.external_source(said(name), batch=True) for name in "xyw")
         return fn.crop_mirror_normalize(
             pictures, crop=tuple(work.window.values()), crop_pos_x=x, crop_pos_y=y, mirror=flip,
             dtype=known, output_layout=work.to[1:].upper(), **(normal if work.keywords else {}),
         )  # fmt: skip
 
-    made = pipeline()
+    made = pipeline_def(
+        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
+        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
+    )(pipeline)()  # fmt: skip
     made.build()
 
     def run(turn: Turn) -> Any:

@@ -14,6 +14,7 @@ from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
 from .examples import ABOUT_CONVERT, examples
+from .packoptions import PIXELS, add_index, add_pack
 from .values import (
     channels,
     crop,
@@ -33,7 +34,6 @@ __all__ = ["parse", "warmup_request"]
 _NEGATIVE = re.compile(r"-[\d.]")
 _SIGNED = ("--scale", "--mean", "--std", "--fill")
 _FITS = ("cover", "pad", "stretch")  # those of layoutkit.pictures, which not every command loads
-_PIXELS = "take pictures of so many pixels; default: what Pillow takes, 89 million"
 _DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
@@ -172,26 +172,6 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 
-def _add_pack(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("src", metavar="SRC", help="a folder of labelled folders, or a .lst")
-    add("dst", metavar="DST", type=Path, help="the .rec file to write or replace")
-    add("--list", dest="list_only", action="store_true", help="write the .lst and nothing else")
-    add("--resize", type=positive, metavar="N", help="pixels of the shorter edge, such as 256")
-    add("--encoding", choices=("jpg", "png", "npy"), help="as what they are kept (default: jpg)")
-    add("--quality", type=whole, metavar="N", help="of jpg 1 to 100 (default: 95), of png 0 to 9")
-    add("--pass-through", action="store_true", help="keep the files of pictures as they are")
-    add("--shuffle", action="store_true", help="in random order")
-    add("--seed", type=whole, default=0, metavar="N", help="of the random order (default: 0)")
-    add("--parts", type=positive, default=1, metavar="N", help="so many files of equal number")
-    add("--workers", type=positive, metavar="N", help="threads that decode (default: up to 4)")
-    add("--max-pixels", type=positive, metavar="N", help=_PIXELS)
-
-
-def _add_index(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("src", metavar="FILE.rec", type=Path, help="its .idx is written beside it")
-
-
 def _add_pictures(
     parser: argparse.ArgumentParser, how: str, option: str, size: tuple[int, int] | None = None
 ) -> "argparse._ArgumentGroup":
@@ -206,7 +186,7 @@ def _add_pictures(
     )
     add("--fit", choices=_FITS, help=fit_help)
     add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
-    add("--max-pixels", type=positive, metavar="N", help=_PIXELS)
+    add("--max-pixels", type=positive, metavar="N", help=PIXELS)
     return group
 
 
@@ -273,8 +253,8 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 _COMMANDS = {
     "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
     "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
-    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", _add_pack),
-    "index": ("write the .idx of a RecordIO file", _add_index),
+    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", add_pack),
+    "index": ("write the .idx of a RecordIO file", add_index),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),

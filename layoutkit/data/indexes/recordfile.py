@@ -38,13 +38,12 @@ def open_record_file(
     list: str | None = None,  # noqa: A002  # as `open_index` has it
 ) -> RangedIndex:
     """The index of a RecordIO file, or of several by wildcards or braces."""
-    lst = list
     files = shards_of(path)
     if index is not None and len(files) > 1:
         raise DataError(f"{path} is {len(files)} files, and index={index} is of one; leave it out")
-    if lst is not None and kind != "image":
-        raise DataError(f"list={lst} is for image records; kind={kind!r} has no ids")
-    load = partial(_columns, files, kind, index, lst)
+    if list is not None and kind != "image":
+        raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
+    load = partial(_columns, files, kind, index, list)
     unwrap = _picture if kind == "image" else unframed
     found = RangedIndex(kind, folder_of(files[0]), partition, load, unwrap, _explained)
     if all(local_path(file) is not None for file in files):
