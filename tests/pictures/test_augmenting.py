@@ -13,8 +13,15 @@ cv2 = pytest.importorskip("cv2")
 
 from photographs import encoded, noise  # noqa: E402
 
-from layoutkit import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError  # noqa: E402
-from layoutkit.pictures import Augmenter  # noqa: E402
+from layoutkit import (  # noqa: E402
+    ArgumentError,
+    DtypeError,
+    LayoutkitError,
+    PatternError,
+    ShapeError,
+    convert,
+)
+from layoutkit.pictures import Augmenter, read  # noqa: E402
 from layoutkit.pictures.augmenting import colours, places, warping  # noqa: E402
 from layoutkit.pictures.augmenting.draws import Draws, Use  # noqa: E402
 
@@ -347,6 +354,29 @@ def test_pictures_of_many_widths():
         left = (width - 4) // 2
         expected = pixels[0:4, left : left + 4][:, ::-1].transpose(2, 0, 1)
         np.testing.assert_array_equal(augment(pixels), expected)
+
+
+def test_rows_of_a_batch_have_the_bits_of_convert():
+    """They are written past the caches, which is all the difference."""
+    augment = Augmenter((3, 64, 64), mean=(9, 8, 7), std=3)
+    pixels = noise(7, 64, 64, 3)
+    batch = np.zeros((3, 3, 64, 64), np.float32)
+    augment(pixels, batch[1])
+    expected = convert(pixels, "hwc->chw", dtype="float32", mean=(9, 8, 7), std=(3, 3, 3))
+    np.testing.assert_array_equal(batch[1], expected)
+    assert not batch[[0, 2]].any()
+
+
+def test_jpegs_much_larger_than_they_are_to_be_are_decoded_at_a_fraction():
+    smooth = cv2.resize(noise(8, 6, 8, 3), (800, 600), interpolation=cv2.INTER_CUBIC)
+    data = encoded(smooth, "JPEG", quality=95)
+    augment = Augmenter((3, 60, 80), dtype="uint8", resize=60)
+    found = augment(data).astype(int)
+    whole = augment(read(data)).astype(int)  # decoded before
+    assert np.abs(found - whole).max() <= 4
+    assert (found != whole).any()
+    ragged = Augmenter((3, 61, 81), dtype="uint8", resize=61)  # 81.3 of 800: of the whole file
+    assert ragged(data).shape == (3, 61, 81)
 
 
 def test_pickles_make_the_same():
