@@ -142,7 +142,7 @@ def test_work_goes_on_the_current_stream_and_is_not_waited_for(gpu):
     with gpu.using(stream):
         y = convert(x, "bhwc->bchw", dtype="f8")
         z = accumulate([(y, "bchw"), (x, "bhwc")], "chwb")
-    assert {where for where, _ in gpu.log} == {stream.name}
+    assert {where for where, _ in gpu.log} == {"other"}
     assert gpu.host_waits == []
     assert (np.unique(z.memory.view(np.uint8)) == 0xA5).all()
     stream.synchronize()
@@ -160,20 +160,23 @@ def test_each_gpu_runs_its_own(gpu):
 
 def test_a_graph_is_captured_of_what_is_warm(gpu):
     converter, x = Converter("bhwc->bchw", mean=1), gpu.array(IMAGES)
-    gpu.stream(0).capturing = True
-    with pytest.raises(DeviceError, match="call it once"):
-        converter(x)
-    with pytest.raises(DeviceError, match="call it once"):
-        accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    with gpu.capturing():
+        with pytest.raises(DeviceError, match="call it once"):
+            converter(x)
+        with pytest.raises(DeviceError, match="call it once"):
+            accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
     assert gpu.launches() == 0
-    gpu.stream(0).capturing = False
     converter(x)
     layoutkit.warmup("bhwc->chwb", IMAGES.shape, mean=2, device="cuda")
-    gpu.stream(0).capturing = True
-    converter(x)
-    convert(x, "bhwc->chwb", mean=2)
-    assert gpu.launches() == 3
-    assert gpu.host_waits == []
+    waits = len(gpu.host_waits)  # one for the constants of each formula
+    with gpu.capturing() as graph:
+        y = converter(x)
+        z = convert(x, "bhwc->chwb", mean=2)
+    assert gpu.launches() == 1
+    assert len(gpu.host_waits) == waits
+    graph[0].launch(gpu.stream(0))
+    same(y, reference_convert(IMAGES, "bhwc->bchw", mean=1))
+    same(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
 
 
 # ---- gradients ---------------------------------------------------------------------------
@@ -343,7 +346,7 @@ def test_results_are_handed_over_on_their_own_device(gpu):
 
     class Standard(Interface):
         def __array_namespace__(self):
-            take = lambda array: current.append(gpu.current()) or array  # noqa: E731
+            take = lambda array: current.append(gpu.runtime.current()) or array  # noqa: E731
             return SimpleNamespace(from_dlpack=take)
 
     convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")
@@ -354,17 +357,17 @@ def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     converter = Converter("bhwc->bchw")
     converter(x, out)
-    gpu.stream(0).capturing = True
     before = gpu.launches("record")
-    converter(x, out)
+    with gpu.capturing() as graph:
+        converter(x, out)
     assert gpu.launches("record") == before
+    assert [name for name, _, _ in graph[0].nodes] == ["kernel"]
 
 
 def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu):
     theirs = gpu.new_stream(0)
-    gpu.foreign = (theirs,)
     array = gpu.array(np.zeros_like(IMAGES))
-    theirs.put("made", lambda: np.copyto(array.memory, IMAGES))
+    theirs.queue.put("made", lambda: np.copyto(array.memory, IMAGES))
     y = convert(Interface(array, stream=theirs.ptr), "bhwc->bchw")
     assert gpu.host_waits == []
     same(y, reference_convert(IMAGES, "bhwc->bchw"))

@@ -1,11 +1,12 @@
 """Tensors of PyTorch on a GPU: torch's real code on tensors that only say that they are there."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cuda_shim import needs_compiler
-from fake_cuda import install, values_of
+from fake_cuda import values_of
 
 from layoutkit import (
     ArgumentError,
@@ -17,6 +18,7 @@ from layoutkit import (
     accumulate,
     convert,
 )
+from layoutkit.cuda.runtime import runtime
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytestmark = needs_compiler
@@ -29,9 +31,20 @@ class Cuda(torch.Tensor):
     is_cuda = True
 
 
+def lent(shape, dtype):
+    """A contiguous tensor in memory of the first fake GPU, of the pool of torch's stream."""
+    item = torch.zeros((), dtype=dtype).element_size()
+    machine = runtime().cupy.gpus
+    memory = machine.lend(math.prod(shape) * item, 0, machine.queue(_stream.cuda_stream, 0))
+    return torch.from_numpy(memory).view(dtype).reshape(shape).as_subclass(Cuda)
+
+
 def there(x):
     """A leaf on the fake GPU with the values of a tensor on the CPU."""
-    return x.detach().clone(memory_format=torch.preserve_format).as_subclass(Cuda)
+    dense = x.detach().clone(memory_format=torch.preserve_format)
+    made = lent((dense.numel(),), x.dtype).as_strided(dense.shape, dense.stride())
+    made.copy_(dense)
+    return made.detach()
 
 
 def here(x):
@@ -40,21 +53,31 @@ def here(x):
     return x.detach().as_subclass(torch.Tensor)
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    runtime, empty = install(monkeypatch), torch.empty
-    runtime.eager = True  # torch's own work is done at once, so ours has to be
-    theirs = runtime.new_stream(0)
-    runtime.foreign = (theirs,)
-    current = SimpleNamespace(cuda_stream=theirs.ptr)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current)
+_stream = SimpleNamespace(cuda_stream=0)  # torch's current one
 
-    def empty_there(shape, *, dtype, device):
+
+@pytest.fixture
+def torchs(gpu, monkeypatch):
+    """The current stream of torch on the first fake GPU, which is not CuPy's."""
+    theirs = gpu.new_stream(0, "torch")
+    monkeypatch.setattr(_stream, "cuda_stream", theirs.ptr)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: _stream)
+    empty = torch.empty
+
+    def empty_there(shape, *, dtype, device=None):
+        if device is None or device.type == "cpu":
+            return empty(shape, dtype=dtype)
         assert device == torch.device("cuda", 0)
-        return empty(shape, dtype=dtype).as_subclass(Cuda)
+        return lent(tuple(shape), dtype)
 
     monkeypatch.setattr(torch, "empty", empty_there)
-    return runtime
+    return theirs
+
+
+@pytest.fixture(autouse=True)
+def eager(gpu, torchs):
+    """Torch's own work is done at once, so ours has to be."""
+    gpu.eager = True
 
 
 IMAGES = torch.rand(2, 4, 5, 3, generator=torch.Generator().manual_seed(0))
@@ -66,7 +89,7 @@ def test_tensors_are_converted_on_torchs_stream(gpu, dtype):
     y = convert(there(x), "bhwc->bchw")
     assert (here(y).dtype, y.is_contiguous()) == (x.dtype, True)
     assert torch.equal(here(y).view(torch.uint8), convert(x, "bhwc->bchw").view(torch.uint8))
-    assert {where for where, _ in gpu.log} == {gpu.foreign[0].name}
+    assert {where for where, _ in gpu.log} == {"torch"}
     assert gpu.host_waits == []
 
 
