@@ -193,6 +193,10 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
         return self.located(made)
 
+    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """The same: a graph of torch has a pool of its own, which nobody else is lent from."""
+        return self.empty(shape, dtype, ordinal)
+
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The tensor that shares the memory, moved where nothing has to move."""
         return self.words.rearranged(array.owner, move)

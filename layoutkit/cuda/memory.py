@@ -72,6 +72,9 @@ class DeviceAdapter(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """A new contiguous array."""
 
+    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """The same, of a conversion's own, which a graph that is captured writes for ever."""
+
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
 

@@ -90,7 +90,7 @@ class DeviceProgram:
         after = plan.after
         if after is None and plan.epilogue is not None and not result.is_aligned:
             after = result.dtype
-        middle = result if after is None else adapter.empty(result.shape, after, self._ordinal)
+        middle = result if after is None else adapter.scratch(result.shape, after, self._ordinal)
         self._launch(array, middle, adapter.stream(self._ordinal))
         if after is not None:
             cast_into(result, middle, adapter, saturate=plan.saturate)

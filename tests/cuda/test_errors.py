@@ -34,13 +34,16 @@ class CudaError(RuntimeError):
     """As CuPy's own."""
 
 
-def cupy_module(version="14.2.0", count=0, driver=0):
+def cupy_module(version="14.2.0", count=0, driver=0, wheel=13000):
     def device_count():
         if isinstance(count, Exception):
             raise count
         return count
 
-    runtime = SimpleNamespace(getDeviceCount=device_count, driverGetVersion=lambda: driver)
+    runtime = SimpleNamespace(
+        getDeviceCount=device_count, driverGetVersion=lambda: driver,
+        runtimeGetVersion=lambda: wheel,
+    )  # fmt: skip
     return SimpleNamespace(
         __version__=version,
         cuda=SimpleNamespace(runtime=runtime),

@@ -24,11 +24,12 @@ from layoutkit import (
     DtypeError,
     ImageView,
     ShapeError,
+    buffers,
     convert,
     show_config,
     warmup,
 )
-from layoutkit.cuda import ring, transfers
+from layoutkit.cuda import ring
 from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
@@ -45,9 +46,9 @@ def same(got, wanted):
 
 def sent(monkeypatch):
     """The number of bytes of every copy to a device from now on."""
-    sizes, copy = [], type(transfers.runtime()).copy_in
+    sizes, copy = [], CupyRuntime.copy_in
     monkeypatch.setattr(
-        type(transfers.runtime()),
+        CupyRuntime,
         "copy_in",
         lambda self, address, host, stream: (
             sizes.append(host.nbytes) or copy(self, address, host, stream)
@@ -106,7 +107,7 @@ def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
-    monkeypatch.setattr(transfers, "PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 12)
     sizes = sent(monkeypatch)
     x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
     same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
@@ -138,29 +139,33 @@ def test_nothing_is_shared_with_the_callers_array(gpu):
 # ---- order -------------------------------------------------------------------------------
 
 
-def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_slot(gpu):
+def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_piece(gpu):
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    batches = [np.full((2, 4, 5, 3), n, np.uint8) for n in range(7)]
+    batches = [np.full((2, 4, 5, 3), n, np.uint8) for n in range(9)]
     results = []
     for n, batch in enumerate(batches):
         results.append(converter(batch))
         batch[:] = 255  # a batch belongs to the caller again once the call returns
-        assert len(gpu.host_waits) == max(0, n - 1)
-    assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(7))
+        assert len(gpu.host_waits) == max(0, n + 1 - ring.PIECES)
+    assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(9))
 
 
 def test_copies_go_on_beside_the_kernels(gpu):
-    """The copy of the next batch waits for no kernel but the one that last read its block."""
+    """The copy of the next batch waits for the kernel before the last one, whose block it gets."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    first, second = converter(IMAGES), converter(IMAGES + 1)
-    copies = ring.ring_of(0)._copies
-    copies.queue.last.finish()
-    del first, second
-    kernels = [work for work in _history(gpu.stream(0).last) if work.name == "kernel"]
-    assert len(kernels) == 2
-    assert not any(work.done for work in kernels)
+    results = [converter(IMAGES + n) for n in range(3)]
+    works = _history(ring.ring_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
+    copies, kernels = (
+        sorted({w for w in works if w.name == name}, key=lambda w: len(_history(w)))
+        for name in ("copy in", "kernel")
+    )
+    assert (len(copies), len(kernels)) == (3, 3)
+    for number, kernel in enumerate([[], [], kernels[:1]]):
+        copies[number].finish()
+        assert [each for each in kernels if each.done] == kernel
     where = [stream for stream, what in gpu.log if what in ("copy in", "kernel")]
-    assert where == ["copies 0", "main 0"] * 2
+    assert where == ["copies 0", "main 0"] * 3
+    del results
 
 
 def _history(work):
@@ -176,7 +181,7 @@ def _history(work):
 def _loop():
     """Whether seven batches of growing and of equal size come through a Converter unharmed."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    sizes = (2, 3, 3, 2, 3, 3, 4, 4)
+    sizes = (2, 3, 3, 2, 3, 3, 4, 4, 2, 3, 3)
     results = [converter(np.full((b, 4, 5, 3), b * 16 + n, np.uint8)) for n, b in enumerate(sizes)]
     return all(
         (values_of(y) == b * 16 + n).all()
@@ -190,6 +195,7 @@ def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
         broken.setattr(Mark, "synchronize", lambda self: None)  # fills before the copy has read
         assert not _loop()
     assert _loop()
+    gpu.check()
     wait = Mark.hold_back
     for name in ("main 0", "copies 0"):  # the kernel for its bytes; the copy for the kernel
         with monkeypatch.context() as broken:
@@ -199,6 +205,7 @@ def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
                 lambda self, to, name=name: None if to.name == name else wait(self, to),
             )
             assert not _loop()
+        gpu.gpus.violations.clear()  # blocks went back before they were read
         assert _loop()
 
 
@@ -231,23 +238,19 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
 
 
 def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
-    """A slot that was to grow and could not has no block, rather than one that is too small."""
     converter = Converter("bhwc->bchw", device="cuda")
-    for _ in range(ring.SLOTS):
-        converter(IMAGES[:1])
-    empty = CupyRuntime.empty
-
-    def full(self, shape, dtype, ordinal, stream=None):
-        if stream is not None:
-            raise MemoryError("the device is full")
-        return empty(self, shape, dtype, ordinal)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(CupyRuntime, "empty", full)
-        for _ in range(2 * ring.SLOTS):
-            with pytest.raises(MemoryError):
-                converter(IMAGES)
-    for _ in range(2 * ring.SLOTS):
+    converter(IMAGES[:1])
+    full = lambda *_: (_ for _ in ()).throw(MemoryError("it is full"))  # noqa: E731
+    for place, name in ((CupyRuntime, "empty"), (CupyRuntime, "pinned")):
+        with monkeypatch.context() as broken:
+            broken.setattr(place, name, full)
+            for _ in range(2 * ring.PIECES):
+                with pytest.raises(MemoryError):
+                    converter(IMAGES)
+        if name == "empty":
+            same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+            buffers.clear()
+    for _ in range(2 * ring.PIECES):
         same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 

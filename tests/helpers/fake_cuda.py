@@ -11,14 +11,14 @@ layoutkit's own runtime.
 
 import ctypes
 import sys
+from collections import deque
 from contextlib import contextmanager
 
 import fake_cupy
 import numpy as np
 
 from layoutkit import accumulation, conversion, devices
-from layoutkit.arrays import cupy as arrays
-from layoutkit.cuda import casts, ring, transfers
+from layoutkit.cuda import casts, order, ring, transfers
 from layoutkit.cuda import runtime as the_one
 from layoutkit.kernels.cuda.runtime import CupyRuntime
 
@@ -113,7 +113,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(the_one, "_runtime", runtime)
     monkeypatch.setattr(devices, "_current", runtime and runtime.current)
-    monkeypatch.setattr(arrays, "_held", [])
+    monkeypatch.setattr(order, "_held", deque())
     monkeypatch.setattr(ring, "_rings", {})
     for find in (conversion._kept, accumulation._kept, casts._launches, transfers._unmoved):
         find.cache_clear()
