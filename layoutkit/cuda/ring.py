@@ -153,6 +153,7 @@ class Ring:
         with self._going_up, self._coming_down, runtime().on(self._ordinal):
             for piece in (*self._up, *self._down):
                 piece.wait()
+            del piece  # it would keep its memory
             self._let_go(0)
             self._start()
             runtime().release(self._ordinal, self._copies)

@@ -12,7 +12,7 @@ from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
 from children import python
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
-from fake_gpus import Mark
+from fake_gpus import PINNED, Mark
 
 from layoutkit import (
     ArgumentError,
@@ -113,6 +113,45 @@ def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
     same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
     assert sum(sizes) == x.nbytes
     assert max(sizes) <= 1 << 12
+
+
+@pytest.mark.parametrize("how", LAYINGS)
+@pytest.mark.parametrize("dtype", ["u1", ">i2"])
+@pytest.mark.parametrize("nbytes", [1, 50, 128])
+def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, how, dtype, nbytes):
+    monkeypatch.setattr(ring, "PIECE_BYTES", nbytes)
+    x = laid(IMAGES.astype(dtype), how)
+    y = convert(x, "bhwc->bchw", device="cuda")
+    native = x.astype(x.dtype.newbyteorder("="))
+    same(y, reference_convert(native, "bhwc->bchw"))
+    np.testing.assert_array_equal(convert(y, "bchw->bhwc", device="cpu"), x)
+
+
+def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
+    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 10)
+    images = np.concatenate([IMAGES] * 100)  # 12 pieces
+    up, down = Converter("bhwc->bchw", device="cuda:1"), Converter("bchw->bhwc", device="cpu")
+    results = []
+    for _ in range(5):
+        y = up(images)
+        results.append(down(y))
+        assert gpu.gpus.held(PINNED) == 2 * ring.PIECES << 10
+    held = gpu.gpus.held(1)
+    buffers.clear()
+    assert gpu.gpus.held(PINNED) == 0
+    assert gpu.gpus.held(1) < held - images.nbytes  # the blocks of the last two batches
+    assert all(np.array_equal(each, images) for each in results)  # not in what was given back
+    same(up(images), reference_convert(images, "bhwc->bchw"))
+
+
+def test_memory_is_given_back_when_the_copies_are_done(gpu):
+    """A kernel still has to read its block, and a copy its page-locked memory."""
+    converter = Converter("bhwc->bchw", device="cuda")
+    results = [converter(IMAGES + n) for n in range(3)]
+    buffers.clear()
+    gpu.check()
+    for n, y in enumerate(results):
+        same(y, reference_convert(IMAGES + n, "bhwc->bchw"))
 
 
 def test_no_elements_and_one(gpu):
@@ -283,9 +322,10 @@ def test_results_come_down(gpu, pattern, keywords):
 def test_strided_arrays_and_outputs_come_down(gpu):
     x = gpu.array(laid(IMAGES.copy(), "sliced"))
     np.testing.assert_array_equal(convert(x, "bhwc->bhwc", device="cpu"), IMAGES)
-    out = np.zeros((2, 3, 4, 5), "f4")[..., ::-1]
-    assert convert(x, "bhwc->bchw", device="cpu", out=out) is out
-    np.testing.assert_array_equal(out, IMAGES.transpose(0, 3, 1, 2))
+    plain = [np.zeros((2, 3, 4, 5), dtype) for dtype in ("f4", "u1", ">f4")]
+    for out in (*plain, plain[0][..., ::-1], laid(plain[2], "unaligned")):
+        assert convert(x, "bhwc->bchw", device="cpu", out=out) is out
+        np.testing.assert_array_equal(out, IMAGES.transpose(0, 3, 1, 2))
     with pytest.raises(ArgumentError, match="from cuda:0 to cpu; allow a copy"):
         convert(x, "bhwc->bhwc", device="cpu", copy=False)
 

@@ -20,6 +20,7 @@ import numpy as np
 from layoutkit import accumulation, conversion, devices
 from layoutkit.cuda import casts, order, ring, transfers
 from layoutkit.cuda import runtime as the_one
+from layoutkit.kernels.cuda import driver
 from layoutkit.kernels.cuda.runtime import CupyRuntime
 
 __all__ = ["FakeArray", "install", "replace", "values_of"]
@@ -103,6 +104,7 @@ def install(monkeypatch, count=2):
     """Let layoutkit find a machine with so many GPUs, and a module "cupy" with its arrays."""
     cupy = fake_cupy.module(count)
     monkeypatch.setitem(sys.modules, "cupy", cupy)  # already for the runtime to find
+    monkeypatch.setattr(driver, "_found", cupy.gpus.exchange)
     runtime = CupyRuntime()
     replace(monkeypatch, cupy, runtime)
     return FakeGpu(cupy, runtime)

@@ -270,6 +270,7 @@ def module(count=2):
         nbytes = int(np.prod(checked(shape, tuple), dtype=object)) * np.dtype(dtype).itemsize
         number = cupy.here.now
         stream = cupy.cuda.get_current_stream(number)
+        cupy.gpus.contexts.add(number)
         memory = cupy.gpus.lend(nbytes, number, stream.queue)
         return Array.of(memory.view(dtype).reshape(shape), number)
 

@@ -156,7 +156,7 @@ class Mark:
     def done(self):
         """Ask whether it has happened, which nobody may while a graph is captured."""
         strict = [graph for graph in self.gpus.graphs if not graph.relaxed]
-        if strict and not self.gpus.relaxed_here.depth:
+        if strict and self.gpus.mode.capture != 2:
             strict[0].lost = True
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: an event was queried")
         self.gpus.queries += 1
@@ -169,8 +169,8 @@ class Mark:
             self.work.finish()
 
 
-class _Relaxed(threading.local):
-    depth = 0  # of those that have relaxed the rules of capture in this thread
+class _Mode(threading.local):
+    capture = 0  # 2 in a thread that has relaxed the rules of captures
 
 
 class Gpus:
@@ -179,9 +179,9 @@ class Gpus:
     def __init__(self, count):
         self.count, self.eager, self.queries = count, False, 0
         self.log, self.host_waits, self.violations, self.graphs = [], [], [], []
-        self.relaxed_here = _Relaxed()
+        self.mode = _Mode()
         self.contexts = set()  # devices that something was made on
-        self._queues, self._names = {}, {}
+        self.queues = {}
         self._blocks, self._starts, self._free = {}, [], {}
         self._lock = threading.RLock()
         self.main = [Queue(self, n, f"main {n}", 0) for n in range(count)]
@@ -190,14 +190,19 @@ class Gpus:
 
     def new_queue(self, device, name):
         """A stream of a device; its pointer is like no other."""
-        pointer = 0x5000 + 16 * len(self._queues)
-        self._queues[pointer] = Queue(self, device, name, pointer)
+        pointer = 0x5000 + 16 * len(self.queues)
+        self.queues[pointer] = Queue(self, device, name, pointer)
         self.contexts.add(device)
-        return self._queues[pointer]
+        return self.queues[pointer]
 
     def queue(self, pointer, device):
         """The stream of a pointer; 0 and 1 are the default one of the current device."""
-        return self.main[device] if pointer in (0, 1) else self._queues[pointer]
+        return self.main[device] if pointer in (0, 1) else self.queues[pointer]
+
+    def exchange(self, mode):
+        """Set how strict captures are with this thread; how they were before."""
+        before, self.mode.capture = self.mode.capture, mode
+        return before
 
     def refuse_capture(self, queue):
         """Raise where somebody waits for what is captured."""
@@ -215,7 +220,6 @@ class Gpus:
         with self._lock:
             block = self._taken(max(1, nbytes + shift), device, queue)
             block.lent, block.times, block.uses = True, block.times + 1, block.uses
-        self.contexts.add(device)
         kind = type("Lent", (ctypes.c_uint8 * max(1, nbytes),), {})
         lent = kind.from_address(block.address + shift)
         weakref.finalize(lent, self._give_back, block, block.times, queue).atexit = False
@@ -256,11 +260,13 @@ class Gpus:
             self._free[block.device, queue].append(block)
 
     def free_all(self, device, queue="any"):
-        """Drop what is not lent, of a kind of memory and a stream."""
+        """Drop what is not lent, of a kind of memory and a stream, when its work is done."""
         with self._lock:
             for (where, whose), arena in self._free.items():
                 if (where == PINNED) == (device == PINNED) and queue in ("any", whose):
                     for block in arena:
+                        for work in block.uses:
+                            work.finish()
                         block.poison()
                         self._starts.remove(block.address)
                         del self._blocks[block.address]
