@@ -6,6 +6,7 @@ nobody but an adapter looks into.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -120,5 +121,5 @@ class Runtime(Protocol):
     def load(self, launch: CudaLaunch, ordinal: int) -> DeviceKernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
 
-    def launch(self, kernel: Any, pointers: list[int], stream: Any) -> None:
+    def launch(self, kernel: Any, pointers: Sequence[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""

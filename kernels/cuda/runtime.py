@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,8 @@ from .source import source
 __all__ = ["CudaKernel", "CupyRuntime"]
 
 _DEFAULT = (0, 1)  # the default stream's names
+_STAYS = nullcontext()  # a tenth of what it costs to set a device that is set
+_MOST_STREAMS = 64  # of other libraries that are kept
 
 
 class CudaKernel:
@@ -63,6 +66,7 @@ class CupyRuntime:
         self.count = count_devices(self.cupy)
         self._functions: dict[Any, Any] = {}
         self._kept: dict[tuple[bytes, int], Any] = {}
+        self._foreign: dict[int, Any] = {}  # streams by pointer: CuPy's object knows no more
         self._lock = threading.Lock()
 
     def describe(self) -> str:
@@ -81,6 +85,8 @@ class CupyRuntime:
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
         """Makes a device the current one of this thread for a while."""
+        if self.cupy.cuda.runtime.getDevice() == ordinal:
+            return _STAYS
         device: AbstractContextManager[Any] = self.cupy.cuda.Device(ordinal)
         return device
 
@@ -90,8 +96,13 @@ class CupyRuntime:
 
     def stream_at(self, pointer: int) -> Any:
         """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
-        foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
-        return self.cupy.cuda.Stream.from_external(foreign)
+        found = self._foreign.get(pointer)
+        if found is None:
+            if len(self._foreign) >= _MOST_STREAMS:
+                self._foreign.clear()
+            foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
+            found = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
+        return found
 
     def new_stream(self, ordinal: int) -> Any:
         """A stream that does not wait for the default one."""
@@ -178,10 +189,12 @@ class CupyRuntime:
         function = self._function(launch, ordinal)
         return CudaKernel(launch, function, self._constants(launch.coefficients, ordinal))
 
-    def launch(self, kernel: CudaKernel, pointers: list[int], stream: Any) -> None:
+    def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
-        output, *sources = pointers
-        words = kernel.pack(output, kernel.constants, *sources, *kernel.spare[len(sources) :])
+        # Anew each time: a block that is kept could be filled for another launch, by a finaliser
+        # that runs here, before this one is put on its stream.
+        spare = kernel.spare[len(pointers) - 1 :]
+        words = kernel.pack(pointers[0], kernel.constants, *pointers[1:], *spare)
         arguments = (kernel.params, np.frombuffer(words, kernel.words))
         kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 

@@ -166,10 +166,14 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = _target_on(adapter, out, array, "x")
+    programs = _programs(converter)
     try:
-        found = _programs(converter).run(array, target, adapter)
+        found = programs.run(array, target, adapter)
     finally:  # what was launched before an error reads them too
         adapter.keep([array] if target is None else [array, target])
+    key = adapter.key(x, out)
+    if key is not None:
+        programs.learn(key, array, target)
     if target is not None:
         return adapter.written(out)
     return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)

@@ -15,6 +15,7 @@ import numpy as np
 from ..axes import Move
 from ..caching import remember
 from ..checks import kind_text
+from ..converter import shortcuts
 from ..cuda import order
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.runtime import runtime
@@ -26,9 +27,10 @@ from ..spec import DType, kind_of
 from .base import NUMPY, Adapter, on_device, out_of_reach
 
 if TYPE_CHECKING:
+    from ..converter import Converter
     from ..planning.composed import Larger
 
-__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
+__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "again", "handed"]
 
 _cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
 
@@ -128,6 +130,15 @@ class CudaAdapter(Adapter):
         made[found.window] = array.owner.reshape(found.sizes)
         return made
 
+    # -- again -----------------------------------------------------------------------------
+
+    def key(self, x: Any, out: Any) -> Any:
+        """What quick ways are kept by (`again`); None where there is none."""
+        found = (x.data.device_id, x.shape, x.strides, x.dtype)
+        if out is None:
+            return found
+        return (*found, out.data.device_id, out.shape, out.strides, out.dtype)
+
     # -- in and out ------------------------------------------------------------------------
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
@@ -179,6 +190,9 @@ class ForeignAdapter(CudaAdapter):
 
     name = "CuPy, or of the library of x"
 
+    def key(self, x: Any, out: Any) -> Any:
+        """None: others have to be asked, waited for and held each time."""
+
     def reach(self, x: Any, what: str) -> DeviceArray:
         """Where an array lies; work that is under way on it is waited for on our stream."""
         found = runtime()
@@ -223,7 +237,23 @@ class ForeignAdapter(CudaAdapter):
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
-    return CUPY if isinstance(x, sys.modules["cupy"].ndarray) else None
+    kind = sys.modules["cupy"].ndarray
+    shortcuts.setdefault(id(kind), again)
+    return CUPY if isinstance(x, kind) else None
+
+
+def again(converter: Converter, x: Any, out: Any) -> Any:
+    """`converter(x, out)` where arrays like these came before; else NotImplemented."""
+    programs = converter.on_gpus
+    if programs is None or (out is not None and type(out) is not type(x)):
+        return NotImplemented
+    quick = programs.quick.get(CUPY.key(x, out))
+    if quick is None:
+        return NotImplemented
+    found = runtime()
+    made = found.empty(quick.shape, quick.dtype, quick.ordinal) if out is None else out
+    ready = quick(x.data.ptr, made.data.ptr, found.stream(quick.ordinal))
+    return made if ready else NotImplemented
 
 
 def handed(owner: Any, take: Any) -> Any:

@@ -96,7 +96,9 @@ def _traced() -> TracedTensors:
 
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` of a tensor on the CPU that nobody looks at; else NotImplemented."""
+    """`converter(x, out)` of a plain tensor that nobody looks at; else NotImplemented."""
+    if x.is_cuda and not is_traced(x):
+        return adapter_of_memory(x).again(converter, x, out)
     if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
         return NotImplemented
     try:

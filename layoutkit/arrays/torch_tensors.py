@@ -208,6 +208,37 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
             source = self.words.cut(source, out.dtype)
         out.owner.detach().copy_(source)
 
+    def key(self, x: Any, out: Any) -> Any:
+        """What quick ways are kept by; of plain tensors, which `again` has seen to be so."""
+        found = (x.device.index, x.shape, x.stride(), x.dtype)
+        if out is None:
+            return found
+        return (*found, out.device.index, out.shape, out.stride(), out.dtype)
+
+    def again(self, converter: Converter, x: Any, out: Any) -> Any:
+        """`converter(x, out)` where tensors like these came before; else NotImplemented."""
+        programs = converter.on_gpus
+        if programs is None or not self._is_plain(x):
+            return NotImplemented
+        if out is not None and not (type(out) is type(x) and out.is_cuda and self._is_plain(out)):
+            return NotImplemented
+        quick = programs.quick.get(self.key(x, out))
+        if quick is None:
+            return NotImplemented
+        made = out
+        if out is None:
+            kind = getattr(self.torch, quick.dtype.name)
+            made = self.torch.empty(quick.shape, dtype=kind, device=x.device)
+        if not quick(x.data_ptr(), made.data_ptr(), self.stream(quick.ordinal)):
+            return NotImplemented
+        return made if out is None else self.written(out)
+
+    def _is_plain(self, x: Any) -> bool:
+        """Whether a tensor is its memory, and no graph records what is done to it."""
+        return not (
+            x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
+        )
+
     def target_of(self, out: Any) -> DeviceArray:
         """Where the caller's output lies."""
         self.check_out(out)

@@ -99,7 +99,7 @@ def test_what_the_real_cupy_takes_without_a_driver():
     """Streams of others, memory of others, and blocks of arguments."""
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
     runtime = CupyRuntime.__new__(CupyRuntime)
-    runtime.cupy = cupy
+    runtime.cupy, runtime._foreign = cupy, {}
     assert runtime.stream_at(0x77).ptr == 0x77
     assert not runtime.is_capturing(cupy.cuda.Stream.null)
     for dtype in ("f4", "c16", BF16, [("a", "u1"), ("b", "<f2")]):
