@@ -16,7 +16,6 @@ import numpy as np
 
 from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
-from ..cuda.order import hold
 from ..cuda.program import DevicePrograms
 from ..cuda.sums import DeviceSums
 from ..cuda.transfers import download, upload
@@ -167,13 +166,9 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
         check_same_device(array, "x", converter.device, "device=")
     target = _target_on(adapter, out, array, "x")
     programs = _programs(converter)
-    try:
+    with adapter.keeping([array, target]):
         found = programs.run(array, target, adapter)
-    finally:  # what was launched before an error reads them too
-        adapter.keep([array] if target is None else [array, target])
-    key = adapter.key(x, out)
-    if key is not None:
-        programs.learn(key, array, target)
+    programs.learn(adapter.key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
     return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
@@ -249,7 +244,7 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
         return leader.record_sum(accumulator, parts, out)
     arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
     if isinstance(leader, CudaAdapter):
-        return _sum_on_gpu(accumulator, leader, arrays, adapters, parts[0], out)
+        return _sum_on_gpu(accumulator, adapters, arrays, parts[0], out)
     return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
 
 
@@ -265,18 +260,15 @@ def _sum_on_cpu(
 
 
 def _sum_on_gpu(
-    accumulator: Accumulator, adapter: CudaAdapter, arrays: list[Any],
-    adapters: Sequence[Any], like: Any, out: Any,
-) -> Any:  # fmt: skip
+    accumulator: Accumulator, adapters: Sequence[Any], arrays: list[Any], like: Any, out: Any
+) -> Any:
+    adapter: CudaAdapter = adapters[0]
     target = _target_on(adapter, out, arrays[0], "part 0")
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
     others = adapter.join(arrays, adapters)
-    try:
+    with adapter.keeping([*arrays, target], others):
         found = accumulator.on_gpus.run(arrays, target, adapter)
-    finally:  # what was launched before an error reads them too
-        adapter.keep(arrays if target is None else [*arrays, target])
-        hold(others, adapter.stream(arrays[0].ordinal), arrays[0].ordinal)
     return adapter.finished(found, like) if target is None else adapter.written(out)
 
 

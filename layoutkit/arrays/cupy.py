@@ -7,7 +7,8 @@ which the library's users expect work. CuPy itself is imported by the runtime al
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,7 +109,24 @@ class CudaAdapter(Adapter):
         CuPy and torch hand memory on in the order of the stream that kernels are put on.
         """
 
-    def join(self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]) -> list[Any]:
+    @contextmanager
+    def keeping(
+        self, arrays: Sequence[DeviceArray | None], others: Sequence[DeviceArray] = ()
+    ) -> Iterator[None]:
+        """Keeps arrays, and holds those of other libraries, for what is launched meanwhile.
+
+        Also where it ends with an error: what was launched before reads them.
+        """
+        given = [array for array in arrays if array is not None]
+        try:
+            yield
+        finally:
+            self.keep(given)
+            order.hold(others, self.stream(given[0].ordinal), given[0].ordinal)
+
+    def join(
+        self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
+    ) -> list[DeviceArray]:
         """Let our stream wait for those of other libraries; their arrays, for `order.hold`."""
         ordinal = arrays[0].ordinal
         mine, others = self.stream(ordinal), []

@@ -30,6 +30,7 @@ __all__ = [
     "TorchAdapter",
     "TorchCudaAdapter",
     "adapter_of_memory",
+    "adapter_on_gpu",
     "refuse_recorded_out",
 ]
 
@@ -147,7 +148,7 @@ class TorchAdapter(Tensors, Adapter):
 
     def on_gpu(self) -> CudaAdapter:
         """The adapter of tensors on a GPU."""
-        return _adapters()[1]
+        return adapter_on_gpu()
 
     def _check_host(self, x: Any, what: str) -> None:
         """Raise unless the tensor is on the CPU."""
@@ -264,6 +265,11 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
 def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
     """The adapter of a tensor that has memory."""
     return _adapters()[x.is_cuda]
+
+
+def adapter_on_gpu() -> TorchCudaAdapter:
+    """The adapter of tensors on a GPU."""
+    return _adapters()[1]
 
 
 def refuse_recorded_out(out: Any, name: str) -> None:

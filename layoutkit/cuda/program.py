@@ -46,8 +46,11 @@ class DevicePrograms:
         return found
 
     def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
-        """Keep the quick way of arrays like these, which were converted, by a key of theirs."""
-        if key not in self.quick:
+        """Keep the quick way of arrays like these, which were converted, by a key of theirs.
+
+        Where the key is None, there is none.
+        """
+        if key is not None and key not in self.quick:
             found = self.find(array, out)
             quick = quick_of(found.plan, found.launches, array, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
