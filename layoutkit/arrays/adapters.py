@@ -266,8 +266,7 @@ def _sum_on_gpu(
     target = _target_on(adapter, out, arrays[0], "part 0")
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
-    others = adapter.join(arrays, adapters)
-    with adapter.keeping([*arrays, target], others):
+    with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
         found = accumulator.on_gpus.run(arrays, target, adapter)
     return adapter.finished(found, like) if target is None else adapter.written(out)
 

@@ -116,6 +116,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(the_one, "_runtime", runtime)
     monkeypatch.setattr(devices, "_current", runtime and runtime.current)
     monkeypatch.setattr(order, "_held", deque())
+    monkeypatch.setattr(order, "_captured", [])
     monkeypatch.setattr(ring, "_rings", {})
     for find in (conversion._kept, accumulation._kept, casts._launches, transfers._unmoved):
         find.cache_clear()
