@@ -197,6 +197,7 @@ def _llvm() -> Any:
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()  # llvmlite has no bfloat
     return llvm
 
 
@@ -253,8 +254,7 @@ def compile_ir(spec: KernelSpec) -> str:
         family = importlib.import_module(f".{spec.family}", __package__)
         function: Callable[..., None] = family.build(*spec.literals)
         signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
-        # Inlined into its C wrapper, which sees then that it cannot raise: else the wrapper would
-        # call into Numba and Python to report an exception.
+        # Inlined into its C wrapper, which would else call into Python to report an exception.
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ...planning.epilogue import Epilogue
 from ...planning.kernels import MAX_TABLE, Choice
 from ...planning.loops import Loop
+from .choices import COPY_BYTES, PIECE_BYTES, lengthened, more_rows, of_lines, rows_together
 from .cutting import REPEAT_BYTES, BlockAxis, Cutter, length, offsets
 from .registers import lanes, vector_bytes
 from .words import LANE, LINE, SCRATCH
@@ -18,12 +19,10 @@ __all__ = ["CUTTERS"]
 
 ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
-PIECE_BYTES = 128  # shorter rows and runs are read and written several together
 STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
 ADDED_ROWS = 64  # the same where a block is added to a tile, which is short along its runs
 JOINED_BYTES = 512  # shorter output rows that follow each other are finished as one
 FUSED_ROWS = 64  # at most so many rows where two axes are fused, or short runs are copied
-COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 
 # ---- copy and cast -----------------------------------------------------------------------
@@ -41,11 +40,11 @@ class RowsCutter(Cutter):
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
-        super().__init__(_rows_together(choice), epilogue, alignment, stream)
+        super().__init__(rows_together(choice), epilogue, alignment, stream)
         self.joined = self.stream and self._follows_on(alignment)
         self.staged = self.joined
         if self.joined:
-            self.choice = _more_rows(self.choice, SCRATCH // (2 * self._run_bytes()))
+            self.choice = more_rows(self.choice, SCRATCH // (2 * self._run_bytes()))
 
     def _follows_on(self, alignment: int) -> bool:
         """Whether rows are short, no whole lines, and lie end to end in the output."""
@@ -90,27 +89,6 @@ class RowsCutter(Cutter):
         return offsets(self.choice.rows, 1, rows.longest)
 
 
-def _rows_together(choice: Choice) -> Choice:
-    """The same choice of runs with short ones taken several at a time."""
-    run = length(choice.run) * max(choice.source_item, choice.target_item)
-    if not choice.outer or run > COPY_BYTES // 2:
-        return choice
-    return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
-
-
-def _more_rows(choice: Choice, most: int) -> Choice:
-    """The same choice with the next loop among the rows, if they follow each other there too.
-
-    `most`: rows of a block, which has whole turns of the inner loop then.
-    """
-    rows = choice.rows[0]
-    if not choice.outer or rows.count > most:
-        return choice
-    if rows.count * rows.dst != choice.outer[-1].dst or choice.outer[-1].coef:
-        return choice
-    return replace(choice, rows=choice.outer[-1:] + choice.rows, outer=choice.outer[:-1])
-
-
 def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
     """The rows of a block, and where each is in the output."""
     total = length(loops)
@@ -122,7 +100,18 @@ def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
 
 
 class SplitCutter(Cutter):
-    """Pixels to one row for each channel."""
+    """Pixels to one row for each channel.
+
+    Lines of pixels with gaps between them, as windows of pictures have, that follow each other in
+    the output are taken several at a time, so that whole lines of the cache are streamed.
+    """
+
+    def __init__(
+        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        if self.staged:
+            self.choice = of_lines(choice, self.area // (2 * choice.channels))
 
     def literal(self) -> str:
         """The width of vectors."""
@@ -131,6 +120,13 @@ class SplitCutter(Cutter):
     def rows(self) -> BlockAxis:
         """All channels."""
         return _axis_of_rows(self.choice.rows, self.choice.channels)
+
+    def looked_up(self, run: BlockAxis) -> BlockAxis:
+        """Without a table: pixels of a line are neighbours, and a period is a line."""
+        lines = self.along()
+        if len(lines) == 1:
+            return replace(run, period=run.longest)
+        return replace(run, period=lines[1].count, step=lines[0].src)
 
 
 class MergeCutter(Cutter):
@@ -171,7 +167,7 @@ class TransposeCutter(Cutter):
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         if self.direct:
-            self.choice = _lengthened(choice)
+            self.choice = lengthened(choice)
         side = LANE // self.item
         self.tile = max(side * lanes() * self._depth(), LINE // self.item)
         self._wide = side * self._squares()  # rows that are taken at once
@@ -236,18 +232,6 @@ class TransposeCutter(Cutter):
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """All of a run whose rows are finished as one."""
         return total if self.joined else super().run_block(total, quantum, rows)
-
-
-def _lengthened(choice: Choice) -> Choice:
-    """The same choice with short rows and runs made longer, by a loop that lengthens both."""
-    rows, run = (length(loops) * choice.source_item for loops in (choice.rows, choice.run))
-    if max(rows, run) >= PIECE_BYTES or len(choice.rows) > 1 or len(choice.run) > 1:
-        return choice
-    for loop in choice.outer:
-        if (loop.src, loop.dst) == (rows, run):
-            outer = tuple(other for other in choice.outer if other is not loop)
-            return replace(choice, rows=(loop, *choice.rows), outer=outer)
-    return choice
 
 
 def _best_multiple(inner: int, unit: int, limit: int) -> int:

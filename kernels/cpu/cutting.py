@@ -30,9 +30,10 @@ from .words import LINE, SCRATCH
 __all__ = ["REPEAT_BYTES", "BlockAxis", "Cutter", "length", "offsets"]
 
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
-# Scratch bytes of a block with few rows: normalised uint8 ran at 0.88 of the limit with 8 KB, and
-# at 0.80 with all 32 KB, which then share the first-level cache with the source.
-NARROW_BYTES = 8192
+# Scratch bytes of a block with few rows: windows of normalised uint8 ran at 0.87 of the limit with
+# 1.4 to 4 KB, at 0.84 with 8 KB, and at 0.80 with all 32 KB, which leave the source no room in the
+# first-level cache.
+NARROW_BYTES = 4096
 REPEAT_BYTES = 4096  # of a run where coefficients repeat along it: their copies share L1
 SLACK = 512  # bytes behind the coefficients that a full vector may read
 

@@ -2,7 +2,8 @@
 
 Dtypes have the names of planning/epilogue.py, such as u1 or bf (bfloat16).
 
-- f2 converts in hardware (F16C, NEON); bf is the upper half of an f4, rounded to even;
+- f2 converts in hardware (F16C, NEON); bf is the upper half of an f4, rounded to even, by integers
+  where the CPU does not do it;
 - f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
 - float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result C leaves
   undefined are not made here: the planner sends them to NumPy.
@@ -15,8 +16,12 @@ from typing import Any
 from llvmlite import ir
 
 from ...planning.epilogue import DTYPES
+from .compiler import cpu_features
+from .simd import shuffle
 
 FLOATS = [row.name for row in DTYPES.values() if row.kind == "f"]
+HARDWARE = 32  # items that AVX-512 makes bf at once
+FPCLASS, SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512", 0x20
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
 
 
@@ -72,6 +77,13 @@ def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
     """An f4 as a 16-bit float, rounded to even; `nan`: a NaN with any payload may be among x."""
     if name == "f2":
         return b.fptrunc(x, vector(ir.HalfType(), x))
+    if "avx512bf16" in cpu_features() and x.type.count % HARDWARE == 0:
+        return narrowed_in_hardware(b, x, nan)
+    return rounded_by_words(b, x, nan)
+
+
+def rounded_by_words(b: Any, x: Any, nan: bool) -> Any:
+    """f4 to bf with integers alone."""
     words = vector(ir.IntType(32), x)
     bits = b.bitcast(x, words)
     odd = b.and_(b.lshr(bits, splat(words, 16)), splat(words, 1))
@@ -80,6 +92,44 @@ def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
         quiet = b.or_(bits, splat(words, 0x400000))
         rounded = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
     return b.trunc(b.lshr(rounded, splat(words, 16)), vector(ir.IntType(16), x))
+
+
+def narrowed_in_hardware(b: Any, x: Any, nan: bool) -> Any:
+    """f4 to bf by AVX-512, which takes subnormals for zeros: where there are some, by integers.
+
+    It rounds and packs two registers in 3 steps, for which integers need 15.
+    """
+    half = HARDWARE // 2
+    firsts = range(0, x.type.count, half)
+    floats = [shuffle(b, x, x, list(range(first, first + half))) for first in firsts]
+    bits = ir.VectorType(ir.IntType(1), half)
+    some = [call(b, FPCLASS, bits, f, ir.Constant(ir.IntType(32), SUBNORMAL)) for f in floats]
+    while len(some) > 1:
+        some = [b.or_(*pair) for pair in zip(some[::2], some[1::2], strict=True)]
+    found = b.icmp_unsigned("!=", b.bitcast(some[0], ir.IntType(half)), ir.IntType(half)(0))
+    target = vector(ir.IntType(16), x)
+    with b.if_else(found, likely=False) as (then, otherwise):
+        with then:
+            by_words, then_end = rounded_by_words(b, x, nan), b.block
+        with otherwise:
+            packed = [_packed(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)]
+            while len(packed) > 1:
+                packed = [
+                    shuffle(b, low, high, list(range(2 * low.type.count)))
+                    for low, high in zip(packed[::2], packed[1::2], strict=True)
+                ]
+            otherwise_end = b.block
+    result = b.phi(target)
+    result.add_incoming(by_words, then_end)
+    result.add_incoming(packed[0], otherwise_end)
+    return result
+
+
+def _packed(b: Any, low: Any, high: Any) -> Any:
+    """Two registers of f4 as one of bf."""
+    type_ = ir.VectorType(ir.IntType(16), 2 * low.type.count)
+    signature = ir.FunctionType(type_, [low.type, low.type])
+    return b.asm(signature, "vcvtne2ps2bf16 $1, $2, $0", "=v,v,v", (low, high), side_effect=False)
 
 
 def round_to_odd(b: Any, x: Any) -> Any:

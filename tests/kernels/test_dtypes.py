@@ -51,6 +51,23 @@ def test_casts_to_and_from_every_dtype_are_numpys(row):
         np.testing.assert_array_equal(total.astype("f8"), (items + items[:, ::-1]).astype("f8"))
 
 
+@pytest.mark.parametrize("count", [31, 64, 1000])
+@pytest.mark.parametrize("kind", ["any", "subnormal", "a few subnormal", "nan"])
+def test_bfloat16_is_rounded_to_even_whatever_the_bits_are(kind, count):
+    """Also what hardware would take for zero, alone and among others."""
+    rng = np.random.default_rng(count)
+    bits = rng.integers(0, 2**32, count, np.uint32)
+    few = rng.random(count) < 0.01
+    small, wrong = bits & np.uint32(0x807FFFFF), bits | np.uint32(0x7F800000)
+    bits = {"any": bits, "subnormal": small, "nan": wrong}.get(kind, np.where(few, small, bits))
+    odd = bits >> 16 & 1
+    rounded = (bits.astype(np.uint64) + 0x7FFF + odd >> 16).astype(np.uint16)
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    expected = np.where(is_nan, (bits | 0x400000) >> 16, rounded)
+    found = convert(bits.view("f4"), "a->a", dtype="bfloat16")
+    np.testing.assert_array_equal(found.view(np.uint16), expected)
+
+
 def test_a_gpu_has_every_dtype_and_numbers_those_that_it_adds():
     text = source("accumulate")
     for name in DTYPES:

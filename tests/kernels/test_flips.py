@@ -52,3 +52,15 @@ def test_which_kernel_it_is(pattern, channels, kernel):
     plan = Converter(pattern).plan(backward((2, 9, 64, channels), "u1", (2,)))
     assert plan.kernel == kernel
     assert kernel in str(plan)
+
+
+@pytest.mark.parametrize("backward_along", [(), (1,), (2,), (1, 2)])
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("width", [20, 33, 100, 224])  # of a line: of short vectors, and whole
+def test_lines_with_gaps_follow_each_other_in_large_results(width, channels, backward_along):
+    count = (1 << 20) // (97 * width * channels) + 1
+    x = backward((count, 97, width + 3, channels), "u1", backward_along)[:, :, 1:-2]
+    for keywords in ({}, FORMULA):
+        to = Converter("bhwc->bchw", **keywords)
+        assert to.plan(x).kernel.endswith("split")
+        assert_same(to(x), to(np.ascontiguousarray(x)))
