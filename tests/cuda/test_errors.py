@@ -177,6 +177,7 @@ def test_nothing_is_made_on_a_gpu_that_is_not_used(gpu):
         y = to_gpu(IMAGES)
     convert(y, "bchw->bhwc", device="cpu")
     convert(y, "bchw->bhwc", dtype="i4", casting="unsafe")
+    warmup("bhwc->chwb", IMAGES.shape, "uint8", to_dtype="f4", scale=0.25, device="cuda:1")
     buffers.clear()
     assert gpu.gpus.contexts == {1}
 

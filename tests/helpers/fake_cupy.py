@@ -147,7 +147,7 @@ class Function:
         assert all(checked(option, str).startswith("-D") for option in checked(options, tuple))
         self.family, self.number = name, cupy.here.now
         self.defines = tuple(tuple(option[2:].split("=")) for option in options)
-        self._cupy = cupy
+        self._cupy, self.is_loaded = cupy, False  # the driver loads it when it is first needed
 
     def __call__(self, grid, block, args, shared_mem=0, stream=None):
         cupy = self._cupy
@@ -164,11 +164,25 @@ class Function:
         )  # fmt: skip
         queue = cupy.gpus.queue(checked(stream.ptr, int), cupy.here.now)
         assert queue.device == self.number, "a stream of another device"
+        assert self.is_loaded or queue.graph is None, "loaded while a graph is captured"
+        self.is_loaded = True
         used = [cupy.gpus.block_of(word) for word in words if word]
         assert all(block is None or block.device == self.number for block in used)
         assert cupy.lenient or all(used), "memory that nobody has lent"
         queue.put("kernel", lambda: execute(launch, words), [block for block in used if block])
         cupy.launched.append((queue.name, self))
+
+
+class RawKernel:
+    """`cupy.RawKernel`: a function, and what the driver says of it."""
+
+    def __init__(self, function):
+        self.kernel = function
+
+    @property
+    def num_regs(self):
+        self.kernel.is_loaded = True
+        return 32
 
 
 class _Here(threading.local):
@@ -291,7 +305,7 @@ def module(count=2):
             cupy.gpus.contexts.add(cupy.here.now)
             function = Function(cupy, *self._options, name)
             cupy.compiled.append(function)
-            return SimpleNamespace(kernel=function, num_regs=32)
+            return RawKernel(function)
 
     def copyto(out, values, *, casting):
         assert out.ordinal == values.ordinal == cupy.here.now
