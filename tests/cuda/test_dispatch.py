@@ -170,6 +170,8 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
     layoutkit.warmup("bhwc->chwb", IMAGES.shape, mean=2, device="cuda")
     waits = len(gpu.host_waits)  # one for the constants of each formula
     with gpu.capturing() as graph:
+        with pytest.raises(DeviceError, match="call it once"):
+            convert(x, "bhwc->bchw", mean=3)  # the kernel is there, but not its constants
         y = converter(x)
         z = convert(x, "bhwc->chwb", mean=2)
     assert gpu.launches() == 1
