@@ -327,6 +327,16 @@ def test_any_array_with_the_cuda_array_interface(gpu):
     same(out.array, reference_convert(IMAGES, "bhwc->bchw"))
 
 
+@pytest.mark.parametrize("how", ["fortran", "backward", "sliced", "zero"])
+def test_arrays_of_the_interface_lie_in_any_way(gpu, how):
+    x = laid(IMAGES, how)
+    same(convert(Interface(gpu.array(x)), "bhwc->bchw"), reference_convert(x, "bhwc->bchw"))
+    out = gpu.array(laid(np.zeros((2, 3, 4, 5), "f4"), "fortran"))
+    convert(gpu.array(x), "bhwc->bchw", out=out)
+    convert(Interface(gpu.array(x)), "bhwc->bchw", out=Interface(out))
+    np.testing.assert_array_equal(values_of(out), reference_convert(x, "bhwc->bchw"))
+
+
 def test_arrays_of_others_are_held_until_they_were_read(gpu):
     """Their library may hand the memory on at once, whatever waits in our stream."""
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))

@@ -53,6 +53,19 @@ def test_what_came_before_is_quick(gpu, long_ways, keywords, ordinal):
     assert len(long_ways) == 2
 
 
+def test_memory_that_lies_otherwise_goes_another_way(gpu):
+    """Of one shape and dtype, by one Converter, on both GPUs."""
+    converter, ways = Converter("bhwc->bchw", scale=2.0), ("plain", "fortran", "backward", "sliced")
+    for turn in range(2):
+        for x_lies, out_lies, number in [*zip(ways, ways[::-1], (0, 1) * 2, strict=True),
+                                         ("plain", "plain", 0), ("plain", "plain", 1)]:  # fmt: skip
+            x = gpu.array(laid(IMAGES + turn, x_lies), number)
+            out = gpu.array(laid(np.zeros(WANTED.shape, "f4"), out_lies), number)
+            converter(x, out)
+            np.testing.assert_array_equal(values_of(out), WANTED + 2 * turn)
+            np.testing.assert_array_equal(values_of(converter(x)), WANTED + 2 * turn)
+
+
 @pytest.mark.parametrize("keywords", [{}, {"scale": 2.0}], ids=str)
 def test_memory_that_begins_anywhere(gpu, keywords):
     """The addresses say how a kernel may read and write; the rest is known."""

@@ -29,7 +29,8 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.cuda import ring
+from layoutkit.cuda import ring, transfers
+from layoutkit.cuda.program import DevicePrograms
 from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
@@ -125,6 +126,24 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
     native = x.astype(x.dtype.newbyteorder("="))
     same(y, reference_convert(native, "bhwc->bchw"))
     np.testing.assert_array_equal(convert(y, "bchw->bhwc", device="cpu"), x)
+
+
+@pytest.mark.parametrize("how", LAYINGS)
+def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
+    monkeypatch.setattr(ring, "PIECE_BYTES", 50)
+    x = laid(IMAGES.astype(">i2"), how)
+    programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
+    shipment, at = transfers.Shipment(programs, x, None), 0
+    whole = np.zeros(shipment.nbytes, np.uint8)
+    for start, end, fill in shipment.pieces(x):
+        assert start == at < end <= start + 50
+        room = np.full(end - start + 256, 0xEE, np.uint8)
+        fill(room[: end - start])
+        assert (room[end - start :] == 0xEE).all()
+        whole[start:end], at = room[: end - start], end
+    assert at == shipment.nbytes
+    sent = np.lib.stride_tricks.as_strided(whole.view("i2"), x.shape, shipment.strides)
+    np.testing.assert_array_equal(sent, x)
 
 
 def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
