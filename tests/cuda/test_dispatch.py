@@ -137,6 +137,23 @@ def test_a_program_is_made_once_for_arrays_that_lie_alike(gpu):
     assert gpu.launches() == 5  # and one that brings the elements into line
 
 
+def test_elements_of_which_only_the_first_is_aligned(gpu):
+    """As in a column of packed records: a kernel that reads numbers gets them in line."""
+    room = np.zeros(IMAGES.shape, [("number", "f4"), ("flag", "u1")])
+    room["number"] = IMAGES
+    x, plain = gpu.array(room["number"]), gpu.array(IMAGES)
+    same(convert(x, "bhwc->bchw", scale=2.0), reference_convert(IMAGES, "bhwc->bchw", scale=2.0))
+    assert gpu.launches() == 2  # one brings them into line
+    out = gpu.array(np.zeros((2, 3, 4, 5), room.dtype)["number"])
+    convert(plain, "bhwc->bchw", scale=2.0, out=out)
+    assert gpu.launches() == 4
+    np.testing.assert_array_equal(
+        values_of(out), reference_convert(IMAGES, "bhwc->bchw", scale=2.0)
+    )
+    same(accumulate([(x, "bhwc"), (plain, "bhwc")], "bhwc"), 2 * IMAGES)
+    assert gpu.launches() == 6
+
+
 def test_work_goes_on_the_current_stream_and_is_not_waited_for(gpu):
     stream, x = gpu.new_stream(0), gpu.array(IMAGES)
     with gpu.using(stream):
@@ -234,6 +251,19 @@ def test_sums_that_no_one_nest_of_loops_fits(gpu):
     x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
     parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
     same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
+
+
+@pytest.mark.parametrize("how", ["backward", "sliced", "fortran"])
+@pytest.mark.parametrize("count", [2, 17])
+def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
+    part = laid(np.arange(24, dtype="f4").reshape(2, 3, 4), how)
+    parts = [(part, "bcw"), (np.ones((4, 3, 2), "f4"), "wcb")] + [(part, "bcw")] * (count - 2)
+    wanted = accumulate(parts, "bwc")
+    on_gpu = [(gpu.array(each), name) for each, name in parts]
+    same(accumulate(on_gpu, "bwc"), wanted)
+    out = gpu.array(laid(np.zeros((2, 4, 3), "f4"), how))
+    accumulate(on_gpu, "bwc", out=out)
+    np.testing.assert_array_equal(values_of(out), wanted)
 
 
 def test_sums_of_unaligned_parts(gpu):

@@ -10,6 +10,8 @@ from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
 from layoutkit.arrays import adapters
 from layoutkit.converter import shortcuts
 from layoutkit.cuda import order
+from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -61,14 +63,24 @@ def test_memory_that_lies_otherwise_goes_another_way(gpu):
                                          ("plain", "plain", 0), ("plain", "plain", 1)]:  # fmt: skip
             x = gpu.array(laid(IMAGES + turn, x_lies), number)
             out = gpu.array(laid(np.zeros(WANTED.shape, "f4"), out_lies), number)
-            converter(x, out)
-            np.testing.assert_array_equal(values_of(out), WANTED + 2 * turn)
-            np.testing.assert_array_equal(values_of(converter(x)), WANTED + 2 * turn)
+            for _ in range(2):
+                values_of(out)[...] = 0
+                converter(x, out)
+                np.testing.assert_array_equal(values_of(out), WANTED + 2 * turn)
+                np.testing.assert_array_equal(values_of(converter(x)), WANTED + 2 * turn)
 
 
 @pytest.mark.parametrize("keywords", [{}, {"scale": 2.0}], ids=str)
-def test_memory_that_begins_anywhere(gpu, keywords):
+def test_memory_that_begins_anywhere(gpu, keywords, monkeypatch):
     """The addresses say how a kernel may read and write; the rest is known."""
+    launched, launch = [], CupyRuntime.launch
+    monkeypatch.setattr(
+        CupyRuntime,
+        "launch",
+        lambda self, kernel, pointers, stream: (
+            launched.append((kernel.launch, pointers)) or launch(self, kernel, pointers, stream)
+        ),
+    )
     converter = Converter("bhwc->bchw", **keywords)
     wanted = reference_convert(IMAGES, "bhwc->bchw", **keywords)
     for x_at, out_at in [(0, 0), (4, 0), (0, 4), (8, 12), (1, 0), (0, 2), (0, 0), (4, 0)]:
@@ -78,8 +90,12 @@ def test_memory_that_begins_anywhere(gpu, keywords):
         x, out = (each._like(each.memory.view("f4").reshape(shape)) for each, shape in
                   ((x, IMAGES.shape), (out, WANTED.shape)))  # fmt: skip
         x.memory[...] = IMAGES
+        launched.clear()
         assert converter(x, out) is out
         np.testing.assert_array_equal(values_of(out), wanted)
+        if len(launched) == 1:
+            (found, (y, source)), plan = launched[0], converter.plan(x)
+            assert found == prepare(plan.choice, plan.epilogue, source, y)
 
 
 def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways):
@@ -88,7 +104,7 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
     at = lambda begin: room[begin : begin + n].reshape(3, 4)  # noqa: E731
     to = lambda begin: room[begin : begin + n].reshape(4, 3)  # noqa: E731
     converter(at(0), to(2 * n))
-    for begin in (1, n - 1, n):
+    for begin in (1, 2, n - 2, n - 1, n):
         assert converter(at(n), to(0)) is not None
         if begin < n:
             with pytest.raises(ArgumentError, match="out shares memory with x"):
@@ -166,8 +182,11 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
     assert {where for where, what in gpu.log if what == "kernel"} == {"torch"}
     y = converter(found.there(x).requires_grad_())
     assert y.requires_grad
+    turned = Converter("bhwc->bchw")
+    for _ in range(2):
+        turned(found.there(x.to(torch.complex64)))
     with pytest.raises(ArgumentError, match="conj bit"):
-        Converter("bhwc->bchw")(found.there(x.to(torch.complex64)).conj())
+        turned(found.there(x.to(torch.complex64)).conj())
     with pytest.raises(ArgumentError, match="out requires a gradient"):
         converter(found.there(x), out.requires_grad_())
     z = torch.func.vmap(lambda one: converter(one[None])[0])(x)

@@ -40,6 +40,15 @@ def test_two_gpus_by_turns(gpu):
         np.testing.assert_array_equal(other, first)
 
 
+def test_sums_on_two_gpus_by_turns(gpu):
+    for n in (0, 1, 0, 1):
+        x = gpu.array(IMAGES.astype("f4"), n)
+        total = accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+        assert total.ordinal == n
+        np.testing.assert_array_equal(values_of(total), 2.0 * IMAGES.transpose(0, 3, 1, 2))
+    assert [name for name, _ in gpu.cupy.launched] == ["main 0", "main 1"] * 2
+
+
 def test_other_constants_are_other_kernels(gpu):
     x = gpu.array(IMAGES)
     for scale in (1.0, 2.0, 3.0):

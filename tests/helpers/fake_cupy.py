@@ -169,8 +169,18 @@ class Function:
         used = [cupy.gpus.block_of(word) for word in words if word]
         assert all(block is None or block.device == self.number for block in used)
         assert cupy.lenient or all(used), "memory that nobody has lent"
+        self._check_aligned(words)
         queue.put("kernel", lambda: execute(launch, words), [block for block in used if block])
         cupy.launched.append((queue.name, self))
+
+    def _check_aligned(self, words):
+        """What a CPU forgives: elements that begin anywhere, where the kernel reads them whole."""
+        macros = dict(self.defines)
+        for name, address in (("TARGET", words[0]), ("SOURCE", words[2])):
+            dtype = macros.get(name)
+            if dtype is not None:
+                item = 2 if dtype == "bf" else int(dtype[1:])
+                assert address % item == 0, f"{name} of {dtype} at {address:#x}"
 
 
 class RawKernel:
