@@ -130,13 +130,13 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
 
 @pytest.mark.parametrize("how", LAYINGS)
 def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
-    monkeypatch.setattr(ring, "PIECE_BYTES", 50)
+    monkeypatch.setattr(ring, "PIECE_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
     shipment, at = transfers.Shipment(programs, x, None), 0
     whole = np.zeros(shipment.nbytes, np.uint8)
     for start, end, fill in shipment.pieces(x):
-        assert start == at < end <= start + 50
+        assert start == at < end <= start + 100
         room = np.full(end - start + 256, 0xEE, np.uint8)
         fill(room[: end - start])
         assert (room[end - start :] == 0xEE).all()
