@@ -18,6 +18,7 @@ import layoutkit
 
 from ..buffers import empty
 from ..memory import Array
+from . import dali
 from .host import Call
 from .limit import limit_pass, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
@@ -26,7 +27,7 @@ from .waiting import made_passive
 
 __all__ = ["run_collate"]
 
-LIMIT, OURS, CONVERT, TORCH = "limit", "layoutkit", "slices, stack, convert", "torch"
+LIMIT, OURS, CONVERT, TORCH, DALI = "limit", "layoutkit", "slices, stack, convert", "torch", "DALI"
 NORMALISED = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
 SIZE = 224
 TURNS = 8  # of corners and flips, which are used in turn
@@ -106,6 +107,9 @@ def variants(work: Work) -> list[Variant]:
         Variant(CONVERT, [lambda: steps(next(turns))]),
         Variant(LIMIT, [_limit(work, out)]),
     ]
+    by_dali = dali.collated(work, out)
+    if by_dali is not None:
+        found.append(Variant(DALI, [lambda: by_dali(next(turns))], lingers=0.01))
     try:
         import torch
     except ImportError:
@@ -202,7 +206,7 @@ def _line(work: Work, taking_part: list[Variant], budget: Budget) -> str:
     times = measure(taking_part, budget)
     ours = times[OURS]
     share = paired_ratio(times[LIMIT], ours)
-    others = [name for name in (CONVERT, TORCH) if name in times]
+    others = [name for name in (CONVERT, TORCH, DALI) if name in times]
     faster = ", ".join(f"{paired_ratio(times[name], ours):.1f} {name}" for name in others)
     micros = ours.median * 1e6
     asked = "" if work.at_least is None else f" (asked {work.at_least:.2f})"

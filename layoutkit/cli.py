@@ -115,22 +115,25 @@ def _convert(arguments: argparse.Namespace) -> int:
     options = {"dtype": arguments.dtype, **_formula(arguments)}
     if arguments.casting is not None:
         options["casting"] = arguments.casting
+    if arguments.channels is not None:
+        options["channels"] = arguments.channels
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
     # Whatever is wrong with the pattern or the formula comes out before a file is touched.
     job.converter()
     check_destination(arguments.src, arguments.dst)
     folder = resolved(arguments.dst).parent
-    pictures = _pictures(arguments, skip_bad=arguments.skip_bad)
+    windows = {"crop": arguments.crop, "flip": arguments.flip}
+    pictures = _pictures(arguments, skip_bad=arguments.skip_bad, **windows)
     with open_source(arguments.src, job, pictures, folder) as source:
         convert_to_file(source, named(arguments.src), arguments.dst, job)
     return 0
 
 
-def _pictures(arguments: argparse.Namespace, skip_bad: bool = False) -> Any:
+def _pictures(arguments: argparse.Namespace, **others: Any) -> Any:
     from .commands.images import Pictures
 
     given = arguments.resize, arguments.fit, arguments.fill
-    return Pictures(*given, skip_bad, arguments.max_pixels)
+    return Pictures(*given, max_pixels=arguments.max_pixels, **others)
 
 
 def _batches(arguments: argparse.Namespace) -> int:
@@ -141,6 +144,22 @@ def _batches(arguments: argparse.Namespace) -> int:
     given = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
     pictures = _pictures(arguments)
     make_batches(BatchesRequest(arguments.src, arguments.to, options, pictures, **given))
+    return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from .commands.packing import PackRequest, pack
+
+    names = "list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
+    given = {name: getattr(arguments, name) for name in names.split()}
+    pack(PackRequest(arguments.src, arguments.dst, **given))
+    return 0
+
+
+def _index(arguments: argparse.Namespace) -> int:
+    from .commands.indexing import make_index
+
+    make_index(arguments.src)
     return 0
 
 
@@ -189,6 +208,8 @@ def _warmup(arguments: argparse.Namespace) -> int:
 _COMMANDS = {
     "convert": _convert,
     "batches": _batches,
+    "pack": _pack,
+    "index": _index,
     "explain": _explain,
     "bench": _bench,
     "info": _info,

@@ -10,6 +10,7 @@ import numpy as np
 
 from .caching import MAX_KEPT
 from .collator import Collator
+from .compilation import batch_call_in_graph, is_followed
 from .constants import is_by_value, plain
 from .cuda.runtime import check_device
 from .errors import LayoutkitError
@@ -89,6 +90,11 @@ def collate(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         Before anything is written.
     """
+    if is_followed():
+        return batch_call_in_graph(
+            samples, pattern, (rows, corner, flip, out), sizes, fill=fill, channels=channels,
+            dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting, device=device,
+        )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}

@@ -11,12 +11,30 @@ What stands in graphs is torch's business (`arrays/torch_graph.py`), which most 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from .planning.task import Task
+    from .planning.windows import Windows
 
-__all__ = ["call_in_graph", "in_graph", "is_followed", "sum_in_graph", "words_of"]
+__all__ = [
+    "batch_call_in_graph",
+    "batch_in_graph",
+    "call_in_graph",
+    "in_graph",
+    "is_followed",
+    "makers",
+    "sum_in_graph",
+    "words_of",
+    "words_of_windows",
+]
+
+
+_Words: TypeAlias = tuple[Any, ...] | None
+
+# By name: classes whose objects a graph makes again, and which stand below what makes the graph.
+makers: dict[str, Callable[..., Any]] = {}
 
 
 def is_followed() -> bool:
@@ -33,15 +51,26 @@ def words_of(task: Task) -> tuple[Any, ...] | None:
     By these compiled functions are found again, whichever of equal Converters they are called with.
     None where there is no torch that could compile, and for what has no words.
     """
+    return _words(str(task.pattern), task._replace(sizes={}).keywords, task)
+
+
+def words_of_windows(windows: Windows) -> tuple[Any, ...] | None:
+    """What is asked of a Collator, likewise."""
+    task = windows.task
+    unsized = windows._replace(task=task._replace(sizes={}))
+    return _words(task.pattern.text, unsized.keywords, task)
+
+
+def _words(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> _Words:
     if "torch" not in sys.modules:
         return None
     import json
 
     try:
-        told = json.dumps(task._replace(sizes={}).keywords())
+        told = json.dumps(keywords())
     except TypeError:  # constants that are traced
         return None
-    return str(task.pattern), told, list(task.sizes), list(task.sizes.values())
+    return pattern, told, list(task.sizes), list(task.sizes.values())
 
 
 # Their imports take no lock of ours, which torch.compile could not follow.
@@ -59,6 +88,22 @@ def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywo
     from .arrays import torch_graph
 
     return torch_graph.put_call(x, pattern, out, sizes, keywords)
+
+
+def batch_in_graph(asked: Any, samples: Any, *windows: Any) -> Any:
+    """What a Collator makes of samples, with rows, corner, flip and out, in a graph."""
+    from .arrays import torch_graph
+
+    return torch_graph.put_batch(asked, samples, *windows)
+
+
+def batch_call_in_graph(
+    samples: Any, pattern: str, windows: tuple[Any, ...], sizes: dict[str, Any], **keywords: Any
+) -> Any:
+    """What `collate` of these arguments is, in a graph."""
+    from .arrays import torch_graph
+
+    return torch_graph.put_batch_call(samples, pattern, windows, sizes, keywords)
 
 
 def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:

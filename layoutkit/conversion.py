@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def convert(
     into: Mapping[str, int] | None = None,
     corner: Mapping[str, int] | None = None,
     fill: Any = None,
+    channels: Sequence[int] | None = None,
     **sizes: int,
 ) -> Any:
     """Move an array to another layout, dtype and scale in one pass over memory.
@@ -100,6 +101,10 @@ def convert(
         Where x begins in it. Default: so that x is in the middle.
     fill : number, or one number a channel, optional
         What is around x, in the units of x: the formula is applied to it. Default: 0.
+    channels : list of int, optional
+        Channels of x (axis `c`) in the order of the result: (2, 1, 0) swaps red and blue, (0,)
+        takes one, (0, 0, 0) repeats it. Constants are then one a channel of the result, and `fill`
+        one a channel of x. Default: all as they are.
     **sizes : int
         Sizes of axes that x folds, such as `h=32` or `height=32`; one of a fold may be left out.
 
@@ -120,14 +125,14 @@ def convert(
         return call_in_graph(
             x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
             casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
-            corner=corner, fill=fill,
+            corner=corner, fill=fill, channels=channels,
         )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
         converter = _kept(
             pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
-            corner, fill, **sizes,
+            corner, fill, channels, **sizes,
         )  # fmt: skip
     except LayoutkitError:
         raise
@@ -136,7 +141,7 @@ def convert(
     if converter is None:
         converter = _plainly(
             pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
-            corner, fill, **sizes,
+            corner, fill, channels, **sizes,
         )  # fmt: skip
     return converter(x, out)
 
@@ -144,12 +149,12 @@ def convert(
 def _make(
     pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
     device: str | None, copy: bool | None, memory: str | None, threads: int | None, into: Any,
-    corner: Any, fill: Any, **sizes: int,
+    corner: Any, fill: Any, channels: Any, **sizes: int,
 ) -> Converter:  # fmt: skip
     return Converter(
         pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
         device=device, copy=copy, memory=memory, threads=threads, into=into, corner=corner,
-        fill=fill, **sizes,
+        fill=fill, channels=channels, **sizes,
     )  # fmt: skip
 
 
@@ -185,9 +190,11 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """`into` and `corner`, and a list of `fill`, as keys."""
+    """`into` and `corner`, and a list of `fill` or `channels`, as keys."""
     if isinstance(value, Mapping):
         return tuple(value.items())
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     return tuple(value) if isinstance(value, list) else value
 
 

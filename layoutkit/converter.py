@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from .caching import PROGRAM_BYTES, Cache, remember
 from .compilation import in_graph, is_followed, words_of
 from .cuda.runtime import check_device
 from .devices import CPU
-from .gradients import Backs, known_clip, window_of_gradient
+from .gradients import Backs, known_clip, spread_of, taken, window_of_gradient
 from .memory import Array, as_numpy, check_writable
+from .notation import identity
 from .planning.task import Task, make_task
 from .plans import plan_of_spec, planned
-from .spec import ArraySpec, DType
+from .spec import ArraySpec, DType, kind_of
 
 if TYPE_CHECKING:
     from .cpu.composed import Laid, Placed
@@ -65,13 +66,14 @@ class Converter:
         into: Mapping[str, int] | None = None,
         corner: Mapping[str, int] | None = None,
         fill: Any = None,
+        channels: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
         self._start(
             make_task(
                 pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
                 device=None if device is None else check_device(device), copy=copy, memory=memory,
-                threads=threads, into=into, corner=corner, fill=fill, **sizes,
+                threads=threads, into=into, corner=corner, fill=fill, channels=channels, **sizes,
             )
         )  # fmt: skip
 
@@ -190,8 +192,16 @@ class Converter:
 
             window = window_of_gradient(self._task, grad, facts, source)
             return self.derived(into_window).backward(window, like=like, out=out)
-        found = self._backs.find(facts, source, out is None)(grad, out)
-        return found if clip is None else _adapters().stopped(found, like, clip, out)
+        spread = spread_of(self._task, facts, source)
+        if spread is None:
+            found = self._backs.find(facts, source, out is None)(grad, out)
+            return found if clip is None else _adapters().stopped(found, like, clip, out)
+        few, move, picks = spread
+        alone = self.derived(taken)._backs.find(facts, few, True)(grad)
+        wanted = source[1] if source is not None and kind_of(source[1]) in "fc" else facts[1]
+        found = _adapters().spread(alone, move, picks, wanted)
+        found = found if clip is None else _adapters().stopped(found, like, clip)
+        return found if out is None else Converter(identity(len(picks.shape)))(found, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
         """The Converter back to x: the opposite pattern, and x = (y * std + mean) / scale.
@@ -237,7 +247,7 @@ class Converter:
                 from .planning.composed import place_of
 
             return place_of(task, shape).shape
-        return task.pattern.resolve(shape, task.sizes).target_shape
+        return task.picked(shape)[0].target_shape
 
     @property
     def task(self) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -155,6 +156,13 @@ class Formula:
         a, b = (min(max(bound, low), high) for bound in self.clip)
         return int(a), int(b)
 
+    def reordered(self, order: Sequence[int]) -> Formula:
+        """The formula of channels in another order."""
+        if self.axis != CHANNEL:
+            return self
+        mean, std = (_in_order(v, order) if _is_several(v) else v for v in (self.mean, self.std))
+        return replace(self, mean=mean, std=std)
+
     def inverted(self) -> Formula:
         """The formula of x = (y * std + mean) / scale, whatever was clipped.
 
@@ -272,6 +280,15 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
 def _is_several(constant: Constants) -> bool:
     """Whether it is one for each index of an axis."""
     return isinstance(constant, tuple) or (isinstance(constant, Traced) and constant.value.ndim > 0)
+
+
+def _in_order(constants: Any, order: Sequence[int]) -> Constants:
+    """Those of channels in another order."""
+    if isinstance(constants, Traced):
+        return Traced("a constant", constants.value[np.array(order)])
+    if len(constants) != len(order):  # for whoever knows how many channels there are to refuse
+        return constants  # type: ignore[no-any-return]
+    return tuple(constants[at] for at in order)
 
 
 def _fits_float32(value: float) -> bool:

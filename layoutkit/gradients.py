@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import forks
+from .axes import Move
 from .caching import Cache, remember
 from .constants import Bounds
 from .errors import ArgumentError, DtypeError, ShapeError
 from .planning.back import folded, gradient
+from .planning.channels import Picks, turned
 from .planning.task import Task
 from .spec import ArraySpec, DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
     from .converter import Converter
 
-__all__ = ["Backs", "Facts", "known_clip", "window_of_gradient"]
+__all__ = ["Backs", "Facts", "known_clip", "spread_of", "taken", "window_of_gradient"]
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
@@ -58,7 +62,7 @@ class Backs:
             found = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
             _check_opened(task, found, shape)
             return found
-        move = task.pattern.resolve(source[0], task.sizes)
+        move = task.picked(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
         place = None if device == source[2] else source[2]
@@ -97,6 +101,37 @@ def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None
     place = place_of(task, source[0])
     _check_shape(task, facts[0], place.shape, source[0])
     return grad.reshape(place.full)[place.window]
+
+
+def taken(task: Task) -> Task:
+    """The conversion of an x that has those channels alone that are taken."""
+    return task._replace(channels=None)
+
+
+def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Move, Picks] | None:
+    """What is the gradient of channels that are not all of x, each once; None where they are.
+
+    The first is what the gradient of these alone is like: several of one channel are summed, in
+    32 bits at least.
+
+    Raises ArgumentError where the channels of x are not known.
+    """
+    if task.channels is None:
+        return None
+    if source is None:
+        if turned(task.channels) is None:
+            raise ArgumentError(
+                f"channels={task.channels} are taken from an x of any number of channels; say "
+                "which it was: backward(grad, like=x)"
+            )
+        return None
+    move, picks = task.picked(source[0])
+    if picks is None or picks.is_permutation:
+        return None
+    dtype = source[1] if kind_of(source[1]) in "fc" else grad[1]
+    if dtype.itemsize < np.dtype(np.float32).itemsize:
+        dtype = np.dtype(np.float32)
+    return (move.source_shape, dtype, source[2]), move, picks
 
 
 def known_clip(task: Task, like: Any) -> Bounds | None:

@@ -61,11 +61,12 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         into: Mapping[str, int] | None = None,
         corner: Mapping[str, int] | None = None,
         fill: Any = None,
+        channels: Sequence[int] | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.pattern, self.dtype, self.scale, self.mean, self.std = pattern, dtype, scale, mean, std
         self.clip, self.casting, self.copy, self.memory = clip, casting, copy, memory
-        self.threads = threads
+        self.threads, self.channels = threads, channels
         self.into, self.corner, self.fill, self.sizes = into, corner, fill, sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
@@ -109,7 +110,8 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
                 "ask for a layout with two axes, such as bf"
             )
         pattern = converter.task.pattern
-        if shape == self.shape_ and pattern.source == pattern.target:
+        stays = converter.task.picked(self.shape_)[1] is None
+        if stays and shape == self.shape_ and pattern.source == pattern.target:
             return super().get_feature_names_out(input_features)  # type: ignore[no-any-return]
         prefix = type(self).__name__.lower()
         return np.array([f"{prefix}{at}" for at in range(shape[1])], dtype=object)
@@ -123,7 +125,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
     def _folds(self) -> dict[str, int]:
         """The sizes that the way back needs: of each fold all but the first."""
         task = self._converter().task
-        move = task.pattern.resolve(self.shape_, task.sizes)
+        move = task.picked(self.shape_)[0]
         inner = {name for names in move.target.named for name in names[1:]}
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 

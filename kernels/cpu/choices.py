@@ -40,7 +40,7 @@ def of_lines(choice: Choice, room: int) -> Choice:
     `room`: the most bytes of a line for each channel.
     """
     run = choice.run
-    if len(run) > 1 or run[0].coef or run[0].count * choice.source_item > room:
+    if any(loop.coef for loop in run) or run[0].count * choice.source_item > room:
         return choice
     for loop in choice.outer:
         if loop.dst == run[0].count * run[0].dst and not loop.coef:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from ...planning.epilogue import Epilogue
 from ...planning.kernels import MAX_TABLE, Choice
 from ...planning.loops import Loop
-from .choices import COPY_BYTES, PIECE_BYTES, lengthened, more_rows, of_lines, rows_together
-from .cutting import REPEAT_BYTES, BlockAxis, Cutter, length, offsets
-from .registers import lanes, vector_bytes
+from .choices import COPY_BYTES, PIECE_BYTES, lengthened, more_rows, rows_together
+from .cutting import REPEAT_BYTES, BlockAxis, Cutter, axis_of_rows, length, offsets
+from .pixels import FlipCutter, MergeCutter, ShuffleCutter, SplitCutter
+from .registers import lanes
 from .words import LANE, LINE, SCRATCH
 
 __all__ = ["CUTTERS"]
@@ -68,7 +69,7 @@ class RowsCutter(Cutter):
             return super().rows()
         inner, run = length(loops[1:]), self._run_bytes()
         most = SCRATCH // (2 * run) if self.joined else min(FUSED_ROWS, COPY_BYTES // run)
-        return _axis_of_rows(loops, max(1, most // inner) * inner)
+        return axis_of_rows(loops, max(1, most // inner) * inner)
 
     def _run_bytes(self) -> int:
         return length(self.choice.run) * max(self.item, self.out)
@@ -87,71 +88,6 @@ class RowsCutter(Cutter):
     def columns(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
         """Where each row of a block is in the source."""
         return offsets(self.choice.rows, 1, rows.longest)
-
-
-def _axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
-    """The rows of a block, and where each is in the output."""
-    total = length(loops)
-    axis = BlockAxis(total, min(total, block))
-    return replace(axis, table=offsets(loops, 2, axis.longest))
-
-
-# ---- split and merge ---------------------------------------------------------------------
-
-
-class SplitCutter(Cutter):
-    """Pixels to one row for each channel.
-
-    Lines of pixels with gaps between them, as windows of pictures have, that follow each other in
-    the output are taken several at a time, so that whole lines of the cache are streamed.
-    """
-
-    def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
-    ) -> None:
-        super().__init__(choice, epilogue, alignment, stream)
-        if self.staged:
-            self.choice = of_lines(choice, self.area // (2 * choice.channels))
-
-    def literal(self) -> str:
-        """The width of vectors."""
-        return str(vector_bytes(self.item))
-
-    def rows(self) -> BlockAxis:
-        """All channels."""
-        return _axis_of_rows(self.choice.rows, self.choice.channels)
-
-    def looked_up(self, run: BlockAxis) -> BlockAxis:
-        """Without a table: pixels of a line are neighbours, and a period is a line."""
-        lines = self.along()
-        if len(lines) == 1:
-            return replace(run, period=run.longest)
-        return replace(run, period=lines[1].count, step=lines[0].src)
-
-
-class MergeCutter(Cutter):
-    """A place of the run is a pixel; the table holds where each channel is in the source.
-
-    So it is where pixels are turned around, which have no use for the table.
-    """
-
-    def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
-    ) -> None:
-        super().__init__(choice, epilogue, alignment, stream)
-        self.width = choice.channels
-
-    def literal(self) -> str:
-        """The width of vectors."""
-        return str(vector_bytes(self.item))
-
-    def along(self) -> tuple[Loop, ...]:
-        """The loop over pixels."""
-        return self.choice.run[:1]
-
-    def looked_up(self, run: BlockAxis) -> BlockAxis:
-        """The run with the source offsets of the channels."""
-        return replace(run, table=offsets(self.choice.run[1:], 1, self.width))
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -227,7 +163,7 @@ class TransposeCutter(Cutter):
             block = _best_multiple(inner, self._wide, max(inner, limit))
         else:
             block = room // self._wide * self._wide or room
-        return _axis_of_rows(loops, block)
+        return axis_of_rows(loops, block)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """All of a run whose rows are finished as one."""
@@ -277,7 +213,8 @@ CUTTERS: dict[str, type[Cutter]] = {
     "cast": RowsCutter,
     "split": SplitCutter,
     "merge": MergeCutter,
-    "flip": MergeCutter,
+    "flip": FlipCutter,
+    "shuffle": ShuffleCutter,
     "flipsplit": SplitCutter,
     "transpose": TransposeCutter,
     "gather": GatherCutter,

@@ -27,7 +27,7 @@ from ...planning.loops import Loop
 from .compiler import KernelSpec
 from .words import LINE, SCRATCH
 
-__all__ = ["REPEAT_BYTES", "BlockAxis", "Cutter", "length", "offsets"]
+__all__ = ["REPEAT_BYTES", "BlockAxis", "Cutter", "axis_of_rows", "length", "offsets"]
 
 RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRAM pages
 # Scratch bytes of a block with few rows: windows of normalised uint8 ran at 0.87 of the limit with
@@ -73,6 +73,13 @@ def offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...]:
     steps = [loop[side] for loop in loops]
     places = islice(cartesian(*ranges), count)
     return tuple(sum(map(mul, place, steps)) for place in places)
+
+
+def axis_of_rows(loops: tuple[Loop, ...], block: int) -> BlockAxis:
+    """The rows of a block, and where each is in the output."""
+    total = length(loops)
+    axis = BlockAxis(total, min(total, block))
+    return replace(axis, table=offsets(loops, 2, axis.longest))
 
 
 class Cutter:

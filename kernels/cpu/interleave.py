@@ -1,6 +1,6 @@
 """Two, three or four channels taken apart or put together in registers: what split and merge share.
 
-And pixels turned around in them, which flips share.
+And pixels turned around in them, with their channels in another order.
 
 A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
 items from memory for each channel and rearranges all of them by shuffles:
@@ -18,7 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .simd import I64, shuffle, vload, vstore
+from .simd import I64, prefetch, shuffle, vload, vstore
+from .words import LINE
 
 
 def pick(b, parts, wanted):
@@ -69,11 +70,16 @@ def _one_of(b, parts, wanted):
 
 
 def split_step(itemsize, channels, width, nt, backward=0):
-    """step(src, dst, cols): one vector of packed pixels for each channel to its row."""
+    """step(src, dst, cols, ahead): one vector of packed pixels for each channel to its row.
+
+    Memory is asked for what is so many bytes ahead in the source.
+    """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def split(context, b, signature, args):
-        src, dst, cols = args
+        src, dst, cols, ahead = args
+        for at in range(0, max(LINE, width * channels), LINE):
+            prefetch(b, b.add(src, ahead), at)
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
         for c, value in enumerate(take_apart(b, parts)):
             value = turned_around(b, [value])[0] if backward else value
@@ -81,8 +87,8 @@ def split_step(itemsize, channels, width, nt, backward=0):
         return context.get_dummy_value()
 
     @intrinsic
-    def step(typingctx, src, dst, cols):
-        return types.void(types.uintp, types.uintp, types.uintp), split
+    def step(typingctx, src, dst, cols, ahead):
+        return types.void(types.uintp, types.uintp, types.uintp, types.uintp), split
 
     return step
 
@@ -105,19 +111,26 @@ def merge_step(itemsize, channels, width, nt):
     return step
 
 
-def flip_step(itemsize, channels, width, nt):
-    """step(src, dst): one vector for each channel of packed pixels, the last one first."""
-    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
+def shuffle_step(itemsize, channels, order, width, nt, backward):
+    """step(src, dst): a vector of packed pixels for each channel to pixels of channels `order`.
 
-    def flip(context, b, signature, args):
+    `backward`: the last pixel first.
+    """
+    type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
+    n, taken = type_.count, len(order)
+    places = [n - 1 - i if backward else i for i in range(n)]
+    items = [channels * place + channel for place in places for channel in order]
+
+    def moved(context, b, signature, args):
         src, dst = args
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
-        for i, value in enumerate(turned_around(b, parts)):
-            vstore(b, value, dst, width * i, nt)
+        for v in range(taken):
+            value = _one_of(b, parts, items[v * n : v * n + n])
+            vstore(b, value, dst, width * v, nt)
         return context.get_dummy_value()
 
     @intrinsic
     def step(typingctx, src, dst):
-        return types.void(types.uintp, types.uintp), flip
+        return types.void(types.uintp, types.uintp), moved
 
     return step

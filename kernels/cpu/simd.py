@@ -49,6 +49,17 @@ def vstore(b: Any, value: Any, base: Any, offset: int = 0, nt: int = 0) -> None:
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
+def prefetch(b: Any, base: Any, offset: int) -> None:
+    """Ask for the cache line at an address, which may be anywhere: nothing is read from it."""
+    byte, word = ir.IntType(8), ir.IntType(32)
+    name = "llvm.prefetch.p0"
+    function = b.module.globals.get(name)
+    if function is None:
+        arguments = [byte.as_pointer(), word, word, word]
+        function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), arguments), name)
+    b.call(function, [address(b, base, offset, byte), word(0), word(3), word(1)])
+
+
 def shuffle(b: Any, x: Any, y: Any, mask: list[int]) -> Any:
     constant = ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask)
     return b.shuffle_vector(x, y, constant)

@@ -16,15 +16,16 @@ import numpy as np
 
 from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
-from ..cuda.program import DevicePrograms
+from ..cuda.program import programs_of
 from ..cuda.sums import DeviceSums
-from ..cuda.transfers import download, upload
+from ..cuda.transfers import Unmade, download, upload
 from ..devices import CPU, ordinal_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.composed import larger, made, of_larger, order, refuse_out
+from ..planning.composed import larger, made, of_larger, of_picked, order, refuse_out
 from ..spec import DType
 from .base import NUMPY, Adapter
+from .channels import spread, taken
 from .clipping import stopped
 from .containers import Stacked, protocol_of
 from .cupy import CUPY, CudaAdapter, ForeignAdapter
@@ -42,6 +43,8 @@ __all__ = [
     "facts",
     "memory_layout",
     "refuse_out_on_gpu",
+    "send",
+    "spread",
     "stopped",
     "sum_foreign",
     "whose",
@@ -50,7 +53,6 @@ __all__ = [
 
 _CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
 _dlpack, _foreign = Adapter(), ForeignAdapter()
-
 
 # ---- whose it is -------------------------------------------------------------------------
 
@@ -123,13 +125,15 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
     there to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    task = converter.task
+    task, adapter = converter.task, whose(x)
     if task.memory is not None:
         return _laid(converter, x, out)
-    adapter = whose(x)
-    if task.canvas is not None and (adapter.makes_larger or converter.is_away):
-        found = larger(task, *adapter.facts(x, "x"))
-        return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+    if adapter.makes_larger or converter.is_away:
+        if (few := taken(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(few, out)
+        if task.canvas is not None:
+            found = larger(task, *adapter.facts(x, "x"))
+            return converter.derived(of_larger)(adapter.enlarged(x, found), out)
     traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
     if traced or adapter.is_recorded(x):
         return adapter.record(converter, x, out)
@@ -138,7 +142,7 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
             return _download(converter, adapter, x, out)
         return _on_gpu(converter, adapter, x, out)
     if converter.is_away:
-        return _upload(converter, adapter, x, out)
+        return send(converter, adapter, adapter.arrive(x, "x"), out)
     return _on_cpu(converter, adapter, x, out)
 
 
@@ -165,7 +169,7 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = _target_on(adapter, out, array, "x")
-    programs = _programs(converter)
+    programs = programs_of(converter)
     with adapter.keeping([array, target]):
         found = programs.run(array, target, adapter)
     programs.learn(adapter.key(x, out), array, target)
@@ -174,12 +178,12 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
     return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
 
 
-def _upload(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    array = adapter.arrive(x, "x")
+def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
+    """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
     there = adapter.on_gpu() or CUPY
     nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
     target = _target_on(there, out, nowhere, "the result")
-    made = upload(_programs(converter), array, target, there)
+    made = upload(programs_of(converter), array, target, there)
     return there.finished(made, None) if target is None else there.written(out)
 
 
@@ -191,16 +195,8 @@ def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> A
         refuse_out_on_gpu(out, None)
         here = writer_of(here, out)
         target = here.target(out)
-    host = download(_programs(converter), array, target, adapter)
+    host = download(programs_of(converter), array, target, adapter)
     return here.leave(host, x) if target is None else here.written(out)
-
-
-def _programs(converter: Converter) -> DevicePrograms:
-    """What a converter keeps for GPUs."""
-    if converter.on_gpus is None:
-        converter.on_gpus = DevicePrograms(converter.task)
-    found: DevicePrograms = converter.on_gpus
-    return found
 
 
 def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
@@ -275,9 +271,8 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
     """Raise DeviceError unless all parts are on one device."""
     if not any(isinstance(adapter, CudaAdapter) for adapter in adapters):
         return
-    devices = [
-        a.device(p, f"part {n}") for n, (p, a) in enumerate(zip(parts, adapters, strict=True))
-    ]
+    pairs = enumerate(zip(parts, adapters, strict=True))
+    devices = [adapter.device(part, f"part {n}") for n, (part, adapter) in pairs]
     for number, device in enumerate(devices):
         if device != devices[0]:
             raise DeviceError(

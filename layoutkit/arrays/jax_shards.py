@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..constants import CHANNEL
 from ..converter import Converter
 from ..errors import ArgumentError, ShapeError
 from ..planning.task import Task
@@ -80,6 +81,8 @@ def _moved(task: Task, axes: list[Any]) -> list[Any]:
     whole = set() if task.canvas is None else set(dict(task.canvas.sizes))
     if task.formula is not None and task.formula.per_channel:
         whole.add(task.formula.axis)
+    if task.channels is not None:
+        whole.add(CHANNEL)
     for group in sharded:
         names = " ".join(map(pattern.source.name, group))
         if group not in target or len(group) > 1 or names in whole:

@@ -3,7 +3,8 @@
 Arrays of classes of package `torch` are the business of `torch.py`, so a new library is one new
 file, with a function `adapter_for(x)`: the adapter of an array, or None for what is none. Where its
 arrays can be said in words of their own (`symbolic.py`), it has `library_of(x)` and `library()`
-too. A library whose objects only hold an array (`containers.py`) has `container_for(x)`.
+too. `memory_of(arrays)` is a quick way to the memory of many. A library whose objects only
+hold an array (`containers.py`) has `container_for(x)`.
 
 A library that is not imported has made no array, so none is imported to find one out.
 """

@@ -92,6 +92,10 @@ class Symbolic(Library):
         """What a move makes of an array."""
         return self.folded(self.unfolded(x, move), move)
 
+    def take(self, x: Any, axis: int, places: Sequence[int]) -> Any:
+        """Places along an axis, which are there."""
+        return self.xp.take(x, np.array(places), axis)
+
     def constant(self, values: Array, like: Any) -> Any:
         """Numbers for arithmetic with `like`."""
         return values

@@ -18,15 +18,16 @@ from .torch_tensors import (
     adapter_on_gpu,
     refuse_recorded_out,
 )
-from .torch_traced import converted, is_traced, is_watched, summed
+from .torch_traced import converted, is_traced, is_watched, sizes_of, summed
 from .torch_words import Torch, library
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
     from ..planning.composed import Larger
+    from ..spec import DType
 
-__all__ = ["TracedTensors", "adapter_for", "library", "library_of"]
+__all__ = ["TracedTensors", "adapter_for", "library", "library_of", "memory_of"]
 
 _torch: Any = import_module("torch")
 
@@ -44,6 +45,10 @@ class TracedTensors(Tensors, Adapter):
         inside = pad(_torch.ones(found.sizes, dtype=_torch.bool, device=x.device), edges)
         fill = self.words.constant(found.fill, x)
         return _torch.where(inside, pad(x.reshape(found.sizes), edges), fill)
+
+    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype, as numbers where torch.jit would have tensors of them."""
+        return sizes_of(x), self.words.dtype(x)
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: there is no memory."""
@@ -98,6 +103,16 @@ def _traced() -> TracedTensors:
 
 
 # ---- plain tensors -----------------------------------------------------------------------
+
+
+def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
+    """The memory of tensors on the CPU; None where one is no such tensor, or is looked at."""
+    if {*map(type, tensors)} != {_torch.Tensor} or is_watched():
+        return None
+    try:
+        return [x.numpy() for x in tensors]
+    except (RuntimeError, TypeError):  # one has no plain memory, or no dtype of NumPy's
+        return None
 
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:

@@ -24,9 +24,11 @@ from ..axes import parse_pattern
 from ..caching import MAX_KEPT
 from ..constants import Bounds
 from ..converter import Converter
+from ..gradients import spread_of, taken
 from ..planning.back import folded, gradient
 from ..planning.task import Task, make_task
 from ..spec import DType, kind_of
+from .channels import spread as spread_out
 from .clipping import stopped
 from .torch_tensors import adapter_of_memory
 from .torch_words import keywords_of, library
@@ -160,12 +162,17 @@ def _gradient(task: Task, x: _Facts, grad: Any) -> Any:
     """The gradient of x for that of the result: a conversion back."""
     if kind_of(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
-    known = folded(task, task.pattern.resolve(x.shape, task.sizes).named_sizes)
+    spread = spread_of(task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, ""))
+    move, dtype = task.picked(x.shape)[0], x.dtype
+    if spread is not None:
+        task, dtype = taken(task), spread[0][1]
+    known = folded(task, move.named_sizes)
     place = None if grad.device == x.device else str(x.device)
-    pattern, keywords = gradient(task, known, x.dtype, place)
+    pattern, keywords = gradient(task, known, dtype, place)
     words = {name: value for name, value in keywords.items() if name not in known}
-    told = json.dumps({**words, "dtype": x.dtype.name})
-    return convert(grad.contiguous(), pattern, told, list(known), list(known.values()))
+    told = json.dumps({**words, "dtype": dtype.name})
+    found = convert(grad.contiguous(), pattern, told, list(known), list(known.values()))
+    return found if spread is None else spread_out(found, *spread[1:], x.dtype)
 
 
 def _clip_of(task: Task) -> Bounds | None:

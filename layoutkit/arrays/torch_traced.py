@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..planning.task import Task
 
-__all__ = ["converted", "is_traced", "is_watched", "summed"]
+__all__ = ["converted", "is_traced", "is_watched", "sizes_of", "summed"]
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
@@ -79,11 +79,12 @@ def converted(task: Task, x: Any, out: Any) -> Any:
     """What a task makes of `x`; judged as any other conversion, by shape and dtype."""
     words = library()
     _check_dense(x, "x")
-    move, target = task.judge(_shape(x), words.dtype(x), None if out is None else _Like(out))
+    move, target = task.judge(sizes_of(x), words.dtype(x), None if out is None else _Like(out))
     words.check(target)
     if out is not None:
         return _written(out, _moved(task._replace(dtype=target), x))
     stays = target == words.dtype(x) and task.formula is None and _place(task, x) is None
+    stays = stays and task.picked(sizes_of(x))[1] is None
     view = words.view(x, move, task.sizes) if stays and task.copy is not True else None
     if task.copy is False and view is None:
         task.refuse_copy(move.source_shape, tuple(x.stride()), words.dtype(x), (CPU, CPU))
@@ -103,7 +104,7 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
                 "bring all to one device first"
             )
     if _takes_no_operator(tensors):
-        facts = [(_shape(tensor), words.dtype(tensor)) for tensor in tensors]
+        facts = [(sizes_of(tensor), words.dtype(tensor)) for tensor in tensors]
         total = traced.summed(accumulator, tensors, facts, words).contiguous()
     else:
         total = _operators().accumulate(tensors, *accumulator.words)
@@ -151,8 +152,8 @@ def _place(task: Task, x: Any) -> str | None:
     return task.device
 
 
-def _shape(x: Any) -> tuple[Any, ...]:
-    """The sizes as numbers; torch.jit would have tensors of them."""
+def sizes_of(x: Any) -> tuple[Any, ...]:
+    """The sizes of a tensor as numbers; torch.jit would have tensors of them."""
     with untraced():
         return tuple(x.shape)
 

@@ -47,6 +47,10 @@ class Torch(Symbolic):
     def contiguous(self, x: Any) -> Any:
         return x.contiguous()
 
+    def take(self, x: Any, axis: int, places: Sequence[int]) -> Any:
+        # Without an array of places, which some that trace would not let beside theirs.
+        return self.xp.stack([x.select(axis, place) for place in places], axis)
+
     def join(self, parts: Sequence[Any]) -> Any:
         return self.xp.cat(list(parts), dim=1)
 

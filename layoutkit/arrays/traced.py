@@ -32,7 +32,10 @@ def converted(task: Task, x: Any, words: Symbolic) -> Any:
     source = words.dtype(x)
     move, target = task.judge(words.shape(x), source)
     words.check(target)
-    x = words.unfolded(x, move, task.sizes)
+    picks = task.picked(words.shape(x))[1]
+    x = words.unfolded(x, move if picks is None else picks.whole(move), task.sizes)
+    if picks is not None:
+        x = words.take(x, picks.axis(move), picks.order)
     if task.formula is not None:
         x = _computed(x, task.formula, move, task.formula.computed_dtype(source, target), words)
     return words.cast(words.folded(x, move), target, task.casting)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..axes import Layout, Pattern
     from ..converter import Converter
+    from ..planning.channels import Picks
 
 __all__ = ["container_for"]
 
@@ -64,7 +65,8 @@ class Xarray(Container):
         result = converter(data, out)
         if result is data or out is not None:
             return x if out is None else out
-        return _named(x, result, pattern.source, pattern.target)
+        picks = converter.task.picked(x.shape)[1]
+        return _named(x, result, pattern.source, pattern.target, picks)
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum of the arrays inside, with the names of the first."""
@@ -105,9 +107,15 @@ def _ordered(x: Any, pattern: Pattern) -> Any:
     return x if wanted == there else x.transpose(*order, transpose_coords=False)
 
 
-def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
+def _named(x: Any, result: Any, source: Layout, target: Layout, picks: Picks | None = None) -> Any:
     """A result as a DataArray that has of x what still fits."""
     names = dict(zip(source.groups, x.dims, strict=True))
+    coords = x.coords.to_dataset()
+    if picks is not None and picks.letter in names:
+        coords = coords.isel({names[picks.letter]: list(picks.order)}, missing_dims="ignore")
+    there = {**x.sizes, **coords.sizes}
+    if picks is not None:
+        there |= {names[g]: -1 for g in source.groups if picks.letter in g and len(g) > 1}
     dims: list[str] = []
     for group in target.groups:
         parts = (names.get(letter, target.name(letter)) for letter in group)
@@ -118,9 +126,9 @@ def _named(x: Any, result: Any, source: Layout, target: Layout) -> Any:
             name += "_"
         dims.append(name)
     sizes = dict(zip(target.groups, result.shape, strict=True))  # with into= others than those of x
-    moved = {name for group, name in names.items() if sizes.get(group) == x.sizes[name]}
+    moved = {name for group, name in names.items() if sizes.get(group) == there[name]}
     dropped = {name: 0 for group, name in names.items() if not set(group) & set(target.letters)}
-    kept = x.coords.to_dataset().isel(dropped, missing_dims="ignore")
+    kept = coords.isel(dropped, missing_dims="ignore")
     kept = kept.drop_dims(set(x.dims) - moved - set(dropped), errors="ignore")
     kind = type(x)
     return kind(result, dims=dims, coords=kept.coords, name=x.name, attrs=x.attrs)

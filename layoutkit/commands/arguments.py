@@ -14,7 +14,10 @@ from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
 from .examples import ABOUT_CONVERT, examples
+from .packoptions import PIXELS, add_index, add_pack
 from .values import (
+    channels,
+    crop,
     height_width,
     number,
     numbers,
@@ -141,6 +144,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--dtype", help=f"dtype of the result: {_DTYPES}")
     _add_formula(parser)
     _add_sizes(parser)
+    _add_windows(parser)
     skip = _add_pictures(parser, "stretch", "--resize").add_argument
     skip("--skip-bad", action="store_true", help="leave out what cannot be read, and say so")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
@@ -151,7 +155,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a folder of labelled folders, or a .csv or .tsv of pictures")
+    add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
     add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
     add("--batch-size", type=positive, default=32, metavar="N", help="default: 32")
     add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
@@ -182,8 +186,7 @@ def _add_pictures(
     )
     add("--fit", choices=_FITS, help=fit_help)
     add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
-    pixels_help = "take pictures of so many pixels; default: what Pillow takes, 89 million"
-    add("--max-pixels", type=positive, metavar="N", help=pixels_help)
+    add("--max-pixels", type=positive, metavar="N", help=PIXELS)
     return group
 
 
@@ -250,6 +253,8 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 _COMMANDS = {
     "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
     "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
+    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", add_pack),
+    "index": ("write the .idx of a RecordIO file", add_index),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),
@@ -262,6 +267,18 @@ def _add_formula(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=number, metavar="N", help="such as 1/255")
     add("--mean", type=numbers, metavar="N,N,..", help="one number, or one per channel")
     add("--std", type=numbers, metavar="N,N,..", help="one number, or one per channel")
+
+
+def _add_windows(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("windows").add_argument
+    crop_help = (
+        "cut this window out of every picture: in the middle, from a corner (+y+x, from the top "
+        "and the left), or where a seed says (+random:N), for each picture elsewhere"
+    )
+    add("--crop", type=crop, metavar="HxW[+y+x]", help=crop_help)
+    add("--flip", action="store_true", help="mirror every picture, left to right")
+    channels_help = "channels in the order of the result, such as 2,1,0; --mean is one for each"
+    add("--channels", type=channels, metavar="N,N,..", help=channels_help)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ from ..pictures import Decoder, read
 from ..pictures.decoding import pillow, upright_size
 from .npyfiles import NpyFile
 from .printing import as_options, printable
+from .windows import Crop
 
 __all__ = ["ImageBatch", "Pictures", "allowing", "find_images", "named", "open_images"]
 
@@ -42,6 +43,7 @@ class Pictures:
     how, fill : as `pictures.fit` takes them
     skip_bad : leave out what cannot be read, and say so
     max_pixels : of one picture; by default Pillow's limit
+    crop, flip : the window of every picture, and whether it is mirrored then
     """
 
     size: tuple[int, int] | None = None
@@ -49,6 +51,8 @@ class Pictures:
     fill: float | Sequence[float] | None = None
     skip_bad: bool = False
     max_pixels: int | None = None
+    crop: Crop | None = None
+    flip: bool = False
 
     @property
     def options(self) -> list[str]:
@@ -83,6 +87,7 @@ class ImageBatch:
     width: int
     decoder: Decoder | None
     pool: ThreadPoolExecutor
+    crop: Crop | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,24 +101,28 @@ class ImageBatch:
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
         """Decode a range of the pictures (all of them if `axis` is None)."""
-        paths = self.paths if axis is None else self.paths[start:stop]
-        batch = buffers.empty((len(paths), *self.shape[1:]), np.uint8)
+        numbers = range(len(self.paths)) if axis is None else range(start, stop)
+        batch = buffers.empty((len(numbers), *self.shape[1:]), np.uint8)
         # Decoders let go of the interpreter lock, so threads do help.
-        for _ in self.pool.map(self._decode_into, paths, batch):
+        for _ in self.pool.map(self._decode_into, numbers, batch):
             pass
         return batch
 
-    def decoded(self, path: Path) -> NDArray[Any]:
+    def decoded(self, number: int) -> NDArray[Any]:
         """The pixels of one picture."""
-        if self.decoder is not None:
-            return self.decoder(path)
-        pixels = read(path)
+        path = self.paths[number]
+        pixels = read(path) if self.decoder is None else self.decoder(path)
+        if self.crop is not None:
+            try:
+                return self.crop.of_picture(pixels, number)
+            except ShapeError as error:
+                raise ShapeError(f"{path}: {error}") from None
         if pixels.shape != self.shape[1:]:
             raise _unequal(path, pixels.shape[:2], self.paths[0], (self.height, self.width))
         return pixels
 
-    def _decode_into(self, path: Path, pixels: NDArray[Any]) -> None:
-        pixels[...] = self.decoded(path)
+    def _decode_into(self, number: int, pixels: NDArray[Any]) -> None:
+        pixels[...] = self.decoded(number)
 
 
 # ---- which pictures ----------------------------------------------------------------------
@@ -189,11 +198,13 @@ def open_images(
     pool = ThreadPoolExecutor(os.cpu_count())
     with allowing(pictures.max_pixels):
         try:
-            if decoder is None:
+            if pictures.crop is not None:
+                height, width = pictures.crop.size
+            elif decoder is None:
                 paths, (height, width) = _of_one_size(paths, pictures.skip_bad)
             else:
                 height, width = decoder.size
-            batch = ImageBatch(paths, height, width, decoder, pool)
+            batch = ImageBatch(paths, height, width, decoder, pool, pictures.crop)
             if not pictures.skip_bad:
                 yield batch
                 return
@@ -212,7 +223,8 @@ def _without_bad(batch: ImageBatch, file: Any) -> NpyFile:
     count = 0
     for first in range(0, len(batch.paths), _AT_ONCE):
         paths = batch.paths[first : first + _AT_ONCE]
-        for _, found in _good(paths, batch.pool.map(_tried(batch.decoded), paths)):
+        numbers = range(first, first + len(paths))
+        for _, found in _good(paths, batch.pool.map(_tried(batch.decoded), numbers)):
             file.write(np.ascontiguousarray(found).data)
             count += 1
     file.flush()
@@ -234,12 +246,12 @@ def _of_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], tup
     return [path for path in paths if path in sizes], expected
 
 
-def _tried(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
+def _tried(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The same function, which gives the error of what cannot be read."""
 
-    def attempt(path: Path) -> Any:
+    def attempt(source: Any) -> Any:
         try:
-            return decode(path)
+            return decode(source)
         except (DataError, OSError) as error:
             return error
 
@@ -265,7 +277,7 @@ def _unequal(
 ) -> ShapeError:
     return ShapeError(
         f"{path}: {size[0]}x{size[1]} (height x width), but {first} is "
-        f"{expected[0]}x{expected[1]}; one batch needs one size: give --resize HxW"
+        f"{expected[0]}x{expected[1]}; one batch needs one size: give --resize HxW, or --crop HxW"
     )
 
 

@@ -18,12 +18,13 @@ from ..atomic import resolved
 from ..axes import parse_pattern
 from ..data.formats import ARRAYS, reader_of, suffix_of
 from ..data.reading.npy import StoredArray
-from ..errors import ArgumentError, LayoutkitError, PatternError
+from ..errors import ArgumentError, LayoutkitError, PatternError, ShapeError
 from ..memory import Array
 from .images import Pictures, find_images, named, open_images
 from .npyfiles import is_npy, open_npy
 from .printing import printable
 from .streaming import FileJob, SlabSource
+from .windows import windowed
 
 __all__ = ["check_destination", "open_source"]
 
@@ -74,7 +75,7 @@ def open_source(
             name = printable(named(sources))
             print(f"{name}: files skipped as no pictures: {others}", file=sys.stderr)
         with open_images(paths, decoder, pictures, folder) as batch:
-            yield batch
+            yield windowed(batch, job.pattern, None, pictures.flip)
         return
     if len(sources) > 1:
         raise ArgumentError(
@@ -84,7 +85,11 @@ def open_source(
     for option in pictures.options:
         raise ArgumentError(f"{option}: is for pictures, and {arrays[0]} is an array; leave it out")
     with _open_array(arrays[0]) as array:
-        yield array
+        try:
+            source = windowed(array, job.pattern, pictures.crop, pictures.flip)
+        except ShapeError as error:
+            raise ShapeError(f"{arrays[0]}: {error}") from None
+        yield source
 
 
 def _is_array(source: str) -> bool:

@@ -43,6 +43,7 @@ _RUN_BYTES = 16 << 20
 # Runs of a file beyond this are as good as longer ones.
 _LONG_RUN = 64 << 10
 
+_OF_CHANNELS = {"mean", "std", "channels"}
 _BATCH = ("b", "n", "batch")  # what its axis is called
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -191,8 +192,8 @@ def _streamed(source: SlabSource, target: NpyFile, walk: "_Walk", job: FileJob) 
             return 0
         return min(left.run(source, max(1, count)), right.run(target, max(1, count)))
 
-    # The constants of a formula are those of channels, and every slab needs them all.
-    others = places.keys() - ({"c"} if {"mean", "std"} & job.options.keys() else set())
+    # What is said of channels is said of all of them, and so every slab needs them all.
+    others = places.keys() - ({"c"} if _OF_CHANNELS & job.options.keys() else set())
     names = [batch, *sorted(others - {batch})]
     return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
@@ -224,9 +225,11 @@ class _Walk:
     """
 
     def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
-        move = parse_pattern(job.pattern).resolve(shape, job.sizes)
-        self.sizes = dict(zip(move.axes, move.sizes, strict=True))
-        left, right = self._outermost(move.source.groups), self._outermost(move.target.groups)
+        move, picks = job.converter().task.picked(shape)
+        whole = move if picks is None else picks.whole(move)
+        self.sizes = dict(zip(whole.axes, whole.sizes, strict=True))
+        left = _outermost(move.source.groups, self.sizes)
+        right = _outermost(move.target.groups, dict(zip(move.axes, move.sizes, strict=True)))
         both = [axis for axis in left if axis in right and axis != FEATURE]
         self.batch = next((axis for axis in both if move.source.name(axis) in _BATCH), None)
         # Of others in folds, parts are no better: each is a stripe of every position of the batch.
@@ -248,13 +251,14 @@ class _Walk:
         known = {**self._given, **rest}
         return {name: size for name, size in known.items() if name != self._name(axis)}
 
-    def _outermost(self, groups: Sequence[str]) -> dict[str, _Place]:
-        """The axes that are outermost in theirs: an axis of its own is, with steps of 1."""
-        return {
-            group[0]: _Place(at, math.prod(self.sizes.get(axis, 1) for axis in group[1:]))
-            for at, group in enumerate(groups)
-            if group
-        }
+
+def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _Place]:
+    """The axes that are outermost in theirs: an axis of its own is, with steps of 1."""
+    return {
+        group[0]: _Place(at, math.prod(sizes.get(axis, 1) for axis in group[1:]))
+        for at, group in enumerate(groups)
+        if group
+    }
 
 
 def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:

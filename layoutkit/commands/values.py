@@ -4,9 +4,14 @@ A word that is none raises argparse's own error, which names the option in front
 """
 
 import math
+import re
 from argparse import ArgumentTypeError
 
+from .windows import Crop
+
 __all__ = [
+    "channels",
+    "crop",
     "height_width",
     "number",
     "numbers",
@@ -19,6 +24,7 @@ __all__ = [
 ]
 
 _LONGEST_INT = 18  # digits, all of which fit into 64 bits
+_CROP = re.compile(r"([^+]*?)(?:\+(\d+)\+(\d+)|\+?(center|centre)|\+?random:(\d+))?")
 
 
 def number(text: str) -> float:
@@ -101,3 +107,24 @@ def height_width(text: str) -> tuple[int, int]:
     if not cross:
         raise ArgumentTypeError(f"{text!r} is not height x width, such as 224x224")
     return positive(height), positive(width)
+
+
+def crop(text: str) -> Crop:
+    """A window: its size, and where it is, such as 224x224, 224x224+16+8 or 224x224+random:7."""
+    found = _CROP.fullmatch(text)
+    if found is None or "x" not in text:
+        raise ArgumentTypeError(
+            f"{text!r} is not a window such as 224x224, which is in the middle, 224x224+16+8 (from "
+            "the top, from the left) or 224x224+random:7 (a seed)"
+        )
+    wanted, top, left, _, seed = found.groups()
+    corner = None if top is None else (_int(top), _int(left))
+    return Crop(height_width(wanted), corner, None if seed is None else _int(seed))
+
+
+def channels(text: str) -> tuple[int, ...]:
+    """Numbers of channels, such as 2,1,0."""
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentTypeError(f"{text!r} is not channels such as 2,1,0, counted from 0")
+    return tuple(map(_int, parts))

@@ -1,61 +1,39 @@
 """Batches of windows, made by one job: a table of what every sample has to have done to it.
 
-Windows with the same steps from place to place in their samples are of one kind: it is planned
-once and kept. `kernels/cpu/each.py` reads the table.
+`kernels/cpu/lay.py` writes the table: windows of a kind that is known (kinds.py) have one plan.
+Those that reach outside of their samples are copied first, by the thread that converts them.
+`kernels/cpu/each.py` does what is in it.
 """
 
 from __future__ import annotations
 
 import struct
-from math import gcd, prod
-from typing import Any, NamedTuple
+from functools import cache
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from .. import forks
 from ..buffers import empty_with_address
-from ..caching import PROGRAM_BYTES, Cache, remember
 from ..constants import CHANNEL
-from ..devices import CPU
+from ..kernels.cpu import tables as t
 from ..kernels.cpu.words import LINE
-from ..memory import Array, address
-from ..planning.cuts import Cut, check_inside, cut
-from ..planning.frames import make_frame
+from ..memory import Array, address, check_writable
+from ..planning.cuts import check_inside, said
+from ..planning.frames import Frame, make_frame, pixel_of
 from ..planning.plan import Plan, contiguous
-from ..planning.windows import Axes, Windows, of_channels
+from ..planning.windows import Axes, Windows
 from ..spec import DType
 from ..workers import Job
-from .parts import Sources, completed
+from .kinds import Known, freed, make_kind
+from .parts import Sources, spelled_out
 from .program import has_half
+from .sheets import Sheet
 
 __all__ = ["Gathering"]
 
-# Kinds that a call plans, for 0.2 ms each; what else is new is copied this time, for 0.02 ms a
-# window: pictures may be of a thousand widths.
-MOST_PLANNED = 2
-
-
-class _Kind(NamedTuple):
-    """What is done to windows that lie alike: rows of the table, and what they point to."""
-
-    words: Array
-    plan: Plan
-    keep: Any
-
-
-class _Table(NamedTuple):
-    """What is done to a batch, but for the addresses of its samples, and the job that does it.
-
-    samples    for each row the sample that it reads; None: these are all samples in turn
-    copied     which samples are read from `memory`, to which they were copied; None: none is
-    """
-
-    words: Array
-    samples: Array | None
-    job: Job
-    kinds: tuple[_Kind, ...]
-    copied: Array | None
-    memory: Array | None
+MOST_KINDS = 64  # that are known at once, unless a batch has more
 
 
 class Gathering:
@@ -69,142 +47,164 @@ class Gathering:
         out: Array | None,
     ) -> None:  # fmt: skip
         self.frame = make_frame(asked, axes, count, window, source, out, has_half)
-        self._asked, self._axes, self._source = asked, axes, source
-        self._window = np.array(window, np.int64)
-        self._packed = np.array([contiguous(window, source)], np.int64)
-        self._channel = axes.places().get(CHANNEL)
-        self._kinds: Cache[_Kind] = Cache()
-        self._tables: Cache[_Table] = Cache()
-        self._jobs: dict[int, Job] = {}  # by the rows of a table
+        self._asked, self._axes, self._source, self._count = asked, axes, source, count
+        self._places = axes.places()
+        self._is_empty = 0 in self.frame.shape
+        self._span = _span(self.frame)
+        self._known: dict[int, Known] = {}  # by the alignment of samples in the output
+        self._sheets: list[Sheet] = []
+        self._jobs: dict[tuple[int, bool], Job] = {}  # by rows, and whether windows are copied
+        self._copies, self._keep = self._of_copies()
 
     def __call__(self, sources: Sources, corner: Any, flip: Any, out: Array | None) -> Array:
         """The memory with what windows hold, or `out`."""
-        frame = self.frame
+        frame, span = self.frame, (0, 0)
         if out is None:
             out, dst = empty_with_address(frame.shape, frame.dtype)
         else:
             dst = address(out)
-        if 0 in frame.shape:
-            self._cut(sources, corner, flip)  # for what it raises
-            return out
-        table = self._table(sources, corner, flip, min(dst & -dst, LINE))
-        words, at = table.words.copy(), sources.addresses
-        if table.copied is not None:
-            at = np.where(table.copied, 0, at)
-        words[:, 2] += at if table.samples is None else at[table.samples]
-        table.job.run(address(words), dst)
+            span = dst + self._span[0], dst + self._span[1]
+        sheet, known = self._laid(sources, corner, flip, dst, span)
+        try:
+            if sheet.head.item(t.FOUND) & t.NEAR:
+                for number, array in enumerate(sources.arrays):
+                    check_writable(array, out, f"sample {number}")
+            if not self._is_empty:
+                self._run(sheet, known, dst)
+        finally:
+            self._sheets.append(sheet)
         return out
 
     def plans(self, sources: Sources, corner: Any, flip: Any) -> list[Plan]:
         """How windows are moved, one plan for each kind of them."""
-        if 0 in self.frame.shape:
+        if self._is_empty:
             return []
-        return [kind.plan for kind in self._table(sources, corner, flip, LINE).kinds]
+        sheet, known = self._laid(sources, corner, flip, LINE, (0, 0))
+        return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
-    # -- tables ----------------------------------------------------------------------------
+    # -- where windows lie -----------------------------------------------------------------
 
-    def _table(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> _Table:
-        """The table of a batch, kept where all samples are alike and nothing else is said."""
-        if sources.alike is None or corner is not None or flip is not None:
-            return self._made(sources, corner, flip, alignment)
-        key = (sources.alike, alignment)
-        found = self._tables.get(key)
-        if found is None:
-            found = self._made(sources, corner, flip, alignment)
-            if found.copied is None:
-                remember(self._tables, key, found, PROGRAM_BYTES + found.words.nbytes)
-        return found
+    def _laid(
+        self, sources: Sources, corner: Any, flip: Any, dst: int, span: tuple[int, int]
+    ) -> tuple[Sheet, Known]:
+        """The table of a batch; raises what is wrong with samples."""
+        corners, flips = said(self._asked, self._places, corner, flip, self._count)
+        grid = self._grid(dst)
+        known = self._known.get(grid) or Known.of(())
+        lay = _lay()
+        while True:
+            sheet = self._sheet(known)
+            sheet.describe(sources, known, corners, flips, span)
+            lay(b"", sheet.address, 0, 0, self._count)
+            found = sheet.head.item(t.FOUND) & ~t.NEAR
+            if not found or (self._is_empty and found == t.UNKNOWN):
+                return sheet, known
+            if found & (t.ODD | t.OUTSIDE):
+                sources = self._checked(sources, sheet, found)
+            else:
+                known = self._learned(known, sheet, grid)
 
-    def _made(self, sources: Sources, corner: Any, flip: Any, alignment: int) -> _Table:
-        count, step = len(sources.addresses), self.frame.step
-        found, strides, copied = self._cut(sources, corner, flip)
-        grid = (step | alignment) & -(step | alignment)
-        src, steps = self._lie(found, strides)
-        keys = _keys(steps, grid)
-        copied = copied | self._unplanned(keys, copied)
-        memory = None
-        if copied.any():
-            numbers = np.flatnonzero(copied)
-            memory = completed(
-                self._asked, self._axes, self.frame.window, sources, found.begins, numbers
-            )
-            turned, packed = self._lie(found._replace(begins=self._window[None] * 0), self._packed)
-            src, steps = (np.array(np.broadcast_to(a, (count, *a.shape[1:]))) for a in (src, steps))
-            first = address(memory) + np.arange(len(numbers)) * memory.strides[0]
-            some = numbers if len(turned) > 1 else slice(None)
-            src[numbers], steps[numbers] = first + turned[some], packed[some]
-            keys = _keys(steps, grid)
-        numbered = dict.fromkeys(keys)
-        kinds = [self._kind(key, steps[keys.index(key)], grid) for key in numbered]
-        at = {key: number for number, key in enumerate(numbered)}
-        which = [at[key] for key in keys] if len(keys) > 1 else [0] * count
-        words, samples = _spread([kind.words for kind in kinds], which)
-        every = slice(None) if samples is None else samples
-        words[:, 2] += np.broadcast_to(src, (count,))[every]
-        words[:, 3] += (np.arange(count) * step)[every]
-        job = self._jobs.get(len(words)) or self._jobs.setdefault(len(words), self._job(len(words)))
-        marked = None if memory is None else copied
-        return _Table(words, samples, job, tuple(kinds), marked, memory)
+    def _grid(self, dst: int) -> int:
+        """The power of two, at most a line, on which all samples begin in the output."""
+        both = self.frame.step | dst | LINE
+        return both & -both
 
-    def _cut(self, sources: Sources, corner: Any, flip: Any) -> tuple[Cut, Array, Array]:
-        """Where windows begin, the strides of samples, and which have to be completed."""
-        asked, axes, window, count = self._asked, self._axes, self._window, len(sources.addresses)
-        shapes, strides = sources.rows()
-        shapes = of_channels(asked, axes, shapes)
-        found = cut(asked, axes, shapes, window, corner, flip, count)
-        outside = (found.begins < 0) | (found.begins + window > shapes)
-        if outside.any() and asked.fill is None:
-            check_inside(axes, found.begins, shapes, self.frame.window, outside)
-        copied = outside.any(axis=1) | (len(asked.runs) > 1)
-        return found, strides, np.array(np.broadcast_to(copied, (count,)))
+    def _sheet(self, known: Known) -> Sheet:
+        """A sheet for this batch, from one before where that is long enough."""
+        while self._sheets:
+            try:
+                sheet = self._sheets.pop()
+            except IndexError:  # another thread was faster
+                break
+            if sheet.longest >= known.longest:
+                return sheet
+        asked, frame = self._asked, self.frame
+        sheet = Sheet(self._count, len(frame.window), known.longest)
+        head, packed = sheet.head, contiguous(frame.window, self._source)
+        sheet.of_axes(t.WINDOW)[:] = frame.window
+        sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
+        sheet.of_axes(t.PACKED)[:] = packed
+        head[t.STEP], head[t.BYTES] = frame.step, prod(frame.window) * self._source.itemsize
+        head[t.FILLED], head[t.COPIED] = asked.fill is not None, len(asked.runs) > 1
+        head[t.CHANNEL] = -1
+        if asked.channels is not None:
+            run = asked.runs[0]
+            one = len(asked.runs) == 1
+            head[t.CHANNEL], head[t.MOST] = self._axes.places()[CHANNEL], max(asked.channels) + 1
+            head[t.FIRST], head[t.APART] = (run.first, run.apart) if one else (0, 1)
+        return sheet
 
-    def _lie(self, found: Cut, strides: Array) -> tuple[Array, Array]:
-        """Where windows begin in the memory of their samples, and their steps."""
-        src: Any = 0
-        if len(self._asked.runs) == 1 and strides is not self._packed:
-            run, at = self._asked.runs[0], self._channel
-            src = run.first * strides[:, at]
-            strides = strides.copy()
-            strides[:, at] *= run.apart
-        steps = np.where(found.flips, -strides, strides)
-        places = found.begins + found.flips * (self._window - 1)
-        return src + (places * strides).sum(axis=1), steps
+    def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
+        """Raise what is wrong with samples; the same with their places where it is only a dtype
+        that is another object.
+        """
+        whole = spelled_out(sources)
+        if whole.places is not None:
+            self._axes.window(self._asked, whole.places.sizes)
+        if not found & t.ODD:
+            begins, sizes = sheet.of_windows(t.BEGINS), sheet.of_windows(t.LENGTHS)
+            window = self.frame.window
+            outside = (begins < 0) | (begins + np.array(window) > sizes)
+            check_inside(self._axes, begins, sizes, window, outside)
+        if whole is sources:
+            raise RuntimeError("samples were refused, and nothing is wrong with them")
+        return whole
 
     # -- kinds -----------------------------------------------------------------------------
 
-    def _unplanned(self, keys: list[bytes], copied: Array) -> Array:
-        """Which samples lie as none before, where these are too many to be planned now."""
-        later, new = set(), 0
-        for key in dict.fromkeys(keys) if len(keys) > 1 else ():
-            if key not in self._kinds:
-                new += 1
-                later |= {key} if new > MOST_PLANNED else set()
-        return np.array([key in later for key in keys], bool) if later else copied
-
-    def _kind(self, key: bytes, steps: Array, grid: int) -> _Kind:
-        """The kind of windows with these steps, planned when they are first seen."""
-        found = self._kinds.get(key)
-        if found is not None:
-            return found
-        frame, lies = self.frame, tuple(steps.tolist())
-        plan = frame.task.plan(frame.window, lies, self._source, CPU, frame.lies, has_half)
-        if plan.choice is None or not (plan.is_one_pass or plan.choice.beyond):
-            raise RuntimeError(f"{plan.pattern}: a sample is more than one pass, and all are not")
-        places = list(plan.launches())
+    def _learned(self, known: Known, sheet: Sheet, grid: int) -> Known:
+        """What is known, and what serves the first window that is of no kind."""
+        frame = self.frame
+        stream = self._is_streamed()
+        kinds = known.kinds
+        if all(kind.tried for kind in kinds):
+            number = int(np.flatnonzero(sheet.states == -t.UNKNOWN)[0])
+            steps = tuple(sheet.of_windows(t.STEPS)[number].tolist())
+            most = max(MOST_KINDS, self._count)
+            kinds = (*kinds[1 - most :], make_kind(frame, self._source, steps, grid, stream))
+        else:
+            kinds = tuple(
+                k if k.tried else freed(k, frame, self._source, grid, stream) for k in kinds
+            )
+        found = Known.of(kinds)
         with forks.making:
-            from ..kernels.cpu.compiler import load
-            from ..kernels.cpu.launch import STREAM_BYTES, prepare
+            self._known[grid] = found
+        return found
 
-            stream = prod(frame.shape) * frame.dtype.itemsize >= STREAM_BYTES
-            grid = gcd(grid, *(dst for _, dst in places))
-            launch = prepare(plan.choice, plan.epilogue, grid, stream)
-            code = load(launch.spec).address
-        params = np.frombuffer(launch.params, np.uint8)
-        words = [(code, address(params), src, dst, launch.units) for src, dst in places]
-        kind = _Kind(np.array(words, np.int64), plan, params)
-        return remember(self._kinds, key, kind, PROGRAM_BYTES + len(params))
+    def _is_streamed(self) -> bool:
+        with forks.making:
+            from ..kernels.cpu.launch import STREAM_BYTES
+        return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
 
-    def _job(self, rows: int) -> Job:
+    # -- the job ---------------------------------------------------------------------------
+
+    def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
+        """Do what is in the table."""
+        table, copies = sheet.table, sheet.head.item(t.COPIES)
+        if copies:
+            memory = empty_with_address((copies * sheet.head.item(t.BYTES),), np.dtype("u1"))
+            copied = table[:, t.E_BEFORE] != 0
+            table[copied, t.E_SOURCE] += memory[1]
+            sheet.rows[copied, t.TARGET] += memory[1]
+        if known.is_spread:
+            table = self._spread(sheet, known)
+        key = len(table), copies > 0
+        job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
+        job.run(address(table), dst)
+
+    def _spread(self, sheet: Sheet, known: Known) -> Array:
+        """The table with a row for each place that a kernel begins at."""
+        rows = []
+        for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
+            places = known.kinds[state].places
+            for src, dst in places:
+                row = entry.copy()
+                row[t.E_SOURCE] += src - places[0][0]
+                row[t.E_OUTPUT] += dst - places[0][1]
+                rows.append(row)
+        return np.array(rows)
+
+    def _job(self, rows: int, copied: bool) -> Job:
         """The job of a table of so many rows, each of which is cut into as many shares."""
         with forks.making:
             from ..kernels.cpu.compiler import KernelSpec, load
@@ -213,21 +213,37 @@ class Gathering:
             kernel = load(KernelSpec("each", ("each",)))
         plan = self.frame.plan
         moved = plan.source.nbytes + plan.target.nbytes
-        count, grain = shares(rows, moved)
-        return Job(kernel, struct.pack("q", count), rows * count, grain, moved)
+        count, grain = (1, 1) if copied else shares(rows, moved)
+        params = struct.pack("2q", count, address(self._copies))
+        return Job(kernel, params, rows * count, grain, moved)
+
+    def _of_copies(self) -> tuple[Array, Any]:
+        """What is said of copies of windows, and what it points to."""
+        asked, axes, window = self._asked, self._axes, self.frame.window
+        channel, channels = -1, np.array(asked.channels or (), np.int64)
+        if len(asked.runs) > 1:
+            channel = axes.places()[CHANNEL]
+        paint = np.empty(0, self._source)
+        if asked.fill is not None:
+            pixel, at = pixel_of(asked, axes, window, self._source), axes.places().get(CHANNEL)
+            spread = [len(pixel) if axis == at else 1 for axis in range(len(window))]
+            paint = np.array(np.broadcast_to(pixel.reshape(spread), window), order="C")
+        head = len(window), self._source.itemsize, address(paint), channel, address(channels)
+        return np.array([*head, *window], np.int64), (paint, channels)
 
 
-def _keys(steps: Array, grid: int) -> list[bytes]:
-    """A key for each row of steps."""
-    facts = np.empty((len(steps), steps.shape[1] + 1), np.int64)
-    facts[:, :-1], facts[:, -1] = steps, grid
-    found: list[bytes] = facts.view(f"V{facts.itemsize * facts.shape[1]}").ravel().tolist()
-    return found
+def _span(frame: Frame) -> tuple[int, int]:
+    """Where the memory of a batch begins and ends, from its first element."""
+    if 0 in frame.shape:
+        return 0, 0
+    far = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
+    return sum(min(0, f) for f in far), sum(max(0, f) for f in far) + frame.dtype.itemsize
 
 
-def _spread(words: list[Array], which: list[int]) -> tuple[Array, Array | None]:
-    """The rows of all windows, and for each row whose it is; None where each has one."""
-    if all(len(rows) == 1 for rows in words):
-        return np.concatenate(words)[which], None
-    rows = [words[kind] for kind in which]
-    return np.concatenate(rows), np.repeat(np.arange(len(which)), list(map(len, rows)))
+@cache
+def _lay() -> Any:
+    """The kernel that writes tables; it is done before the GIL would be back."""
+    with forks.making:
+        from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
+
+        return HOLDING(load(KernelSpec("lay", ("windows",))).address)

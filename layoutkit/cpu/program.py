@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from .. import forks
+from ..axes import Move
 from ..buffers import empty_with_address
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address
+from ..planning.channels import Picks
 from ..planning.plan import Plan
 from ..threadpools import announce
 from ..workers import Job
@@ -69,6 +71,8 @@ class Program:
     def _stages(self, array: Array, result: Array) -> None:
         """Run all stages of the plan, and the loops that are too many for a kernel."""
         before, after = self.plan.before, self.plan.after
+        if self.plan.picked_first and self.plan.picks is not None:
+            array = _copied(array, self.plan.move, self.plan.picks)
         if before is not None:
             with np.errstate(all="ignore"):
                 array = array.astype(before, order="C")
@@ -93,3 +97,10 @@ class Program:
         announce()
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)
         return self._jobs.setdefault(alignment, job)
+
+
+def _copied(array: Array, move: Move, picks: Picks) -> Array:
+    """The channels that are taken, in an array of their own."""
+    opened = array.reshape(picks.whole(move).sizes)
+    found: Array = np.take(opened, picks.order, picks.axis(move))
+    return found.reshape(move.source_shape)

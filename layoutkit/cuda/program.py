@@ -18,7 +18,7 @@ from .memory import DeviceAdapter, DeviceArray, check_writable
 from .quick import Quick, quick_of
 from .runtime import runtime
 
-__all__ = ["DeviceProgram", "DevicePrograms"]
+__all__ = ["DeviceProgram", "DevicePrograms", "programs_of"]
 
 
 class DevicePrograms:
@@ -74,6 +74,14 @@ class DevicePrograms:
                 array = aligned(array, adapter)
                 program = self.find(array, out)
             return program(array, out, adapter)
+
+
+def programs_of(converter: Any) -> DevicePrograms:
+    """What a Converter keeps for GPUs, made with the first array that is on one or goes there."""
+    if converter.on_gpus is None:
+        converter.on_gpus = DevicePrograms(converter.task)
+    found: DevicePrograms = converter.on_gpus
+    return found
 
 
 class DeviceProgram:

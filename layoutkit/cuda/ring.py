@@ -29,10 +29,11 @@ from .memory import DeviceAdapter, DeviceArray
 from .program import DeviceProgram
 from .runtime import runtime
 
-__all__ = ["PIECES", "PIECE_BYTES", "Load", "Ring", "refuse_capture", "ring_of"]
+__all__ = ["PIECES", "PIECE_BYTES", "WHOLE_BYTES", "Load", "Ring", "refuse_capture", "ring_of"]
 
 PIECE_BYTES = 8 << 20  # long enough for PCIe's full speed
 PIECES = 4  # each way: one is copied, one filled, and two are for a host that is late
+WHOLE_BYTES = 64 << 20  # of what is made in a piece, which is as large then; more is copied there
 _BYTES = np.dtype(np.uint8)
 
 Fill = Callable[[Array], Any]
@@ -44,7 +45,7 @@ class Load(Protocol):
     nbytes: int
     program: DeviceProgram
 
-    def pieces(self, x: Array) -> Iterator[tuple[int, int, Fill]]:
+    def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
         """Where each piece begins and ends, and what fills page-locked memory with it."""
 
     def at(
@@ -94,7 +95,7 @@ class Ring:
         self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
         self._read: deque[tuple[Any, Any]] = deque()  # blocks, each behind the kernel that reads it
 
-    def send(self, load: Load, x: Array, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
+    def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Bring x up and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)
@@ -111,7 +112,7 @@ class Ring:
                 self._read.append((used, block))
                 self._let_go(1)
 
-    def _fill(self, load: Load, x: Array, address: int) -> Any:
+    def _fill(self, load: Load, x: Any, address: int) -> Any:
         """Put the copies of x on their stream; the event behind them."""
         for start, end, fill in load.pieces(x):
             self._up.rotate(-1)

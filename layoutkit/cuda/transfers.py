@@ -11,7 +11,7 @@ caller's output where that lies as the result does; the call waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -36,7 +36,7 @@ from .memory import DeviceAdapter, DeviceArray
 from .program import DevicePrograms
 from .ring import Fill, ring_of
 
-__all__ = ["brought", "download", "sent", "upload"]
+__all__ = ["Unmade", "brought", "download", "sent", "upload"]
 
 _BYTES = np.dtype(np.uint8)
 
@@ -44,8 +44,22 @@ _BYTES = np.dtype(np.uint8)
 # ---- up ----------------------------------------------------------------------------------
 
 
+class Unmade:
+    """A contiguous array that `make` will write, when it is known to which memory."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, make: Callable[[Array], Any]) -> None:
+        self.shape, self.dtype, self.make = shape, dtype, make
+        self.strides, self.size = contiguous(shape, dtype), prod(shape)
+
+    def made(self) -> Array:
+        """The array, in memory that the CPU converts."""
+        out: Array = buffers.empty(self.shape, self.dtype)
+        self.make(out)
+        return out
+
+
 def upload(
-    programs: DevicePrograms, x: Array, out: DeviceArray | None, adapter: DeviceAdapter
+    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None, adapter: DeviceAdapter
 ) -> Any:
     """The library's array that `x` is converted to, on the task's device; `out`'s if given."""
     ordinal = ordinal_of(programs.task.device or CPU)
@@ -54,6 +68,9 @@ def upload(
     shipment = _shipment(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
+    whole = 0 < shipment.nbytes <= ring.WHOLE_BYTES and shipment.wire == x.dtype
+    if isinstance(x, Unmade) and not whole:
+        x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
     return ring_of(ordinal).send(shipment, x, out, adapter)
@@ -62,7 +79,9 @@ def upload(
 class Shipment:
     """What is kept for arrays of one shape, strides and dtype that go to one GPU."""
 
-    def __init__(self, programs: DevicePrograms, x: Array, out: DeviceArray | None) -> None:
+    def __init__(
+        self, programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+    ) -> None:
         task = programs.task
         self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
         target = self.plan.target
@@ -82,8 +101,11 @@ class Shipment:
         """The bytes that went up, as an array at an address of the device."""
         return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
 
-    def pieces(self, x: Array) -> Iterator[tuple[int, int, Fill]]:
+    def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
         """Where each piece begins and ends, and what fills page-locked memory with it."""
+        if isinstance(x, Unmade):
+            yield 0, self.nbytes, partial(self._made, x)
+            return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
             for at in range(0, self.nbytes, ring.PIECE_BYTES):
@@ -96,6 +118,10 @@ class Shipment:
             end = at + box.size * self.wire.itemsize
             yield at, end, partial(self._packed, box)
             at = end
+
+    def _made(self, x: Unmade, host: Array) -> None:
+        """Have an array made where it goes up from, which saves a copy."""
+        x.make(host.view(self.wire).reshape(x.shape))
 
     def _packed(self, box: Array, host: Array) -> None:
         """Write a part of x, without gaps and in the dtype that goes up."""
@@ -121,7 +147,7 @@ def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
             yield (*outer, slice(begin, begin + step), ...)
 
 
-def _shipment(programs: DevicePrograms, x: Array, out: DeviceArray | None) -> Shipment:
+def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
     key = ("up", *layout_key(x, out))
     found: Shipment | None = programs.others.get(key)
     return found or remember(programs.others, key, Shipment(programs, x, out))
@@ -156,8 +182,10 @@ def _wire(dtype: DType, plan: Plan) -> DType:
     return target if plan.formula is None else plan.formula.computed_dtype(native, target)
 
 
-def _dense_order(x: Array) -> tuple[int, ...] | None:
+def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
     """The order of axes in which the memory has no gaps; None where there is none."""
+    if isinstance(x, Unmade):
+        return tuple(range(len(x.shape)))
     order = tuple(sorted(range(x.ndim), key=lambda at: -x.strides[at] if x.shape[at] > 1 else 0))
     return order if x.transpose(order).flags.c_contiguous else None
 

@@ -1,14 +1,17 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
     Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: csv and tsv files, folders, part files, arrays
+    open_index      which records there are: files in folders and containers, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
     sampled_batcher records got, processed and put together, batch after batch
     ArrayProvider   batches of arrays by name, as any other Provider of them
+    CSVProvider     those of rows of numbers in text
+    MNISTProvider   those of pictures in idx files
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+recordio.py        RecordIO files, written and read
 formats.py         which suffix is which format, and who reads it
 frames.py          tables and columns of pandas and polars, as arrays
 protocolerrors.py  DataErrors that are also what a Python protocol waits for
@@ -29,9 +32,12 @@ from .. import forks
 
 if TYPE_CHECKING:
     from .batches.batch import Batch
-    from .batches.batcher import Batcher, sampled_batcher
+    from .batches.batcher import Batcher
+    from .batches.sampled import sampled_batcher
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
+    from .providers.csvprovider import CSVProvider
+    from .providers.mnistprovider import MNISTProvider
     from .providers.protocol import Provider
     from .records import Record
     from .samplers import Sampler, sampler
@@ -42,8 +48,10 @@ __all__ = [
     "ArrayProvider",
     "Batch",
     "Batcher",
+    "CSVProvider",
     "Dataset",
     "Index",
+    "MNISTProvider",
     "Provider",
     "Record",
     "Sample",
@@ -55,8 +63,11 @@ __all__ = [
 
 _LAZY = {
     "providers.arrayprovider": ("ArrayProvider",),
+    "providers.csvprovider": ("CSVProvider",),
+    "providers.mnistprovider": ("MNISTProvider",),
     "batches.batch": ("Batch",),
-    "batches.batcher": ("Batcher", "sampled_batcher"),
+    "batches.batcher": ("Batcher",),
+    "batches.sampled": ("sampled_batcher",),
     "samples.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
     "indexes": ("Index", "open_index"),

@@ -32,6 +32,7 @@ __all__ = [
     "larger",
     "made",
     "of_larger",
+    "of_picked",
     "order",
     "place_of",
     "planned",
@@ -150,9 +151,20 @@ def of_larger(task: Task) -> Task:
     return task._replace(pattern=pattern, canvas=None, sizes={})
 
 
+def of_picked(task: Task) -> Task:
+    """The conversion of those channels alone, in the order in which they are taken.
+
+    Its source has every letter as an axis of its own.
+    """
+    order, canvas = task.channels or (), task.canvas
+    if canvas is not None and len(canvas.fill) > 1:
+        canvas = replace(canvas, fill=tuple(canvas.fill[at] for at in order))
+    return of_larger(task)._replace(channels=None, canvas=canvas)
+
+
 def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
     """What x is a window of, where one is made: on GPUs, and in the words of a library."""
-    place, move = place_of(task, shape), task.pattern.resolve(shape, task.sizes)
+    place, move = place_of(task, shape), task.picked(shape)[0]
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -168,12 +180,14 @@ def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
 def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
     """The conversion of what is around x, and the array that it takes: as small as can be."""
     canvas, place = task.canvas, place_of(task, shape)
-    move = task.pattern.resolve(shape, task.sizes)
+    move, picks = task.picked(shape)
     if canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is nothing around x")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     sizes |= dict(zip(move.target_axes, place.full, strict=True))
-    pixel = canvas.pixel(dtype, sizes.get(CHANNEL))
+    pixel = canvas.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
+    if picks is not None and len(pixel) > 1:
+        pixel = pixel[list(picks.order)]
     along = None if task.formula is None else task.formula.letter(move)
     wide = {along} if task.formula is not None and task.formula.per_channel else set()
     counts = [
@@ -184,14 +198,14 @@ def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Arra
     names = move.source.names + move.target.names
     apart = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
     pattern = Pattern(*apart, task.pattern.text)
-    return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}), array
+    return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
 
 
 def place_of(task: Task, shape: tuple[int, ...]) -> Place:
     """Where an x of `shape` lies in the result."""
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
-    move = task.pattern.resolve(shape, task.sizes)
+    move = task.picked(shape)[0]
     try:
         return task.canvas.place(move)
     except ShapeError as error:

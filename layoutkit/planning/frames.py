@@ -63,7 +63,8 @@ class Collation(NamedTuple):
         lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
         kinds = Counter(plan.kernel for plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
-        lines.append(f"  samples   {self.samples}, in {len(self.plans)} kinds of windows: {shown}")
+        many = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
+        lines.append(f"  samples   {self.samples}, in {many} of windows: {shown}")
         if then is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
         lines += str(whole).splitlines()[1:]

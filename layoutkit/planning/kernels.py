@@ -17,9 +17,17 @@ from functools import partial
 from .loops import CanonicalLoops, Loop
 from .roles import Choice, InnerLoops, Roles, length
 
-__all__ = ["KERNELS", "Choice", "InnerLoops", "KernelRow", "Roles", "choose", "why", "work"]
+__all__ = [
+    "KERNELS",
+    "Choice",
+    "InnerLoops",
+    "KernelRow",
+    "Roles",
+    "choose",
+    "why",
+    "work",
+]
 
-MAX_OUTER = 8  # loops around a block; the caller of a kernel runs what is beyond
 # Offsets along a gathered run are a table; a longer one would not stay in the first cache.
 MAX_TABLE = 256
 SHORT_AXIS = 32  # places; on a shorter axis, what its last register lacks is worth fusing for
@@ -100,6 +108,11 @@ def _flip(inner: InnerLoops) -> Roles | None:
     if not packed or pixels.coef or pixels.count * item < LEAST_PIXELS:
         return None
     return inner.roles((pixels, last), channels=last.count)
+
+
+def _shuffle(inner: InnerLoops) -> Roles | None:
+    """Never by its loops alone: see `picking.py`."""
+    return None
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -203,6 +216,13 @@ KERNELS = [
         "x lies backward along the innermost axes: item by item",
     ),
     KernelRow(
+        "shuffle",
+        _shuffle,
+        "channels of pixels are taken in another order, side by side on both sides: whole "
+        "registers are shuffled",
+        "{times} x {pixels} pixels of {channels} channels",
+    ),
+    KernelRow(
         "flipsplit",
         partial(_split, direction=-1),
         "few channels, side by side in x, which lies backward, and apart in the result: whole "
@@ -237,10 +257,7 @@ def choose(found: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
     inner = InnerLoops(loops, found.item, target_item, pure)
     fitting = ((row.name, row.fits(inner)) for row in KERNELS)
     name, roles = next((name, roles) for name, roles in fitting if roles is not None)
-    run, rows, outer, channels = roles
-    beyond = [loop for loop in outer if not loop.coef][: max(0, len(outer) - MAX_OUTER)]
-    outer = tuple(loop for loop in outer if not any(loop is b for b in beyond))
-    return Choice(name, channels, run, rows, outer, found.item, target_item, tuple(beyond))
+    return roles.choice(name, inner)
 
 
 def why(kernel: str, *, on_a_gpu: bool) -> str:

@@ -1,7 +1,8 @@
 """The plan of one conversion: its stages, its kernel and why. Pure: no array is touched.
 
-A conversion is at most three stages, of which nearly all have only the second:
+A conversion is a few stages, of which nearly all have only the kernel's:
 
+    picked    NumPy copies the channels that are taken, where no kernel takes them out of x
     before    NumPy casts the source to what a formula is computed in, where kernels do not know
               the source's dtype (float8, long double, other byte orders)
     kernel    one pass over memory: layout, cast and formula
@@ -19,11 +20,14 @@ from itertools import product
 from ..axes import Move
 from ..devices import CPU
 from ..formulas import Formula, computed_dtype
+from ..memory import contiguous
 from ..spec import ArraySpec, DType, as_dtype, kind_of
 from .canvas import Place
+from .channels import Picks
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
-from .kernels import Choice, choose, why, work
-from .loops import CanonicalLoops, Loop, canonical, steps_of
+from .kernels import Choice, why, work
+from .loops import CanonicalLoops, steps_of
+from .picking import Sides, found
 
 __all__ = ["Plan", "Request", "contiguous", "make_plan"]
 
@@ -42,6 +46,7 @@ class Request:
     casting: str
     may_view: bool
     devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
+    picks: Picks | None = None  # None: all channels in their order
 
     @property
     def saturates(self) -> bool:
@@ -79,6 +84,8 @@ class Plan:
     formula: Formula | None = None
     memory: str | None = None  # the layout in which the result lies, where it is another
     place: Place | None = None  # where x lies in a larger result
+    picks: Picks | None = None  # the channels of x that are taken
+    picked_first: bool = False  # whether they are copied before all else
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -95,7 +102,7 @@ class Plan:
     @property
     def is_one_pass(self) -> bool:
         """Whether all there is to do is one launch of the kernel."""
-        staged = self.before is not None or self.after is not None
+        staged = self.before is not None or self.after is not None or self.picked_first
         return self.choice is not None and not staged and not self.choice.beyond
 
     def launches(self) -> Iterator[tuple[int, int]]:
@@ -118,6 +125,10 @@ class Plan:
         library = "NumPy" if self.devices == (CPU, CPU) else "the array's library"
         if self.devices[0] == CPU != self.devices[1]:
             details.append(("upload", f"{self.source.nbytes:,} bytes, converted on the device"))
+        if self.picks is not None:
+            details.append(("channels", f"{self.picks.order} of {self.picks.count}"))
+        if self.picked_first:
+            details.append(("before", f"{library} copies these channels"))
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
@@ -150,8 +161,8 @@ class Plan:
 def _megabytes(plan: Plan) -> str:
     if plan.bytes_moved == 0:
         return "nothing is read or written"
-    read = plan.source.nbytes
-    return f"{read:,} bytes read, {plan.bytes_moved - read:,} written"
+    written = plan.target.nbytes
+    return f"{plan.bytes_moved - written:,} bytes read, {written:,} written"
 
 
 # ---- making a plan -----------------------------------------------------------------------
@@ -159,11 +170,14 @@ def _megabytes(plan: Plan) -> str:
 
 def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
-    move = request.move
-    source = ArraySpec.of(move.source, move.source_shape, request.source, request.devices[0])
+    move, picks = request.move, request.picks
+    shape = move.source_shape if picks is None else picks.shape
+    source = ArraySpec.of(move.source, shape, request.source, request.devices[0])
     target = ArraySpec.of(move.target, move.target_shape, request.target, request.devices[1])
     moved = source.nbytes + target.nbytes
-    plain = Plan(request.pattern, move, source, target, "view", 0, formula=request.formula)
+    plain = Plan(
+        request.pattern, move, source, target, "view", 0, formula=request.formula, picks=picks
+    )
     if request.may_view and _is_contiguous(request):
         return plain
     # Before size 0 is looked at, so that constants of a wrong length are always refused.
@@ -171,16 +185,15 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     coefficients = None
     if formula is not None and not formula.keeps(request.source, request.target):
         coefficients = Coefficients(*formula.coefficients(formula.indices(move)))
-    if source.nbytes == 0:
+    if target.nbytes == 0:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
     pure = kernel_source == kernel_target and request.formula is None
-    strides = request.source_strides if before is None else contiguous(move.source_shape, before)
+    strides = request.source_strides if before is None else contiguous(shape, before)
     out = None if after is not None else request.target_strides
-    loops = canonical(
-        _loops(request, strides, out, kernel_target), kernel_source.itemsize, pure=pure
-    )
-    choice = choose(loops, kernel_target.itemsize, pure=pure)
+    out = contiguous(move.target_shape, kernel_target) if out is None else out
+    sides = Sides(move, picks, formula, strides, out, kernel_source, kernel_target)
+    loops, choice, picked_first = found(sides, by_table=request.devices == (CPU, CPU))
     epilogue = None
     if not pure:
         names = kernel_name(kernel_source), kernel_name(kernel_target)
@@ -197,6 +210,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         choice=choice,
         epilogue=epilogue,
         saturate=request.saturates,
+        picked_first=picked_first,
     )
 
 
@@ -257,35 +271,3 @@ def _castable(source: DType, target: DType, request: Request, has_half: Callable
         return False
     to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
     return not to_integer or request.saturates
-
-
-# ---- loops -------------------------------------------------------------------------------
-
-
-def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Strides of a C-contiguous array."""
-    strides, step = [], dtype.itemsize
-    for count in reversed(shape):
-        strides.append(step)
-        step *= max(count, 1)
-    return tuple(reversed(strides))
-
-
-def _loops(
-    request: Request,
-    strides: tuple[int, ...],
-    out: tuple[int, ...] | None,
-    target: DType,
-) -> list[Loop]:
-    """One loop for each elementary axis, in the source's order."""
-    move = request.move
-    out = contiguous(move.target_shape, target) if out is None else out
-    source_steps = steps_of(move.source.groups, move.axes, move.sizes, strides)
-    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, out)
-    target_steps = dict(zip(move.target_axes, steps, strict=True))
-    formula = request.formula
-    channel = formula.letter(move) if formula is not None and formula.per_channel else None
-    return [
-        Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
-        for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)
-    ]

@@ -12,6 +12,8 @@ from .loops import Loop
 
 __all__ = ["Choice", "InnerLoops", "Roles", "length"]
 
+MAX_OUTER = 8  # loops around a block; the caller of a kernel runs what is beyond
+
 
 def length(loops: Sequence[Loop]) -> int:
     """Places of nested loops."""
@@ -34,6 +36,7 @@ class Choice:
     source_item: int  # bytes
     target_item: int
     beyond: tuple[Loop, ...] = ()  # outer loops that are too many for a kernel
+    order: tuple[int, ...] = ()  # channels of a pixel of x, or planes; (): all in their order
 
     @property
     def count(self) -> int:
@@ -48,6 +51,16 @@ class Roles(NamedTuple):
     rows: tuple[Loop, ...]
     outer: tuple[Loop, ...]
     channels: int = 0
+
+    def choice(self, kernel: str, inner: InnerLoops, order: tuple[int, ...] = ()) -> Choice:
+        """The choice of a kernel that takes loops so; what it cannot take is beyond it."""
+        beyond = [loop for loop in self.outer if not loop.coef][
+            : max(0, len(self.outer) - MAX_OUTER)
+        ]
+        outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
+        items = inner.item, inner.target_item
+        sides = self.run, self.rows, outer, *items, tuple(beyond), order
+        return Choice(kernel, self.channels, *sides)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..formulas import Formula, computed_dtype, make_formula
 from ..limits import MAX_THREADS
 from ..spec import ArraySpec, DType, as_dtype, check_cast, check_casting, check_movable, kind_of
 from .canvas import Canvas, make_canvas
+from .channels import Picks, checked_channels, picked
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -39,6 +40,7 @@ class Task(NamedTuple):
     memory: Layout | None = None
     threads: int | None = None
     canvas: Canvas | None = None
+    channels: tuple[int, ...] | None = None  # of x, in the order of the result; None: all
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""
@@ -60,6 +62,8 @@ class Task(NamedTuple):
             found["threads"] = self.threads
         if self.canvas is not None:
             found |= self.canvas.keywords()
+        if self.channels is not None:
+            found["channels"] = self.channels
         return found | self.sizes
 
     def asked(self) -> tuple[Any, ...]:
@@ -106,11 +110,13 @@ class Task(NamedTuple):
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
+        picks = self.picked(shape)[1]
+        stays = picks is None and devices[0] == devices[1]
         request = Request(
             self.pattern.text, move, source, target, strides,
             None if out is None else out.strides, self.formula, self.casting,
-            may_view=out is None and self.copy is not True and devices[0] == devices[1],
-            devices=devices,
+            may_view=out is None and self.copy is not True and stays,
+            devices=devices, picks=picks,
         )  # fmt: skip
         found = make_plan(request, has_half)
         if self.copy is False and found.kernel != "view":
@@ -122,7 +128,7 @@ class Task(NamedTuple):
 
         Sizes may be symbols of whoever traces. Raises where the array is not converted.
         """
-        move = self.pattern.resolve(shape, self.sizes)
+        move = self.picked(shape)[0]
         check_movable(source)
         target = self.target_dtype(source, out)
         computed = source
@@ -130,6 +136,12 @@ class Task(NamedTuple):
             computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         return move, target
+
+    def picked(self, shape: tuple[int, ...]) -> tuple[Move, Picks | None]:
+        """Where elements of an x go, and which channels of it; None: all in their order."""
+        if self.channels is None:
+            return self.pattern.resolve(shape, self.sizes), None
+        return picked(self.pattern, self.channels, shape, self.sizes)
 
     def refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
@@ -175,6 +187,7 @@ def make_task(
     into: Any = None,
     corner: Any = None,
     fill: Any = None,
+    channels: Any = None,
     **sizes: int,
 ) -> Task:
     """The task of arguments as users write them; whether the device is there is not asked."""
@@ -192,6 +205,7 @@ def make_task(
     return Task(
         parsed, wanted, formula, casting, place, _checked_copy(copy), known,
         _checked_memory(memory, parsed), _checked_threads(threads), canvas,
+        checked_channels(channels, parsed),
     )  # fmt: skip
 
 

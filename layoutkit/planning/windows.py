@@ -6,20 +6,22 @@ sides. Pure: of samples it wants sizes, and gives integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..axes import Layout, Pattern, check_rank
-from ..checks import as_int
 from ..constants import CHANNEL
-from ..errors import ArgumentError, PatternError, ShapeError
+from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..memory import Array
+from ..spec import DType
 from .canvas import fill_values
+from .channels import checked_channels
 from .task import Task, make_task
 
-__all__ = ["Axes", "Run", "Windows", "make_windows", "of_channels"]
+__all__ = ["Axes", "Run", "Windows", "check_alike", "make_windows", "of_channels"]
 
 _SAMPLES = ("b", "batch")  # what the axis of samples is called
 
@@ -176,18 +178,10 @@ def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str,
 
 
 def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
-    """The channels as plain ints."""
-    if channels is None:
+    """The channels as plain ints, of samples that have them along an axis of its own."""
+    found = checked_channels(channels, pattern)
+    if found is None:
         return None
-    try:
-        found = tuple(map(as_int, channels))
-    except TypeError:
-        found = ()
-    if not found or any(number is None or number < 0 for number in found):
-        raise ArgumentError(
-            f"channels={channels!r}; it is the channels of a sample in the order of the result, "
-            "counted from 0, such as (2, 1, 0)"
-        )
     if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
         raise PatternError(
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
@@ -198,7 +192,7 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
             f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
             "leave c away"
         )
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
@@ -214,6 +208,22 @@ def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
         found.append(Run(rest[0], apart, count, place))
         place += count
     return tuple(found)
+
+
+def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+    """Raise unless all samples, of these shapes and dtypes, are of one rank and dtype."""
+    shape, dtype = facts[0]
+    for number, (other, kind) in enumerate(facts):
+        if kind != dtype:
+            raise DtypeError(
+                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                "dtype"
+            )
+        if len(other) != len(shape):
+            raise ShapeError(
+                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                "samples of one rank"
+            )
 
 
 def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:

@@ -14,12 +14,15 @@ import numpy as np
 from ..arrays.rows import one_hot
 from ..arrays.symbolic import NUMPY, Library, Symbolic
 from ..axes import parse_pattern
+from ..collator import Collator
 from ..converter import Converter
 from ..errors import DtypeError, SpaceError
-from ..spec import DType, check_cast, kind_of
+from ..spec import ArraySpec, DType, check_cast, kind_of
 from . import sparse
 
 __all__ = ["Nothing", "OneHot", "Rearrange", "Single", "ToDense", "ToSparse"]
+
+_SMALL = 2048  # bytes of a row; of such NumPy gathers a batch in less time than a table is made
 
 
 class Single:
@@ -80,6 +83,20 @@ class Rearrange(Single):
             return self._convert(x, out)
         y = self._rearranged(x, library)
         return library.contiguous(library.cast(y, self.result_dtype(x, library), self.casting))
+
+    def of_rows(self, shape: tuple[int, ...], dtype: DType) -> Collator | None:
+        """What makes of rows of an array what `run` makes of these, gathered, in one pass.
+
+        None where nothing has to move or rows are small: to gather them is all, or quicker.
+        """
+        if dtype.itemsize * prod(shape[1:]) < _SMALL:
+            return None
+        if (
+            self._convert.plan(ArraySpec(str(self._pattern.left), (2, *shape[1:]), dtype)).kernel
+            == "view"
+        ):
+            return None
+        return Collator(self._pattern.text, dtype=self.dtype, casting=self.casting, **self._sizes)
 
     def _rearranged(self, x: Any, library: Symbolic) -> Any:
         """Unfold, permute, fold. Sizes of plain axes may be unknown to the framework as yet."""

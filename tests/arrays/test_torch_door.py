@@ -106,6 +106,46 @@ def test_samples_are_stacked_as_they_are():
     np.testing.assert_array_equal(found.numpy(), wanted)
 
 
+LARGE = np.random.default_rng(1).integers(0, 256, (4, 300, 301, 3), np.uint8)  # above 1 MiB
+
+
+class Large(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, n):
+        return LARGE[n][::-1], n
+
+
+def test_large_samples_are_stacked_by_layoutkit():
+    read_only = np.broadcast_to(LARGE[0, :, :, :1], LARGE[0].shape)
+    samples = [LARGE[0], LARGE[1][::-1], torch.from_numpy(LARGE[2]), read_only]
+    found = collate([(sample, {"n": n}) for n, sample in enumerate(samples)])
+    assert found[0].dtype is torch.uint8
+    np.testing.assert_array_equal(found[0].numpy(), np.stack([*map(np.asarray, samples)]))
+    assert found[1]["n"].tolist() == [0, 1, 2, 3]
+    tensors = [torch.from_numpy(each).transpose(0, 1) for each in LARGE]
+    assert torch.equal(collate(tensors), torch.stack(tensors))
+    recorded = [each.float().requires_grad_() for each in tensors]
+    assert collate(recorded).requires_grad
+    assert torch.equal(collate([x.bfloat16() for x in tensors]), torch.stack(tensors).bfloat16())
+    with pytest.raises(ShapeError, match=r"sample 3 has shape \(299, 301, 3\)"):
+        collate([*LARGE[:3], LARGE[3, 1:]])
+    with pytest.raises(DtypeError, match="sample 1 has dtype int8"):
+        collate([LARGE[0], LARGE[1].view(np.int8), *LARGE[2:]])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_large_samples_of_a_worker_are_in_shared_memory(workers):
+    loader = torch.utils.data.DataLoader(
+        Large(), batch_size=4, collate_fn=collate, num_workers=workers
+    )
+    for x, numbers in loader:
+        assert x.is_shared() == bool(workers)
+        np.testing.assert_array_equal(x.numpy(), LARGE[:, ::-1])
+        assert numbers.tolist() == [0, 1, 2, 3]
+
+
 def test_samples_of_several_parts():
     photo = photos()[0].numpy()
     samples = [{"x": photo, "y": (n, 0.5), "name": f"{n}"} for n in range(3)]

@@ -74,8 +74,11 @@ def test_speeds_and_ratios_of_a_line():
 
 def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypatch, capsys):
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
-    assert feeding.main(["--records", "40", "--rounds", "1", "--batch-size", "16"]) == 0
-    openmp, first, head, *lines = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(feeding.feeding_mnist, "main", lambda folder, count, rounds: print(count))
+    given = ["--records", "40", "--pictures", "50", "--rounds", "1", "--batch-size", "16"]
+    assert feeding.main(given) == 0
+    openmp, first, head, *lines, pictures = capsys.readouterr().out.splitlines()
+    assert pictures == "50"
     assert openmp.startswith("OMP_WAIT_POLICY=passive")
     assert first.startswith("40 records of 64 floats, batches of 16")
     assert head.split()[:3] == ["source", "workers", "layoutkit"]

@@ -61,6 +61,21 @@ def test_what_lies_beside_a_picture_has_a_colour(folder, fill, colour):
     np.testing.assert_array_equal(found[0, 20:40], noise(0, 20, 30, 3))
 
 
+@pytest.mark.parametrize("skip", [["--skip-bad"], []])
+def test_windows_of_pictures_of_any_size(folder, capsys, skip):
+    said = _refused(capsys, folder, "out.npy", "bhwc->bchw", "--crop", "20x2000")
+    assert "reaches beyond a picture" in said
+    assert ".png: " in said
+    words = ["--crop", "20x24", "--flip", "--quiet", *skip]
+    assert main(["convert", str(folder), "out.npy", "bhwc->bhwc", *words]) == 0
+    found = np.load("out.npy")
+    for pixels, path in zip(found, sorted(folder.glob("*.png")), strict=True):
+        whole = read(str(path))
+        top, left = (whole.shape[0] - 20) // 2, (whole.shape[1] - 24) // 2
+        expected = whole[top : top + 20, left : left + 24][:, ::-1]
+        np.testing.assert_array_equal(pixels, expected)
+
+
 def test_batches_fit_them_too(folder):
     words = ["--size", "40x40", "--fit", "pad", "--fill", "9", "--save", "saved.npz"]
     assert main(["batches", str(folder), *words]) == 0

@@ -40,6 +40,75 @@ def _convert(tmp_path, array, pattern, *options):
     return np.load(tmp_path / "y.npy")
 
 
+# ---- windows and channels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [["--chunk", "2"], []])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
+def test_windows_flips_and_channels(tmp_path, pattern, chunk):
+    left, right = pattern.split("->")
+    array = _array(left)
+    options = ["--crop", "2x3+1+2", "--flip", "--channels", "2,0", *chunk]
+    window = {"h": slice(1, 3), "w": slice(4, 1, -1)}
+    few = array[tuple(window.get(axis, slice(None)) for axis in left)]
+    few = few.take([2, 0], left.index("c")).transpose([left.index(axis) for axis in right])
+    np.testing.assert_array_equal(_convert(tmp_path, array, pattern, *options), few)
+    middle = array[tuple({"h": slice(1, 3)}.get(axis, slice(None)) for axis in left)]
+    middle = middle.transpose([left.index(axis) for axis in right])
+    found = _convert(tmp_path, array, pattern, "--crop", "2x5", *chunk)
+    np.testing.assert_array_equal(found, middle)
+    np.testing.assert_array_equal(
+        _convert(tmp_path, array, pattern, "--crop", "2x5+center", *chunk), middle
+    )
+
+
+def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
+    array = _array("bhwc")
+    found = [
+        _convert(tmp_path, array, "bhwc->bhwc", "--crop", f"2x2+random:{seed}", "--chunk", chunk)
+        for seed, chunk in [("7", "3"), ("7", "11"), ("8", "11")]
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[1] != found[2]).any()
+    for sample, window in zip(array, found[0], strict=True):
+        corners = itertools.product(range(3), range(4))
+        assert any((sample[y : y + 2, x : x + 2] == window).all() for y, x in corners)
+
+
+def test_a_fold_with_channels_goes_in_chunks(tmp_path):
+    array = _array("bhwc").reshape(11 * 4 * 5 * 3)
+    words = ["--size", "h=4", "--size", "w=5", "--size", "c=3", "--channels", "2,0", "--chunk", "3"]
+    found = _convert(tmp_path, array, "(bhwc)->bchw", *words)
+    np.testing.assert_array_equal(found, _array("bhwc")[..., [2, 0]].transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--crop", "9x2"], "reaches beyond a picture of 4x5"),
+        (["--crop", "2x2+1+4"], "--crop 2x2 at 1,4 reaches beyond"),
+        (["--crop", "2"], "is not a window such as 224x224"),
+        (["--crop", "2x2+1"], "is not a window such as"),
+        (["--channels", "0,3"], "but x has 3 channels"),
+        (["--channels", "r"], "is not channels such as 2,1,0"),
+    ],
+)
+def test_what_is_no_window(tmp_path, capsys, options, said):
+    np.save(tmp_path / "x.npy", _array("bhwc"))
+    paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    assert main(["convert", *paths, "bhwc->bchw", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_windows_want_axes_of_their_own(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", _array("bhwc").reshape(11, -1))
+    paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    words = ["--size", "h=4", "--size", "w=5", "--crop", "2x2"]
+    assert main(["convert", *paths, "b(hwc)->bchw", *words]) == 2
+    assert "no axes h and w of their own" in capsys.readouterr().err
+
+
 # ---- right values --------------------------------------------------------------------------
 
 

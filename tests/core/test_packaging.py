@@ -108,7 +108,7 @@ print(layoutkit.data.sampled_batcher.__module__, "layoutkit.data" in sys.modules
     done = subprocess.run(
         [sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    found = "layoutkit.data.batches.batcher"
+    found = "layoutkit.data.batches.sampled"
     assert done.stdout.split() == ["True", "False", found, "True"]
 
 
@@ -139,6 +139,7 @@ def test_what_is_imported_is_declared():
     declared = {re.match(r"[\w-]+", text)[0] for text in requirements}
     modules = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn"}
     modules["jaxlib"] = "jax"  # of which it is a part
+    modules["google_crc32c"] = modules["crc32c"] = "google-crc32c"  # either will do
     paths = [p for root in ("layoutkit", "kernels", "bench") for p in (HOME / root).rglob("*.py")]
     imported = {modules.get(name, name) for path in paths for name in _imports(path)}
     assert imported - set(sys.stdlib_module_names) - declared - {"layoutkit"} == set()
@@ -171,6 +172,12 @@ def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
     page = (HOME / "docs" / "performance.md").read_text(encoding="utf-8")
     drawn = (HOME / "docs" / "speed.svg").read_text(encoding="utf-8")
     assert drawn == chart(page), "python demo/speed.py draws it anew"
+
+
+def test_the_picture_of_windows_is_what_draws_it():
+    picture = runpy.run_path(HOME / "demo" / "windows.py")["picture"]
+    drawn = (HOME / "docs" / "collate.svg").read_text(encoding="utf-8")
+    assert drawn == picture(), "python demo/windows.py draws it anew"
 
 
 def test_the_picture_in_the_docs_is_what_explain_draws():

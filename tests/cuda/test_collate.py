@@ -1,24 +1,262 @@
 """Batches of many samples on a GPU, or of samples that are there."""
 
+import threading
+
 import numpy as np
+import pytest
 from arrays_of import assert_same
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
+from fake_gpus import PINNED
 
-from layoutkit import Collator, collate
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    DeviceError,
+    DtypeError,
+    ImageView,
+    ShapeError,
+    collate,
+)
+from layoutkit.cuda import ring
+from layoutkit.data import sampled_batcher
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 
 pytestmark = needs_compiler
 
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 RNG = np.random.default_rng(0)
-PHOTOS = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3)]]
-WINDOWS = {"corner": {"h": [-1, 2]}, "flip": {"w": [True, False]}}
+PHOTOS = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3), (9, 11, 3)]]
+IMAGES = RNG.integers(0, 256, (7, 9, 11, 3), np.uint8)
+
+# What is asked of windows, and said of each sample.
+WINDOWS = {
+    "plain": ({"h": 6, "w": 8}, {}),
+    "corners": ({"h": 6, "w": 8}, {"corner": {"h": [0, 2, 3], "w": 1}}),
+    "flips": ({"h": 6}, {"flip": {"w": [True, False, True], "h": True, "c": True}}),
+    "fill": ({"h": 12, "w": 8, "fill": 7}, {"corner": {"w": [-2, 4, -30]}}),
+    "pixel": ({"h": 6, "w": 14, "fill": (1, 2, 3)}, {"flip": "w", "corner": {"h": [4, -1, 0]}}),
+    "channels": ({"h": 6, "w": 8, "channels": (2, 0, 0, 1)}, {"flip": {"c": [True, False, True]}}),
+    "all": (
+        {"h": 6, "w": 12, "channels": (2, 1, 0), "fill": (9, 8, 7)},
+        {"corner": {"h": [-1, 4, 0]}, "flip": {"w": [True, False, True]}},
+    ),
+}
+TARGETS = ["bchw", "chwb"]
+windows = pytest.mark.parametrize("name", WINDOWS)
 
 
-def test_windows_are_gathered_here_and_converted_there(gpu):
-    asked = {"h": 6, "w": 8, "fill": 7, **FORMULA}
-    to = Collator("hwc->bchw", device="cuda", **asked)
-    found = to(PHOTOS, **WINDOWS)
-    assert isinstance(found, FakeArray)
-    assert to.device == "cuda:0"
-    assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", **WINDOWS, **asked))
+def said(name):
+    """Keywords of a Collator and of its call, for samples that agree where there is no window."""
+    asked, each = WINDOWS[name]
+    return {"w": 8, **asked} if "w" not in asked else asked, each
+
+
+def formula(name):
+    return {"dtype": "f4", "scale": 0.5} if name == "channels" else FORMULA
+
+
+def on_gpu(gpu, photos=PHOTOS, ordinal=0):
+    """Samples on a GPU, one of them with steps of its own."""
+    there = [gpu.array(x, ordinal) for x in photos]
+    there[-1] = gpu.array(np.asfortranarray(photos[-1])[::-1], ordinal)[::-1]
+    return there
+
+
+# ---- from the CPU ------------------------------------------------------------------------
+
+
+@windows
+@pytest.mark.parametrize("to", TARGETS)
+def test_windows_are_gathered_here_and_converted_there(gpu, name, to):
+    asked, each = said(name)
+    for keywords in ({}, formula(name)):
+        collator = Collator(f"hwc->{to}", device="cuda", **asked, **keywords)
+        found = collator(PHOTOS, **each)
+        assert isinstance(found, FakeArray)
+        wanted = collate(PHOTOS, f"hwc->{to}", **each, **asked, **keywords)
+        assert_same(values_of(found), wanted)
+        out = gpu.array(np.zeros_like(wanted))
+        assert collator(PHOTOS, out=out, **each) is out
+        assert_same(values_of(out), wanted)
+
+
+@pytest.mark.parametrize("left", ["bhwc", "hwbc"])
+def test_rows_of_an_array_go_up(gpu, left):
+    x = np.moveaxis(IMAGES, 0, left.index("b"))
+    asked = {"h": 6, "w": 8, **FORMULA}
+    each = {"rows": [5, -1, 5, 0], "flip": {"w": [True, False, False, True]}}
+    found = collate(x, f"{left}->bchw", device="cuda:1", **asked, **each)
+    assert found.ordinal == 1
+    assert_same(values_of(found), collate(x, f"{left}->bchw", **asked, **each))
+
+
+def test_only_the_bytes_of_windows_go_up(gpu, monkeypatch):
+    to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
+    to(PHOTOS)  # and the constants of the formula
+    sizes, copy = [], CupyRuntime.copy_in
+    monkeypatch.setattr(
+        CupyRuntime, "copy_in", lambda *args: sizes.append(args[2].nbytes) or copy(*args)
+    )
+    to(PHOTOS)
+    assert sizes == [3 * 6 * 8 * 3]
+
+
+def test_pinned_memory_is_used_again_and_bounded(gpu):
+    to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
+    batches = [PHOTOS, PHOTOS[::-1], PHOTOS[:2], PHOTOS[:1], PHOTOS] * 3
+    corners = [{"h": n % 3} for n in range(len(batches))]
+    found = [to(batch, corner=corner) for batch, corner in zip(batches, corners, strict=True)]
+    # Nothing of them has been waited for but what a piece needs to be filled again.
+    for batch, corner, result in zip(batches, corners, found, strict=True):
+        wanted = collate(batch, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
+        assert_same(values_of(result), wanted)
+    assert gpu.gpus.held(PINNED) <= ring.PIECES * ring.PIECE_BYTES + 4096  # and for constants
+
+
+def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeypatch):
+    monkeypatch.setattr(ring, "WHOLE_BYTES", 100)
+    monkeypatch.setattr(ring, "PIECE_BYTES", 64)
+    found = collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda")
+    assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", h=6, w=8))
+    assert gpu.gpus.held(PINNED) <= ring.PIECES * 512  # what the fake rounds to
+
+
+def test_threads_share_the_slots(gpu):
+    to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
+    gpu.eager = True
+    wrong = []
+
+    def loop(number):
+        corner = {"h": number % 3, "w": 1}
+        wanted = collate(PHOTOS, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
+        for _ in range(20):
+            found = to(PHOTOS, corner=corner)
+            if not np.array_equal(found.memory, wanted):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_dtypes_that_only_the_cpu_casts_and_empty_batches(gpu):
+    for dtype in (">f4", "f8", "?"):
+        samples = [x.astype(dtype) for x in PHOTOS]
+        found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda", dtype="f8")
+        assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8, dtype="f8"))
+    found = collate(IMAGES, "bhwc->bchw", rows=[], device="cuda")
+    assert (isinstance(found, FakeArray), found.shape) == (True, (0, 3, 9, 11))
+    with pytest.raises(ShapeError, match=r"rows\[0\] is 7"):
+        collate(IMAGES, "bhwc->bchw", rows=[7], device="cuda")
+    with pytest.raises(ShapeError, match="goes from 4 to 10"):
+        collate(PHOTOS, "hwc->bchw", h=6, w=8, corner={"h": 4}, device="cuda")
+    with pytest.raises(ArgumentError, match="'q' is no axis"):
+        collate(PHOTOS, "hwc->bchw", h=0, w=8, corner={"q": 4}, device="cuda")
+
+
+# ---- on the GPU --------------------------------------------------------------------------
+
+
+@windows
+@pytest.mark.parametrize("to", TARGETS)
+def test_samples_are_read_where_they_are(gpu, name, to):
+    asked, each = said(name)
+    samples = on_gpu(gpu)
+    for keywords in ({}, formula(name)):
+        found = collate(samples, f"hwc->{to}", **asked, **each, **keywords)
+        assert isinstance(found, FakeArray)
+        wanted = collate(PHOTOS, f"hwc->{to}", **asked, **each, **keywords)
+        assert_same(values_of(found), wanted)
+    for x, y in zip(samples, PHOTOS, strict=True):
+        assert_same(values_of(x), y)
+
+
+@pytest.mark.parametrize("left", ["bhwc", "hwbc", "hwcb"])
+def test_rows_of_an_array_that_is_there(gpu, left):
+    x = np.moveaxis(IMAGES, 0, left.index("b"))
+    there = gpu.array(x, 1)
+    for rows in (None, [3], [6, -7, 2, 2], np.array([1, 0])):
+        asked = {"h": 5, "fill": 3, "corner": {"h": 6}, "flip": "w", **FORMULA}
+        found = collate(there, f"{left}->bchw", rows=rows, **asked)
+        assert found.ordinal == 1
+        assert_same(values_of(found), collate(x, f"{left}->bchw", rows=rows, **asked))
+    assert collate(there, f"{left}->bchw", rows=[]).shape == (0, 3, 9, 11)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "c8"])
+def test_dtypes_and_ranks(gpu, dtype):
+    for shape, pattern in [((6, 7), "hw->bwh"), ((5,), "f->fb"), ((2, 4, 5, 3), "dhwc->bcdhw")]:
+        samples = [RNG.integers(0, 2, shape).astype(dtype) for _ in range(3)]
+        found = collate([gpu.array(x) for x in samples], pattern, flip=pattern[0])
+        assert_same(values_of(found), collate(samples, pattern, flip=pattern[0]))
+
+
+def test_there_and_back_and_into_an_output(gpu):
+    samples = on_gpu(gpu, ordinal=1)
+    wanted = collate(PHOTOS, "hwc->bchw", h=6, w=8, **FORMULA)
+    to = Collator("hwc->bchw", h=6, w=8, **FORMULA)
+    here = collate(samples, "hwc->bchw", h=6, w=8, device="cpu", **FORMULA)
+    assert type(here) is np.ndarray
+    assert_same(here, wanted)
+    out = gpu.array(np.zeros_like(wanted), 1)
+    assert to(samples, out=out) is out
+    assert_same(values_of(out), wanted)
+    same = collate(samples, "hwc->bchw", h=6, w=8, device="cuda:1", **FORMULA)
+    assert_same(values_of(same), wanted)
+    view = ImageView("bchw", to(samples))
+    assert_same(values_of(view.forward_get("bhwc")), wanted.transpose(0, 2, 3, 1).copy())
+
+
+def test_what_does_not_go_together(gpu):
+    there, host = on_gpu(gpu), PHOTOS
+    to = Collator("hwc->bchw", h=6, w=8)
+    other = gpu.array(PHOTOS[1], 1)
+    out = gpu.array(np.zeros((3, 3, 6, 8), np.uint8))
+    with pytest.raises(DeviceError, match="sample 0 is on cuda:0, but sample 1 is on cuda:1"):
+        to([there[0], other])
+    with pytest.raises(DeviceError, match=r"sample 1 is a numpy.ndarray on cpu, but sample 0 is"):
+        to([there[0], host[1]])
+    with pytest.raises(DeviceError, match=r"sample 1 is .*on cuda:0"):
+        to([host[0], there[1]])
+    with pytest.raises(DeviceError, match=r"cuda:0.*cuda:1"):
+        collate(there, "hwc->bchw", h=6, w=8, device="cuda:1")
+    with pytest.raises(DeviceError, match="on cuda:0"):
+        collate(there, "hwc->bchw", h=6, w=8, device="cuda", out=np.zeros((3, 3, 6, 8), np.uint8))
+    with pytest.raises(DeviceError, match="out is on cuda:0"):
+        to(host, out=out)
+    with pytest.raises(ShapeError, match="sample 1 has 2 axes, but sample 0 has 3"):
+        to([there[0], gpu.array(PHOTOS[1][0])])
+    with pytest.raises(DtypeError, match="sample 2 has dtype float32, but sample 0 has uint8"):
+        to([*there[:2], gpu.array(PHOTOS[2].astype("f4"))])
+    with pytest.raises(ShapeError, match="sample 1 has size 8 along h, but sample 0 has 9"):
+        collate(there, "hwc->bchw")
+    with pytest.raises(ShapeError, match="sample 0 has size 9 along h, but its window of 10"):
+        collate(there, "hwc->bchw", h=10, w=8)
+    with pytest.raises(DtypeError, match="fill=300 is no uint8"):
+        collate(there, "hwc->bchw", h=10, w=8, fill=300)
+    whole = gpu.array(np.zeros((4, 6, 8, 3), np.uint8))
+    with pytest.raises(ArgumentError, match="out shares memory with x"):
+        collate(whole, "bhwc->bhwc", rows=[0, 1], out=whole[1:3])
+    with pytest.raises(ArgumentError, match="out shares memory with sample 1"):
+        collate([whole[0], whole[2]], "hwc->bhwc", out=whole[1:3])
+
+
+# ---- batches of records ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_of_a_loop_are_made_on_the_gpu(gpu, num_workers):
+    words = {"batch_size": 3, "corner": "random", "flip": "random", "num_workers": num_workers}
+    asked = {"h": 6, "w": 8, **FORMULA}
+    with sampled_batcher(IMAGES, collate=Collator("hwc->bchw", **asked), **words) as batches:
+        wanted = [batch.input.input for batch in batches]
+    there = Collator("hwc->bchw", device="cuda:1", **asked)
+    with sampled_batcher(IMAGES, collate=there, **words) as batches:
+        found = [batch.input.input for batch in batches]
+    assert [x.ordinal for x in found] == [1, 1, 1]
+    for x, y in zip(found, wanted, strict=True):
+        assert_same(values_of(x), y)

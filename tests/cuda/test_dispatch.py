@@ -445,3 +445,15 @@ def test_every_kernel_has_its_words_on_a_gpu():
         assert all(words)
         # What a CPU does with its registers is nothing that a GPU does.
         assert "register" not in words[1]
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (0, 2, 1), (0, 0), (1,)])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bchw->bhwc", "bhwc->bhwc"])
+def test_channels_are_taken_there(gpu, pattern, order):
+    x = np.ascontiguousarray(IMAGES if pattern.startswith("bhwc") else IMAGES.transpose(0, 3, 1, 2))
+    keywords = {"channels": order, "scale": 0.5, "mean": tuple(range(len(order)))}
+    expected = convert(x, pattern, **keywords)
+    same(convert(gpu.array(x), pattern, **keywords), expected)
+    same(convert(x, pattern, device="cuda", **keywords), expected)
+    larger = {"channels": order, "into": {"h": 9}, "fill": (1, 2, 3)}
+    same(convert(gpu.array(x), pattern, **larger), convert(x, pattern, **larger))

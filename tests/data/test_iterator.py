@@ -19,6 +19,8 @@ from layoutkit import (
     VectorSpace,
 )
 from layoutkit.data import Dataset, sampler
+from layoutkit.data.samples import stores
+from layoutkit.spaces import moves
 
 RNG = np.random.default_rng(0)
 N = 10
@@ -80,8 +82,10 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("gathered", [False, True], ids=["taken", "collated"])
 @pytest.mark.parametrize(("source", "space", "wanted"), CASES, ids=lambda x: str(x)[:40])
-def test_rows_come_in_the_space_that_is_asked_for(source, space, wanted):
+def test_rows_come_in_the_space_that_is_asked_for(source, space, wanted, gathered, monkeypatch):
+    monkeypatch.setattr(moves, "_SMALL", 0 if gathered else 1 << 20)
     axis = space.layout.index("b") if isinstance(space, Conv2DSpace) else 0
     at = 0
     for batch in dataset().iterator((space, source), batch_size=4):
@@ -351,3 +355,21 @@ def test_a_label_out_of_range_is_an_error_and_no_end_of_the_epoch():
 def test_samples_have_no_iterator():
     with pytest.raises(DataError):
         dataset()[0].iterator((VectorSpace(6), "x"), batch_size=2)
+
+
+def test_large_rows_are_converted_where_they_lie(tmp_path, monkeypatch):
+    """What is gathered is made by one pass over the source, whatever its strides."""
+    photos = np.arange(7 * 32 * 33 * 3).astype(np.uint8).reshape(7, 32, 33, 3)
+    np.save(tmp_path / "photos.npy", photos)
+    space = Conv2DSpace((32, 33), 3, "bchw")
+    monkeypatch.setattr(stores, "take", None)  # which would gather them first
+    asked = {"mode": "shuffled_sequential", "batch_size": 3, "seed": 4}
+    order = [*sampler("shuffled_sequential", 7, seed=4)]
+    wanted = photos.transpose(0, 3, 1, 2)[order].astype(np.float32)
+    for source in (photos, tmp_path / "photos.npy", np.asfortranarray(photos)):
+        batches = Dataset({"x": source}, layout={"x": "bhwc"}).iterator((space, "x"), **asked)
+        np.testing.assert_array_equal(np.concatenate([*batches]), wanted)
+    own = Dataset({"x": photos}, layout={"x": "bhwc"})
+    for batch in own.iterator((space, "x"), **asked):
+        batch[...] = 0
+    assert photos.any()

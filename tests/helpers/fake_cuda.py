@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import fake_cupy
 import numpy as np
 
-from layoutkit import accumulation, conversion, devices
+from layoutkit import accumulation, collation, conversion, devices
 from layoutkit.cuda import casts, order, ring, transfers
 from layoutkit.cuda import runtime as the_one
 from layoutkit.kernels.cuda import driver
@@ -43,6 +43,9 @@ class FakeGpu:
     @eager.setter
     def eager(self, value):
         self.gpus.eager = value
+
+    def __setitem__(self, index, values):
+        self.memory[index] = getattr(values, "memory", values)
 
     @property
     def loaded(self):
@@ -118,7 +121,8 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(order, "_held", deque())
     monkeypatch.setattr(order, "_captured", [])
     monkeypatch.setattr(ring, "_rings", {})
-    for find in (conversion._kept, accumulation._kept, casts._launches, transfers._unmoved):
+    kept = (conversion._kept, accumulation._kept, collation._kept)
+    for find in (*kept, casts._launches, transfers._unmoved):
         find.cache_clear()
 
 

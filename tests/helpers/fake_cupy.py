@@ -74,6 +74,9 @@ class Array:
         made.memory[...] = found
         return made
 
+    def __setitem__(self, index, values):
+        self.memory[index] = getattr(values, "memory", values)
+
     @property
     def real(self):
         return self._like(self.memory.real)

@@ -11,8 +11,9 @@ from layoutkit.kernels.cpu import cutters, cutting, launch
 from layoutkit.kernels.cpu.cutters import CUTTERS
 from layoutkit.kernels.cpu.words import HEAD, LINE, MAX_LOOPS, SCRATCH
 from layoutkit.planning.epilogue import Epilogue
-from layoutkit.planning.kernels import MAX_OUTER, Choice
+from layoutkit.planning.kernels import Choice
 from layoutkit.planning.loops import Loop
+from layoutkit.planning.roles import MAX_OUTER
 from reference import reference_convert
 
 

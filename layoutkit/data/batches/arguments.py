@@ -27,6 +27,9 @@ class Arguments:
     dtype: Any
     layout: Any
     convert: Any
+    collate: Any
+    corner: Any
+    flip: Any
     scale: Any
     mean: Any
     std: Any

@@ -6,16 +6,16 @@ Knows names; what an argument does is not known here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
-from ..protocolerrors import NoSuchArgument
+from ..protocolerrors import NoSuchArgument, no_such_argument
 
 __all__ = ["check_names"]
 
 # What somebody who comes from PyTorch, Keras, tf.data, grain, DALI or MXNet tries first.
 _ELSEWHERE = {
     "batch_sampler": "sampler= and batch_size=, which name an order and where it is cut",
-    "collate_fn": "processor=, which makes a row of a record; rows become a batch by themselves",
+    "collate_fn": "processor=, which makes a row of a record; collate= joins rows of many sizes",
+    "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and corner="random"',
     "drop_remainder": "drop_last=True",
     "generator": "seed=; an order is a function of seed, epoch and position",
     "image_size": "size=, (height, width) of pictures",
@@ -29,6 +29,10 @@ _ELSEWHERE = {
     "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
     "prefetch_buffer_size": "prefetch=, in batches",
     "prefetch_factor": "prefetch=, in batches, however many threads there are",
+    "rand_crop": 'corner="random", of the windows that collate= cuts',
+    "rand_mirror": 'flip="random", of the windows that collate= cuts',
+    "random_crop": 'corner="random", of the windows that collate= cuts',
+    "random_flip": 'flip="random", of the windows that collate= cuts',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "open_index(source, partition=rank, partitions=world) as the source",
     "repeat": "a loop for each: every `for batch in batches` is the next epoch",
@@ -49,6 +53,4 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name in _ELSEWHERE:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
-        close = get_close_matches(name, known, 1)
-        meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
-        raise NoSuchArgument(f"sampled_batcher has no {name}=; {meant}")
+        raise no_such_argument("sampled_batcher", name, known)

@@ -22,7 +22,9 @@ from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, check_cast, check_movable
+from ..formats import container_of
 from .feeds import Feed, Numbers, rows_of
+from .joining import Joining
 
 __all__ = ["Chunk", "Work", "name_of", "words_of"]
 
@@ -34,6 +36,7 @@ class Work:
     """What is done to each record.
 
     strict : bool    a source that fails, even if it is not the first, fails the record
+    join : Joining   what makes a batch of results of any size; None: they are rows
     """
 
     feeds: tuple[Feed, ...]
@@ -41,6 +44,7 @@ class Work:
     dtype: DType | None
     timeout: float | None
     strict: bool
+    join: Joining | None = None
 
     def getter(self) -> Callable[[Any], Any] | None:
         """What gets a thing that `things` gave; None where it is the result already."""
@@ -86,7 +90,7 @@ class Chunk:
     block : array       the results in rows; of the batch where its shape is known before, else
                         made for the first result
     failed : dict       from a row to its error, None for a refusal; counted from 0 in the chunk
-    odd : dict          from a row to a result that does not fit the block
+    odd : dict          from a row to a result that does not fit the block; all that are joined
     targets : dict      from a row to the target that the processor gave
     """
 
@@ -100,6 +104,7 @@ class Chunk:
         self.odd: dict[int, Array] = {}
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
+        self.lies = False  # all results are rows of the source
         self.get_seconds = self.process_seconds = 0.0
         self.block: Any = None
         self.stopped = False
@@ -169,6 +174,9 @@ class Chunk:
         feed = work.feeds[0]
         if work.processor is not None or not feed.direct:
             return False
+        if work.join is not None:
+            self.lies = True  # they are read when they are joined
+            return True
         began = perf_counter()
         rows = feed.gathered(self.numbers[0])
         dtype = self._dtype or work.dtype or rows.dtype
@@ -200,6 +208,9 @@ class Chunk:
         """Copy a result into its row, or keep it beside the rows where it does not fit."""
         array = _as_array(value)
         check_movable(array.dtype)
+        if self.work.join is not None:
+            self.odd[row] = _cast(array, array.dtype)  # whoever made it may use its memory again
+            return
         if self.block is None:
             dtype = self.work.dtype or array.dtype
             check_cast(array.dtype, dtype, "same_kind")
@@ -231,7 +242,14 @@ class Chunk:
 
 def name_of(record: Any) -> str:
     """What messages call a record."""
-    return record.url if record.url is not None else f"record {record.position}"
+    if record.url is None:
+        return f"record {record.position}"
+    if record.offset is not None:
+        return f"{record.url}, byte {record.offset}"
+    if container_of(record.url) is not None:  # a row of a Parquet file, which has no offset
+        return f"{record.url}, record {record.position}"
+    name: str = record.url
+    return name
 
 
 def words_of(error: BaseException) -> str:

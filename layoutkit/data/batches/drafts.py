@@ -10,6 +10,7 @@ Knows one batch; its neighbours, threads and Views are not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ import numpy as np
 from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
+from ..records import Record
 from .chunks import Chunk, Work, name_of, words_of
 from .feeds import Numbers
+from .joining import Joining
 from .judging import Judge, kept_rows
 
 __all__ = ["Draft", "Refill"]
@@ -45,6 +48,8 @@ class Draft:
         The shape of one record, where it is known before.
     refill : Refill, optional
         Where records come from that take the place of those left out.
+    epoch : int
+        What is drawn for a record is another one in each.
     """
 
     def __init__(
@@ -54,8 +59,9 @@ class Draft:
         numbers: Sequence[Numbers],
         dims: tuple[int, ...] | None,
         refill: Refill | None = None,
+        epoch: int = 0,
     ) -> None:
-        self.work, self.start, self.dims = work, start, dims
+        self.work, self.start, self.dims, self.epoch = work, start, dims, epoch
         self.numbers: list[Any] = list(numbers[:1])  # of the first source, round by round
         self.wanted = len(numbers[0])
         self.error: BaseException | None = None
@@ -64,13 +70,13 @@ class Draft:
         self.cancelled = False
         self.failed: dict[int, BaseException | None] = {}
         self.stats = {"get": 0.0, "process": 0.0, "wait": 0.0}
-        self.input: Array | None = None
+        self.input: Any = None  # an array, or what makes it in the thread that asks for it
         self.target: Array | None = None
         self._refill = refill
         self._pieces: list[Chunk] = []
         self._judged = 0
         self._dry = 0  # records since the last one that was kept
-        self._judge = Judge(dims, work.dtype)
+        self._judge = Judge(dims, work.dtype, work.join)
         self._whole = True  # all results are in the rows of the first round's block
         self._block: Array | None = None  # the rows of a round whose shape is known
         self._begin(0, numbers)
@@ -171,6 +177,15 @@ class Draft:
         rows = np.arange(self.taken)
         return np.delete(rows, sorted(self.failed)) if self.failed else rows
 
+    def chosen(self, rows: Array) -> Numbers:
+        """The records in rows among all that were taken."""
+        first = self.numbers[0]
+        if isinstance(first, list):
+            records: list[Record] = [record for part in self.numbers for record in part]
+            return [records[row] for row in rows.tolist()]
+        numbers: Array = first if len(self.numbers) == 1 else np.concatenate(self.numbers)
+        return numbers if len(rows) == len(numbers) else numbers[rows]
+
     def _take_in(self) -> None:
         """Add up the chunks of a round, and let records fail that do not fit the others."""
         self._pieces.sort(key=lambda piece: piece.first)
@@ -205,7 +220,9 @@ class Draft:
     def _gather(self) -> None:
         """Put the results together, without those left out."""
         count = self.taken - len(self.failed)
-        if self._judge.shape is not None:
+        if self.work.join is not None:
+            self._collate(self.work.join)
+        elif self._judge.shape is not None:
             self.input = self._joined(count)
         if isinstance(self._judge.targeted, tuple):
             shape, dtype = self._judge.targeted
@@ -219,6 +236,18 @@ class Draft:
                         [piece.targets[row] for row in rows] if found is None else found
                     )
                 at += len(rows)
+
+    def _collate(self, join: Joining) -> None:
+        if not self._pieces:
+            return
+        feed = self.work.feeds[0]
+        places = feed.places(self.chosen(self.kept()))
+        if self._pieces[0].lies:
+            made = partial(join.batch_of_rows, feed.source, places.numbers, places, self.epoch)
+        else:
+            samples = [piece.odd[row] for piece in self._pieces for row in kept_rows(piece)]
+            made = partial(join.batch, samples, places, self.epoch)
+        self.input = made if join.is_late else made()
 
     def _joined(self, count: int) -> Array:
         if self._whole and not self.failed:

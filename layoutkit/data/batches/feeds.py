@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...memory import Array
 from ..indexes import Index, PartsIndex
 from ..records import Record
 from ..samplers import Sampler
 from ..samplers.order import Order
+from .joining import Places
 
 __all__ = ["Feed", "Numbers", "rows_of"]
 
@@ -58,6 +61,18 @@ class Feed:
         if isinstance(numbers, list):
             return numbers
         return self.index.records(numbers)
+
+    @property
+    def source(self) -> Array:
+        """The array of which all records are rows, those of other partitions too."""
+        return self.index.source
+
+    def places(self, numbers: Numbers) -> Places:
+        """Where these records stand in the whole source, of which an index may be a partition."""
+        if isinstance(numbers, list):
+            names = [str(record.url).rpartition("/")[2] for record in numbers]
+            return Places(np.array([record.position for record in numbers], np.int64), names)
+        return Places(self.index.partition.place(numbers))
 
     def ranks(self, numbers: Any) -> Array | None:
         """The rank of each record's label, -1 for none; None where the source has no labels."""

@@ -15,6 +15,7 @@ from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, check_movable
 from .chunks import Chunk
+from .joining import Form, Joining
 
 __all__ = ["Judge", "kept_rows"]
 
@@ -28,15 +29,23 @@ class Judge:
     targeted     : shape and dtype of a target; False where records have none, None until then
     """
 
-    def __init__(self, dims: tuple[int, ...] | None, dtype: DType | None) -> None:
+    def __init__(
+        self, dims: tuple[int, ...] | None, dtype: DType | None, join: Joining | None = None
+    ) -> None:
         self._given = dtype
         self.shape = dims
         self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
+        self._join = join
+        self._form: Form | None = None  # of what is joined
+        self._seen: set[tuple[tuple[int, ...], DType]] = set()  # that are of this form
         self.targeted: tuple[tuple[int, ...], DType] | Literal[False] | None = None
 
     def judge(self, piece: Chunk) -> None:
         """Let those records fail whose shape, dtype or target is another."""
-        self._look_at_shapes(piece)
+        if self._join is None:
+            self._look_at_shapes(piece)
+        else:
+            self._look_at_forms(piece, self._join)
         self._look_at_targets(piece)
 
     def _look_at_shapes(self, piece: Chunk) -> None:
@@ -59,6 +68,18 @@ class Judge:
     def _fits(self, result: Array) -> bool:
         same = result.shape == self.shape
         return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
+
+    def _look_at_forms(self, piece: Chunk, join: Joining) -> None:
+        source = piece.work.feeds[0].source if piece.lies else None
+        for row in kept_rows(piece):
+            x = piece.odd[row] if source is None else source[0]
+            if (x.shape, x.dtype) in self._seen:
+                continue
+            try:
+                self._form = join.form(x, self._form)
+                self._seen.add((x.shape, x.dtype))
+            except LayoutkitError as error:
+                piece.failed[row] = error
 
     def _look_at_targets(self, piece: Chunk) -> None:
         kept = kept_rows(piece)

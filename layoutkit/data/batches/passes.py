@@ -17,7 +17,6 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
-from ..records import Record
 from .batch import Batch, Dropped
 from .crew import Crew, run_here
 from .drafts import Draft
@@ -42,7 +41,7 @@ class Pass:
         place: int,
         marks: Mapping[str, Any],
     ) -> None:
-        self._settings, self._crew = settings, crew
+        self._settings, self._crew, self._epoch = settings, crew, epoch
         first = settings.feeds[0]
         self.orders = [
             feed.order(epoch, marks if marks and feed is first and feed.in_parts else None)
@@ -127,7 +126,7 @@ class Pass:
             return
         dims = settings.dims(self._begun)
         refill = self._refill if settings.refill else None
-        draft = self._latest = Draft(settings.work, start, numbers, dims, refill)
+        draft = self._latest = Draft(settings.work, start, numbers, dims, refill, self._epoch)
         self._place = start + len(numbers[0])
         self._begun += 1
         self._drafts.append(draft)
@@ -165,9 +164,9 @@ class Pass:
     def _batch(self, draft: Draft) -> Batch:
         feed = self._settings.feeds[0]
         rows = draft.kept()
-        kept = _chosen(draft, rows)
+        kept = draft.chosen(rows)
         names = sorted(draft.failed)
-        left_out = feed.records(_chosen(draft, np.array(names, np.int64))) if names else []
+        left_out = feed.records(draft.chosen(np.array(names, np.int64))) if names else []
         dropped = [
             (record, draft.start + row, draft.failed[row])
             for record, row in zip(left_out, names, strict=True)
@@ -181,8 +180,10 @@ class Pass:
             draft.stats,
         )
 
-    def _input(self, array: Array | None) -> DataView | None:
-        return None if array is None else self._settings.viewers.input(array)
+    def _input(self, array: Any) -> DataView | None:
+        if array is None:
+            return None
+        return self._settings.viewers.input(array() if callable(array) else array)
 
     def _target(self, given: Array | None, kept: Numbers) -> DataView | None:
         """What the processor gave, else the source: targets, or ranks of labels."""
@@ -193,13 +194,3 @@ class Pass:
             return viewers.target(given)
         ranks = feed.ranks(kept)
         return None if ranks is None else viewers.labels(ranks)
-
-
-def _chosen(draft: Draft, rows: Array) -> Numbers:
-    """The records in rows among all that a draft has taken."""
-    first = draft.numbers[0]
-    if isinstance(first, list):
-        records: list[Record] = [record for part in draft.numbers for record in part]
-        return [records[row] for row in rows.tolist()]
-    numbers: Array = first if len(draft.numbers) == 1 else np.concatenate(draft.numbers)
-    return numbers if len(rows) == len(numbers) else numbers[rows]

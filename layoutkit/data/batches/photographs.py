@@ -49,6 +49,8 @@ def with_decoder(given: Arguments) -> Arguments:
     from ...pictures import Decoder
 
     decoder = Decoder(given.size, given.fit or "cover")
+    if given.collate is not None:
+        return replace(given, processor=decoder)  # which cuts windows of what is decoded
     return replace(
         given,
         processor=decoder,
@@ -73,11 +75,19 @@ def check_decoded(given: Arguments, indexes: Sequence[Index]) -> None:
     if not read or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    if name is not None and suffix_of(name) in PICTURES:
+    is_picture = name is not None and suffix_of(name) in PICTURES
+    if not is_picture and not index.of_pictures:
+        return
+    is_one = "is a picture" if is_picture else "has pictures"
+    if given.collate is not None:
         raise DataError(
-            f"{name} is a picture, whose bytes are no row of a batch; size=(height, width) decodes "
-            "pictures, and processor= takes bytes"
+            f"{name} {is_one}, and collate takes pixels; processor=lambda data, out: "
+            "layoutkit.pictures.read(data) decodes it"
         )
+    raise DataError(
+        f"{name} {is_one}, whose bytes are no row of a batch; size=(height, width) decodes "
+        "pictures, and processor= takes bytes"
+    )
 
 
 def _layout(layout: Any) -> Any:

@@ -21,6 +21,7 @@ from ..reading.cache import DiskCache
 from ..reading.reader import Reader
 from .arguments import Arguments
 from .chunks import Work
+from .collating import check_collate, collated_layout, joining_of
 from .feeds import Feed
 from .orders import check_lengths, endless, samplers_of
 from .photographs import check_decoded, with_decoder
@@ -87,6 +88,7 @@ def settings_of(given: Arguments) -> Settings:
     DataError, ShapeError, DtypeError, PatternError
         An argument is wrong, or two do not fit together.
     """
+    check_collate(given)
     given = with_decoder(given)
     size = as_count("batch_size", given.batch_size, 1)
     _check_callable("processor", given.processor)
@@ -99,6 +101,7 @@ def settings_of(given: Arguments) -> Settings:
     samplers = samplers_of(
         indexes, given.sampler, given.drop_last, size, given.num_batches, given.seed
     )
+    join = joining_of(given, samplers[0].plan.seed)
     workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
@@ -107,13 +110,13 @@ def settings_of(given: Arguments) -> Settings:
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
     feeds = tuple(
-        Feed(index, endless(each), get, reader.get)
+        Feed(index, endless(each), get, index.getter(reader))
         for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
     )
     check_lengths(feeds, limit, size)
     return Settings(
         feeds=feeds,
-        work=Work(feeds, given.processor, _dtype(given.dtype), timeout, strict),
+        work=Work(feeds, given.processor, _dtype(given.dtype), timeout, strict, join),
         reader=reader,
         batch_size=size,
         limit=limit,
@@ -175,6 +178,8 @@ def _layouts(given: Arguments) -> tuple[str | None, str | None]:
     for each in pair:
         if each is not None and parse_layout(each).groups[0] != "b":
             raise DataError(f"layout {each!r} does not begin with b; batches are made row by row")
+    if given.collate is not None:
+        return collated_layout(given.collate), pair[1]
     check_convert(given.convert, pair[0], given.constants)
     if given.convert is None:
         return pair[0], pair[1]

@@ -83,6 +83,12 @@ class TensorIndex(Index):
         """Copied at once."""
         return take(self._x, 0, self._partition.place(numbers))
 
+    @property
+    def source(self) -> Array:
+        """The array itself, with the records of all partitions."""
+        found: Array = self._x
+        return found
+
     def targets(self, numbers: Array) -> Array | None:
         """What belongs to the records in y, where that is no labels."""
         if self._y is None:

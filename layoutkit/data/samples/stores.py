@@ -77,6 +77,10 @@ class Store:
         """What a key selects."""
         raise NotImplementedError
 
+    def lying(self) -> Array | None:
+        """The array in the source's memory that the elements are rows of, if there is one."""
+        return None
+
     def take(self, places: Array) -> Array:
         """The elements at some places, in memory of their own."""
         found = np.asarray(self.select(places).read(True))
@@ -161,12 +165,18 @@ class Window(Store):
         source = self.source.fields(names)
         return Window(source, self.selection.with_axes(source.shape[len(self.source.shape) :]))
 
-    def take(self, places: Array) -> Array:
-        """The elements at some places; of a view, in pooled memory."""
+    def lying(self) -> Array | None:
+        """The view of an array that the elements are."""
         listed = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
         if listed or self.selection.rest or not isinstance(self.source, ArraySource):
-            return super().take(places)
-        return take(self.read(True), 0, places)
+            return None
+        found: Array = self.read(True)
+        return found
+
+    def take(self, places: Array) -> Array:
+        """The elements at some places; of a view, in pooled memory."""
+        found = self.lying()
+        return super().take(places) if found is None else take(found, 0, places)
 
     def same(self, other: Store) -> bool:
         """Whether both are the same selection of the same memory."""

@@ -1,0 +1,163 @@
+"""Batches of samples that stand for data: in graphs of torch.compile, exported, under jax.jit."""
+
+import numpy as np
+import pytest
+from arrays_of import assert_same
+
+from layoutkit import ArgumentError, Collator, collate
+
+RNG = np.random.default_rng(0)
+PAIR = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3)]]
+FLOATS = [x.astype(np.float32) for x in PAIR]
+ASKED = {"h": 6, "w": 8, "fill": (1, 2, 3), "scale": 1 / 255, "mean": (0.4, 0.5, 0.6)}
+SAID = {"corner": {"h": [-1, 4], "w": -2}, "flip": {"w": [True, False], "h": True}}
+TO = Collator("hwc->bchw", **ASKED)
+SWAPPED = Collator("hwc->chwb", channels=(2, 0, 0), dtype="float32", **ASKED)
+ROWS = Collator("bhwc->bchw", h=4, w=5, dtype="float32", scale=1 / 255)
+
+
+def both(a, b):
+    return TO([a, b], **SAID)
+
+
+def swapped(a, b):
+    return SWAPPED((a, b), **SAID)
+
+
+def called(a, b):
+    return collate([a, b], "hwc->bchw", **ASKED, **SAID)
+
+
+def rows(a, b):
+    return ROWS(b[None].repeat(3, 1, 1, 1), rows=[2, -3, 0], corner={"h": [0, 4, 1]}, flip="w")
+
+
+FUNCTIONS = [both, swapped, called, rows]
+SAY_SO = "corner.'h'. is a .*, whose numbers cannot be read.*outside of compiled functions"
+
+
+# ---- PyTorch -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch():
+    found = pytest.importorskip("torch", reason="PyTorch is not installed")
+    found.compiler.reset()
+    return found
+
+
+def followed(torch, function, fullgraph=True):
+    return torch.compile(function, fullgraph=fullgraph, backend="aot_eager")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_compiled_as_one_graph(torch, function):
+    tensors = [*map(torch.from_numpy, PAIR)]
+    wanted = function(*tensors)
+    compiled = followed(torch, lambda a, b: function(a, b) * 1)
+    assert torch.equal(compiled(*tensors), wanted)
+    larger = [torch.from_numpy(np.pad(x, ((2, 0), (0, 1), (0, 0)))) for x in PAIR]
+    assert torch.equal(compiled(*larger), function(*larger))
+    exported = torch.export.export(module_of(torch, function), tuple(tensors))
+    torch.testing.assert_close(exported.module()(*tensors), wanted)  # in torch's own words
+
+
+def module_of(torch, function):
+    class Module(torch.nn.Module):
+        def forward(self, a, b):
+            return function(a, b)
+
+    return Module()
+
+
+def test_compiled_gradients_and_out(torch):
+    plain = [torch.from_numpy(x).requires_grad_() for x in FLOATS]
+    both(*plain).square().sum().backward()
+    compiled = [torch.from_numpy(x).requires_grad_() for x in FLOATS]
+    followed(torch, both)(*compiled).square().sum().backward()
+    for one, other in zip(plain, compiled, strict=True):
+        assert torch.equal(one.grad, other.grad)
+    out = torch.zeros(2, 3, 6, 8)
+    tensors = [*map(torch.from_numpy, PAIR)]
+    followed(torch, lambda a, b, out: TO([a, b], out=out, **SAID))(*tensors, out)
+    assert torch.equal(out, both(*tensors))
+
+
+def test_compiled_with_numbers_that_change(torch):
+    compiled = followed(torch, lambda a, b, top: TO([a, b], corner={"h": [top, top + 1]}) * 1)
+    tensors = [*map(torch.from_numpy, PAIR)]
+    for top in (0, 2, 1):
+        assert torch.equal(compiled(*tensors, top), TO(tensors, corner={"h": [top, top + 1]}))
+    wrong = followed(torch, lambda a, b, top: TO([a, b], corner={"h": top}) * 1)
+    with pytest.raises(Exception, match=SAY_SO):
+        wrong(*tensors, torch.tensor([0, 1]))
+
+
+def test_equal_collators_share_a_compiled_function(torch):
+    compiled = followed(torch, lambda to, a, b: to([a, b], **SAID))
+    tensors = [*map(torch.from_numpy, PAIR)]
+    for _ in range(12):  # more than torch compiles one function for
+        assert torch.equal(compiled(Collator("hwc->bchw", **ASKED), *tensors), both(*tensors))
+
+
+def test_a_compiled_function_that_breaks_in_two(torch):
+    def program(a, b):
+        print(end="")
+        return TO([a, b], **SAID) * 1
+
+    tensors = [*map(torch.from_numpy, PAIR)]
+    assert torch.equal(followed(torch, program, fullgraph=False)(*tensors), both(*tensors))
+
+
+def test_arrays_of_numpy_in_a_compiled_function(torch):
+    stack = np.stack([PAIR[0]] * 3)
+    for function, arrays in [
+        (lambda a, b: TO([a, b], **SAID), PAIR),
+        (lambda a, b: collate((a, b), "hwc->bhwc", h=5, w=5), PAIR),
+        (lambda x: ROWS(x, rows=[2, 0]), [stack]),
+    ]:
+        found = followed(torch, function)(*arrays)
+        assert type(found) is np.ndarray
+        assert_same(found, function(*arrays))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_other_ways_of_torch_to_trace(torch, function):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    tensors = [*map(torch.from_numpy, PAIR)]
+    wanted = function(*tensors)
+    assert torch.equal(make_fx(function)(*tensors)(*tensors), wanted)
+    torch.testing.assert_close(torch.jit.trace(function, tuple(tensors))(*tensors), wanted)
+    assert function(*[x.to("meta") for x in tensors]).shape == wanted.shape
+    a, b = map(torch.from_numpy, FLOATS)
+    mapped = torch.func.vmap(function, (0, None))(torch.stack([a, a + 1]), b)
+    torch.testing.assert_close(mapped[1], function(a + 1, b))
+    got = torch.func.grad(lambda a, b: function(a, b).sum(), (0, 1))(a, b)
+    tensors = [a.requires_grad_(), b.requires_grad_()]
+    kept = torch.autograd.grad(function(*tensors).sum(), tensors, materialize_grads=True)
+    assert all(map(torch.equal, got, kept))
+
+
+# ---- JAX ---------------------------------------------------------------------------------
+
+
+def test_jax():
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    arrays = [*map(jax.numpy.asarray, PAIR)]
+    for function in (both, swapped, called):
+        wanted = np.asarray(function(*PAIR))
+        np.testing.assert_allclose(jax.jit(function)(*arrays), wanted, rtol=1e-5, atol=1e-6)
+        shape = jax.eval_shape(function, *arrays)
+        assert (shape.shape, shape.dtype) == (wanted.shape, wanted.dtype)
+    stack = np.stack([PAIR[0]] * 3)
+    wanted = ROWS(stack, rows=[2, 0])
+    found = jax.jit(lambda x: ROWS(x, rows=[2, 0]))(stack)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert_same(np.asarray(ROWS(jax.numpy.asarray(stack), rows=jax.numpy.array([2, 0]))), wanted)
+    with pytest.raises(ArgumentError, match=SAY_SO):
+        jax.jit(lambda a, b, n: TO([a, b], corner={"h": n}))(*arrays, jax.numpy.array([0, 1]))
+    with pytest.raises(ArgumentError, match=r"flip\['h'\] is a .*, whose numbers"):
+        jax.jit(lambda a, b, n: TO([a, b], flip={"h": [n, n]}))(*arrays, True)
+    with pytest.raises(ArgumentError, match=r"rows is a .*, whose numbers"):
+        jax.jit(lambda x, n: ROWS(x, rows=n))(stack, jax.numpy.array([0, 1]))

@@ -1,0 +1,423 @@
+"""Batches of results of any size: `collate=`, and windows and flips that are drawn."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batches_of import plain_all
+
+from layoutkit import ArgumentError, Collator, DataError, collate
+from layoutkit.data import open_index, sampled_batcher
+
+N = 23
+WINDOW = Collator("hwc->bchw", h=5, w=6)
+FILLED = Collator("hwc->bchw", h=5, w=6, fill=255)
+RANDOM = {"corner": "random", "flip": "random"}
+
+
+def picture(number, height, width):
+    """A picture whose pixels say where they were, and of which number."""
+    made = np.empty((height, width, 3), np.uint8)
+    made[..., 0] = np.arange(height)[:, None]
+    made[..., 1] = np.arange(width)
+    made[..., 2] = number
+    return made
+
+
+def sizes(number):
+    return 5 + number % 7, 6 + number * 3 % 5
+
+
+def of_record(record):
+    return picture(int(record.array), *sizes(int(record.array)))
+
+
+def batcher(source=None, *, get=of_record, **arguments):
+    given = {"batch_size": 4, "collate": WINDOW, "num_workers": 0, **RANDOM, **arguments}
+    return sampled_batcher(np.arange(N) if source is None else source, get=get, **given)
+
+
+def windows_of(batch, layout="bchw"):
+    """By number of the picture: where its window begins, and whether it is turned around."""
+    found = {}
+    for planes in batch.input.forward_get("bchw").astype(int):
+        rows, columns, numbers = planes
+        assert (np.diff(rows, axis=0) == 1).all()
+        assert (np.abs(np.diff(columns, axis=1)) == 1).all()
+        found[numbers[0, 0]] = (rows[0, 0], columns.min(), bool(columns[0, 0] > columns[0, 1]))
+    return found
+
+
+def drawn(batches):
+    found = {}
+    for batch in batches:
+        found.update(windows_of(batch))
+    return found
+
+
+def epoch_of(*args, **arguments):
+    with batcher(*args, **arguments) as batches:
+        return drawn(batches)
+
+
+# ---- what is drawn -----------------------------------------------------------------------
+
+
+def test_windows_lie_inside_and_are_those_of_collate():
+    with batcher() as batches:
+        for batch in batches:
+            assert repr(batch.input) == f"ImageView(bchw ({batch.count}, 3, 5, 6) uint8)"
+            samples = [of_record(record) for record in batch.item]
+            corners = windows_of(batch)
+            said = [corners[int(record.array)] for record in batch.item]
+            wanted = collate(
+                samples, "hwc->bchw", h=5, w=6,
+                corner={"h": [y for y, _, _ in said], "w": [x for _, x, _ in said]},
+                flip={"w": [turned for _, _, turned in said]},
+            )  # fmt: skip
+            np.testing.assert_array_equal(batch.input.input, wanted)
+
+
+@pytest.mark.parametrize("sampler", ["linear", "shuffle"])
+def test_any_number_of_threads_draws_the_same(sampler):
+    found = []
+    for num_workers in (0, 1, 3):
+        with batcher(num_workers=num_workers, sampler=sampler, seed=3) as batches:
+            found.append([plain_all(batches), plain_all(batches)])  # epochs
+    assert found[0] == found[1] == found[2]
+
+
+def test_neither_batches_nor_orders_nor_partitions_make_a_difference():
+    whole = epoch_of(seed=5)
+    assert len(whole) == N
+    assert epoch_of(seed=5, batch_size=7, sampler="shuffle") == whole
+    assert epoch_of(seed=5, sampler="even_shuffled_sequential").items() <= whole.items()
+    for partitions in (2, 5):
+        parts = [
+            open_index(np.arange(N), partition=p, partitions=partitions) for p in range(partitions)
+        ]
+        union = {}
+        for part in parts:
+            union |= epoch_of(part, seed=5)
+        assert union == whole
+
+
+def test_seeds_and_epochs_draw_anew():
+    with batcher(seed=1) as batches:
+        first, second = drawn(batches), drawn(batches)
+        batches.set_epoch(0)
+        assert drawn(batches) == first
+    assert len({str(each) for each in (first, second, epoch_of(seed=2))}) == 3
+    with batcher(seed=1, epoch=1) as batches:
+        assert drawn(batches) == second
+
+
+@pytest.mark.parametrize("refill", [False, True])
+def test_a_loop_goes_on_to_the_bit(refill):
+    words = {"sampler": "shuffle", "seed": 9, "num_workers": 2, "refill": refill}
+    with batcher(**words) as batches:
+        batches.set_epoch(2)
+        whole = plain_all(batches)
+    for at in range(len(whole)):
+        with batcher(**words) as batches:
+            batches.set_epoch(2)
+            loop = iter(batches)
+            for _ in range(at):
+                next(loop)
+            state = json.loads(json.dumps(batches.state_dict()))
+        with batcher(**words) as batches:
+            batches.load_state_dict(state)
+            assert plain_all(batches) == whole[at:]
+
+
+def test_every_window_comes_equally_often_and_so_does_every_flip():
+    count = 3000
+    source = np.broadcast_to(picture(0, 8, 8), (count, 8, 8, 3))
+    with batcher(source, get=None, batch_size=count, collate=Collator("hwc->bchw", h=5, w=6)) as b:
+        (batch,) = b
+    rows, columns = batch.input.input[:, 0, 0, 0], batch.input.input[:, 1].min((1, 2))
+    turned = batch.input.input[:, 1, 0, 0] > batch.input.input[:, 1, 0, 1]
+    seen = Counter(zip(rows.tolist(), columns.tolist(), turned.tolist(), strict=True))
+    assert set(seen) == {(y, x, t) for y in range(4) for x in range(3) for t in (False, True)}
+    expected = count / len(seen)
+    chi_square = sum((n - expected) ** 2 / expected for n in seen.values())
+    assert chi_square < 49.7  # one in a thousand is more, of 23 degrees of freedom
+
+
+def test_smaller_results_lie_anywhere_in_their_windows():
+    count = 400
+    source = np.broadcast_to(picture(7, 3, 6), (count, 3, 6, 3))
+    with batcher(source, get=None, batch_size=count, collate=FILLED, flip=None) as batches:
+        (batch,) = batches
+    planes = batch.input.input
+    inside = planes[:, 2, :, 0] == 7
+    assert set(inside.argmax(1)) == {0, 1, 2}  # all of it is in the window, wherever
+    assert (inside.sum(1) == 3).all()
+    assert (planes[:, :, ~inside[0]][0] == 255).all()
+
+
+def test_axes_one_by_one():
+    at_top = {"corner": {"h": 0, "w": "random"}, "flip": {"h": "random", "w": True}}
+    with batcher(**at_top) as batches:
+        planes = np.concatenate([batch.input.input for batch in batches])
+    down = planes[:, 0, 0, 0] == 0
+    assert (np.where(down, planes[:, 0, 0, 0], planes[:, 0, -1, 0]) == 0).all()
+    assert {True, False} == {*down.tolist()}
+    assert (planes[:, 1, 0, 0] > planes[:, 1, 0, 1]).all()
+    assert set(epoch_of(flip="w").values()) != set(epoch_of(flip=None).values())
+    # Axes are drawn by their names: what is said of another one changes nothing.
+    random = {number: x for number, (_, x, _) in epoch_of(flip=None).items()}
+    fixed = {
+        number: x for number, (_, x, _) in epoch_of(corner=at_top["corner"], flip=None).items()
+    }
+    assert fixed == random
+
+
+def test_part_files_draw_by_file_and_line(tmp_path):
+    for file in range(4):
+        (tmp_path / f"part-{file}").write_text("".join(f"{file * 8 + k}\n" for k in range(8)))
+
+    def get(record):
+        with Path(record.url).open("rb") as file:
+            file.seek(record.offset)
+            return picture(int(file.read(record.length)), 40, 40)
+
+    words = {"get": get, "sampler": "part-linear"}
+    whole = epoch_of(open_index(tmp_path, kind="parts"), **words)
+    assert len({tuple(whole[file * 8] for file in range(4))}) == 1
+    assert len({whole[file * 8] for file in range(4)}) > 1
+    union = {}
+    for part in range(3):
+        union |= epoch_of(open_index(tmp_path, kind="parts", partition=part, partitions=3), **words)
+    assert union == whole
+    assert (
+        epoch_of(
+            open_index(tmp_path, kind="parts"),
+            **{**words, "sampler": "part-permutation-permutation"},
+        )
+        == whole
+    )
+
+
+# ---- what is left out --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_record_that_fails_shifts_nothing(num_workers):
+    def get(record):
+        if record.position in (2, 8):
+            raise OSError("gone")
+        return None if record.position == 5 else of_record(record)
+
+    whole = epoch_of()
+    with batcher(get=get, num_workers=num_workers) as batches:
+        found = list(batches)
+    assert drawn(found) == {n: w for n, w in whole.items() if n not in (2, 5, 8)}
+    assert [batch.count for batch in found[:3]] == [3, 3, 3]
+    assert [place for batch in found for _, place, _ in batch.dropped] == [2, 5, 8]
+    with batcher(get=get, refill=True) as batches:
+        found = list(batches)
+    assert drawn(found) == {n: w for n, w in whole.items() if n not in (2, 5, 8)}
+    assert {batch.count for batch in found} == {4}
+
+
+ODD = {
+    1: (np.zeros((4, 9, 3), np.uint8), "ShapeError", "size 4 along h, but its window of 5"),
+    3: (np.zeros((9, 9, 3), np.float32), "DtypeError", "dtype float32, but the first .* uint8"),
+    6: (np.zeros((9, 9), np.uint8), "ShapeError", "rank 2"),
+    9: (np.zeros((9, 9, 4), np.uint8), "ShapeError", r"sizes \(any, any, 4\) in hwc"),
+    11: (np.array(["a"]), "DtypeError", "str"),
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_results_that_no_window_can_be_cut_from(num_workers):
+    get = lambda r: ODD[r.position][0] if r.position in ODD else of_record(r)  # noqa: E731
+    with batcher(get=get, num_workers=num_workers) as batches:
+        found = list(batches)
+    dropped = [entry for batch in found for entry in batch.dropped]
+    assert [place for _, place, _ in dropped] == [*ODD]
+    for (_, place, error), (_, name, words) in zip(dropped, ODD.values(), strict=True):
+        assert type(error).__name__ == name, place
+        with pytest.raises(type(error), match=words):
+            raise error
+    assert drawn(found) == {n: w for n, w in epoch_of().items() if n not in ODD}
+
+
+def test_an_odd_one_at_the_start_of_a_batch_leaves_the_others_in():
+    three = Collator("hwc->bchw", h=5, w=6, mean=(1, 2, 3))
+    grey = np.zeros((9, 9, 1), np.uint8)
+    get = lambda r: grey if r.position == 0 else of_record(r)  # noqa: E731
+    with batcher(get=get, collate=three) as batches:
+        batch = next(iter(batches))
+    assert batch.index.tolist() == [1, 2, 3]
+    assert "mean has 3 values" in str(batch.dropped[0][2])
+
+
+def test_on_error_raise_names_the_record_and_goes_on_from_there():
+    get = lambda r: ODD[1][0] if r.position == 5 else of_record(r)  # noqa: E731
+    with batcher(get=get, on_error="raise") as batches:
+        loop = iter(batches)
+        next(loop)
+        with pytest.raises(DataError, match=r"record 5: ShapeError: the result has size 4 along h"):
+            next(loop)
+        assert batches.state_dict()["position"] == 4
+
+
+def test_nothing_but_odd_ones_is_an_error():
+    words = r"none of the first .* its window of 5"
+    none = batcher(get=lambda r: np.zeros((2, 2, 3), np.uint8))
+    with none as batches, pytest.raises(DataError, match=words):
+        list(batches)
+
+
+# ---- what goes in and comes out ----------------------------------------------------------
+
+
+def test_memory_of_results_may_be_used_again():
+    buffer = np.empty((6, 8, 3), np.uint8)
+
+    def get(record):
+        buffer[...] = record.position
+        return buffer
+
+    with batcher(get=get, num_workers=1) as batches:
+        for batch in batches:
+            rows = [record.position for record in batch.item]
+            assert batch.input.input[:, 0, 0, 0].tolist() == rows
+
+
+def test_rows_of_an_array_are_read_where_they_lie(tmp_path):
+    photos = np.stack([picture(n, 8, 9) for n in range(N)])
+    np.save(tmp_path / "x.npy", photos)
+    found = []
+    for source in (photos, tmp_path / "x.npy", {"x": photos, "y": np.arange(N) % 3}):
+        with batcher(source, get=None) as batches:
+            found.append([batch.input.input for batch in batches])
+            for view in found[-1]:
+                view[...] = 0
+        with batcher(source, get=None) as batches:
+            found[-1] = np.concatenate([batch.input.input for batch in batches])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    with batcher(photos, get=lambda record: record.array) as batches:
+        one_by_one = np.concatenate([batch.input.input for batch in batches])
+    np.testing.assert_array_equal(found[0], one_by_one)
+    part = open_index(photos, partition=1, partitions=2)
+    spaced = Collator("h w c -> b c h w", h=5, w=6)
+    with batcher(part, get=None, collate=spaced) as batches:
+        half = np.concatenate([batch.input.input for batch in batches])
+    np.testing.assert_array_equal(found[0][1::2], half)
+    small = np.zeros((20, 4, 9, 3), np.uint8)
+    words = r"none of the first 16 .* its window of 5"
+    with batcher(small, get=None) as batches, pytest.raises(DataError, match=words):
+        next(iter(batches))
+    with batcher(photos, get=None, processor=lambda x, out: x[1:]) as batches:
+        assert next(iter(batches)).input.input[:, 0, 0, 0].min() >= 1
+    assert photos[:, :, :, 2].tolist() == [[[n] * 9] * 8 for n in range(N)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layout", "shape"),
+    [
+        ("hwc->chwb", "chwb", (3, 5, 6, 4)),
+        ("hwc->bf", "b(hwc)", (4, 90)),
+    ],
+)
+def test_batches_in_any_layout(pattern, layout, shape):
+    with batcher(collate=Collator(pattern, h=5, w=6)) as batches:
+        found = list(batches)
+    assert found[0].input.input.shape == shape
+    assert str(found[0].input.layout) == layout
+    plain = list(batcher())
+    for one, other in zip(found, plain, strict=True):
+        if layout == "chwb":
+            np.testing.assert_array_equal(one.input.forward_get("bchw"), other.input.input)
+
+
+def test_targets_and_several_sources_and_a_formula():
+    normalised = Collator("hwc->bchw", h=5, w=6, dtype="float32", scale=1 / 255)
+    source = {"x": np.arange(N), "y": [*"abc"] * 7 + ["a", "b"]}
+    with batcher(source, collate=normalised) as batches:
+        batch = next(iter(batches))
+    assert (batch.input.dtype, batch.label) == (np.float32, ["a", "b", "c", "a"])
+
+    def pair(one, two, out):
+        return one, int(two)
+
+    numbers = np.arange(N) * 2
+    with batcher([np.arange(N), numbers], get=[of_record, None], processor=pair) as batches:
+        assert next(iter(batches)).target.input.tolist() == [0, 2, 4, 6]
+
+
+def test_channels_make_results_alike():
+    def get(record):
+        photo = of_record(record)
+        return np.dstack([photo, photo[..., :1]]) if record.position % 2 else photo
+
+    with batcher(get=get, collate=Collator("hwc->bchw", h=5, w=6, channels=(0, 1, 2))) as batches:
+        assert drawn(batches) == epoch_of()
+
+
+def test_pictures_are_decoded_by_threads(tmp_path):
+    pytest.importorskip("PIL.Image")
+    from photographs import noise, save
+
+    from layoutkit.pictures import read
+
+    for number in range(5):
+        save(tmp_path / f"{number}.png", noise(number, 20 + number, 30 - number, 3))
+    words = {"batch_size": 5, "collate": Collator("hwc->bchw", h=8, w=12)}
+    with sampled_batcher(tmp_path, processor=lambda x, out: read(x), **words) as batches:
+        (batch,) = batches
+    photos = [read(record.url) for record in batch.item]
+    np.testing.assert_array_equal(batch.input.input, collate(photos, "hwc->bchw", h=8, w=12))
+    with sampled_batcher(tmp_path, size=(16, 16), corner="random", **words) as batches:
+        assert next(iter(batches)).input.input.shape == (5, 3, 8, 12)
+    with pytest.raises(DataError, match=r"processor=lambda data, out: layoutkit\.pictures\.read"):
+        sampled_batcher(tmp_path, **words)
+
+
+# ---- what is refused ---------------------------------------------------------------------
+
+NO_WINDOW = Collator("hwc->bchw")
+COLUMNS = Collator("xc->bxc", x=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"corner": "rnadom"}, ArgumentError, "corner is 'rnadom'.*did you mean \"random\""),
+        ({"corner": "centre"}, ArgumentError, 'it is "random", or a dict by axis$'),
+        ({"corner": 3}, ArgumentError, "corner=3; it is"),
+        ({"corner": {"h": "randm"}}, ArgumentError, r"corner\['h'\] is 'randm'.*did you mean"),
+        ({"corner": {"h": [1, 2]}}, ArgumentError, "or a whole number"),
+        ({"corner": {"q": "random"}}, ArgumentError, "'q' is no axis .* h, w, c"),
+        ({"corner": {"c": "random"}}, ArgumentError, "no window along c"),
+        ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c: .* h=224"),
+        ({"flip": "both"}, ArgumentError, "flip is 'both'"),
+        ({"flip": "Random"}, ArgumentError, 'did you mean "random"'),
+        ({"flip": {"w": 0.5}}, ArgumentError, r"flip\['w'\] is 0.5; it is \"random\", or True"),
+        ({"flip": True}, ArgumentError, "flip=True"),
+        ({"collate": COLUMNS, "corner": None}, ArgumentError, "along w, and .* one of x, c"),
+        ({"collate": None}, ArgumentError, "corner='random' is of the windows"),
+        ({"collate": None, "corner": None}, ArgumentError, "flip='random' is of the windows"),
+        ({"collate": print}, DataError, "give a Collator"),
+        ({"collate": Collator("bhwc->bchw")}, DataError, "leave b away on the left"),
+        ({"collate": Collator("hwc->(bh)wc")}, DataError, "b one of its own"),
+        ({"collate": Collator("h w c -> batch h w c")}, DataError, "is one letter an axis"),
+        ({"collate": Collator("...c->b...c")}, DataError, "is one letter an axis"),
+        ({"input_dims": (5, 6, 3)}, DataError, "collate and input_dims are two answers"),
+        ({"batch_dims": len}, DataError, "collate and batch_dims"),
+        ({"dtype": "float32"}, DataError, "collate and dtype .* give it to the Collator"),
+        ({"scale": 2}, DataError, "collate and scale"),
+        ({"convert": 3}, DataError, "collate and convert"),
+        ({"layout": "bhwc"}, DataError, "layout='bhwc', but batches .* are bchw"),
+        ({"random_crop": True}, DataError, 'corner="random", of the windows'),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(options, error, words):
+    with pytest.raises(error, match=words):
+        batcher(**options)
