@@ -60,7 +60,7 @@ def test_memory_that_lies_otherwise_goes_another_way(gpu):
     converter, ways = Converter("bhwc->bchw", scale=2.0), ("plain", "fortran", "backward", "sliced")
     for turn in range(2):
         cases = [*zip(ways, ways[::-1], (0, 1) * 2, strict=True), ("plain", "plain", 1)]
-        for x_lies, out_lies, number in [*cases, *(("plain", way, 0) for way in ways)]:
+        for x_lies, out_lies, number in [*(("plain", way, 0) for way in ways), *cases]:
             x = gpu.array(laid(IMAGES + turn, x_lies), number)
             out = gpu.array(laid(np.zeros(WANTED.shape, "f4"), out_lies), number)
             for _ in range(2):
