@@ -38,10 +38,6 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
     def said(name: str) -> Callable[[], list[Any]]:
         return lambda: now[name]
 
-    @pipeline_def(
-        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
-        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
-    )  # fmt: skip
     def pipeline() -> Any:
         pictures = fn.external_source(lambda: work.samples, batch=True, layout="HWC", no_copy=True)
         x, y, flip = (fn.external_source(said(name), batch=True) for name in "xyw")
@@ -50,7 +46,10 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
             dtype=known, output_layout=work.to[1:].upper(), **(normal if work.keywords else {}),
         )  # fmt: skip
 
-    made = pipeline()
+    made = pipeline_def(
+        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
+        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
+    )(pipeline)()  # fmt: skip
     made.build()
 
     def run(turn: Turn) -> Any:
