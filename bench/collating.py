@@ -6,7 +6,7 @@ memory. The limit reads the bytes inside the windows and writes the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -27,7 +27,8 @@ from .waiting import made_passive
 
 __all__ = ["run_collate"]
 
-LIMIT, OURS, CONVERT, TORCH, DALI = "limit", "layoutkit", "slices, stack, convert", "torch", "DALI"
+LIMIT, OURS, CONVERT = "limit", "layoutkit", "slices, stack, convert"
+TORCH, OPENCV, DALI = "torch", "OpenCV", "DALI"
 NORMALISED = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
 SIZE = 224
 TURNS = 8  # of corners and flips, which are used in turn
@@ -104,12 +105,12 @@ def variants(work: Work) -> list[Variant]:
     np.testing.assert_array_equal(collator(work.samples, **work.turns[0]), steps(work.turns[0]))
     found = [
         Variant(OURS, [lambda: collator(work.samples, out=out, **next(turns))]),
-        Variant(CONVERT, [lambda: steps(next(turns))]),
+        Variant(CONVERT, [_in_turn(steps, turns)]),
         Variant(LIMIT, [_limit(work, out)]),
     ]
-    by_dali = dali.collated(work, out)
-    if by_dali is not None:
-        found.append(Variant(DALI, [lambda: by_dali(next(turns))], lingers=0.01))
+    for name, way in (OPENCV, _by_opencv(work, out)), (DALI, dali.collated(work, out)):
+        if way is not None:
+            found.append(Variant(name, [_in_turn(way, turns)], lingers=0.01))
     try:
         import torch
     except ImportError:
@@ -117,8 +118,12 @@ def variants(work: Work) -> list[Variant]:
     torch.set_num_threads(layoutkit.get_num_threads())
     tensors = _tensors(torch, work.samples)
     by_torch = partial(_by_torch, torch, work, tensors)
-    found.append(Variant(TORCH, [lambda: by_torch(next(turns))], lingers=0.01))
+    found.append(Variant(TORCH, [_in_turn(by_torch, turns)], lingers=0.01))
     return found
+
+
+def _in_turn(way: Callable[[dict[str, Any]], Any], turns: Iterator[dict[str, Any]]) -> Call:
+    return lambda: way(next(turns))
 
 
 def _limit(work: Work, out: Array) -> Call:
@@ -159,6 +164,28 @@ def _padded(work: Work, window: Any, turn: dict[str, Any], number: int, full: An
     whole = full((SIZE, SIZE, 3), work.more["fill"], dtype=window.dtype)
     whole[y : y + window.shape[0], x : x + window.shape[1]] = window
     return whole
+
+
+def _by_opencv(work: Work, expected: Array) -> Callable[[dict[str, Any]], Any] | None:
+    """A flip, a table of 256 floats a channel and a split for each sample; None where it is not."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    if work.keywords != NORMALISED or work.to != "bchw" or work.more or not work.window:
+        return None
+    values = np.arange(256).reshape(256, 1, 1) * SCALE
+    table = ((values - np.array(MEAN)) / np.array(STD)).astype(np.float32)
+    out = empty(expected.shape, expected.dtype)
+
+    def run(turn: dict[str, Any]) -> Array:
+        for planes, (window, flipped) in zip(out, _windows(work, work.samples, turn), strict=True):
+            window = cv2.flip(window, 1) if flipped else window
+            cv2.split(cv2.LUT(window, table), list(planes))
+        return out
+
+    np.testing.assert_allclose(run(work.turns[0]), expected, atol=1e-5)
+    return run
 
 
 def _tensors(torch: Any, samples: Any) -> Any:
@@ -206,7 +233,7 @@ def _line(work: Work, taking_part: list[Variant], budget: Budget) -> str:
     times = measure(taking_part, budget)
     ours = times[OURS]
     share = paired_ratio(times[LIMIT], ours)
-    others = [name for name in (CONVERT, TORCH, DALI) if name in times]
+    others = [name for name in (CONVERT, TORCH, OPENCV, DALI) if name in times]
     faster = ", ".join(f"{paired_ratio(times[name], ours):.1f} {name}" for name in others)
     micros = ours.median * 1e6
     asked = "" if work.at_least is None else f" (asked {work.at_least:.2f})"

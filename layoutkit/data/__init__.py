@@ -7,6 +7,7 @@
     ArrayProvider   batches of arrays by name, as any other Provider of them
     CSVProvider     those of rows of numbers in text
     MNISTProvider   those of pictures in idx files
+    ImageRecordProvider   those of pictures in RecordIO files, changed at random
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
     from .providers.csvprovider import CSVProvider
+    from .providers.imagerecordprovider import ImageRecordProvider
     from .providers.mnistprovider import MNISTProvider
     from .providers.protocol import Provider
     from .records import Record
@@ -50,6 +52,7 @@ __all__ = [
     "Batcher",
     "CSVProvider",
     "Dataset",
+    "ImageRecordProvider",
     "Index",
     "MNISTProvider",
     "Provider",
@@ -64,6 +67,7 @@ __all__ = [
 _LAZY = {
     "providers.arrayprovider": ("ArrayProvider",),
     "providers.csvprovider": ("CSVProvider",),
+    "providers.imagerecordprovider": ("ImageRecordProvider",),
     "providers.mnistprovider": ("MNISTProvider",),
     "batches.batch": ("Batch",),
     "batches.batcher": ("Batcher",),

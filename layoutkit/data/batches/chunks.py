@@ -37,6 +37,7 @@ class Work:
 
     strict : bool    a source that fails, even if it is not the first, fails the record
     join : Joining   what makes a batch of results of any size; None: they are rows
+    fills : bool     the processor writes all of `out`, or fails
     """
 
     feeds: tuple[Feed, ...]
@@ -45,6 +46,7 @@ class Work:
     timeout: float | None
     strict: bool
     join: Joining | None = None
+    fills: bool = False
 
     def getter(self) -> Callable[[Any], Any] | None:
         """What gets a thing that `things` gave; None where it is the result already."""

@@ -28,7 +28,7 @@ from .photographs import check_decoded, with_decoder
 from .preparing import check_convert
 from .viewers import Viewer, default_layout
 
-__all__ = ["Settings", "settings_of"]
+__all__ = ["Settings", "settings_of", "workers_of"]
 
 _MOST_WORKERS = 4
 
@@ -101,8 +101,8 @@ def settings_of(given: Arguments) -> Settings:
     samplers = samplers_of(
         indexes, given.sampler, given.drop_last, size, given.num_batches, given.seed
     )
+    workers, timeout = workers_of(given.num_workers, given.timeout)
     join = joining_of(given, samplers[0].plan.seed)
-    workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
     limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
@@ -197,7 +197,8 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
     check_rank(parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape)
 
 
-def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
+def workers_of(number: Any, timeout: Any = None) -> tuple[int, float | None]:
+    """How many threads there are to be, and the seconds that a record may take."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(_MOST_WORKERS, cpus) if number is None else as_count("num_workers", number)
     if timeout is None:

@@ -6,6 +6,7 @@ web.py             all that is asked of HTTP servers
 pages.py           the files that a page of such a server links to
 cache.py           keeps whole remote files in a folder
 reader.py          the bytes of a record, by way of these
+keptfiles.py       the same of containers, which stay open
 npy.py             .npy and .npz: where the elements lie, mapped or read
 tensors.py         .safetensors and .pt
 csvrows.py         rows of numbers in text
