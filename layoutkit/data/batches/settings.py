@@ -26,11 +26,13 @@ from .feeds import Feed
 from .orders import check_lengths, endless, samplers_of
 from .photographs import check_decoded, with_decoder
 from .preparing import check_convert
+from .shards import Shard, check_shared, shard_of
 from .viewers import Viewer, default_layout
 
 __all__ = ["Settings", "settings_of"]
 
 _MOST_WORKERS = 4
+_SLICED = ("batchwise_shuffled_sequential", "random_slice")  # orders of slices of that size
 
 Shape = tuple[int, ...]
 
@@ -49,6 +51,7 @@ class Settings:
 
     limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
     dims : callable   the shape of a record in batch k, or None
+    shard : Shard     which records of each step are ours; None: all
     """
 
     feeds: tuple[Feed, ...]
@@ -62,6 +65,7 @@ class Settings:
     prefetch: int
     num_workers: int
     progress: bool
+    shard: Shard | None
 
     @property
     def draws(self) -> bool:
@@ -78,6 +82,12 @@ class Settings:
             "batch_size": self.batch_size,
             "partition": plans[0].partition,
         }
+
+    @property
+    def resizes(self) -> bool:
+        """Whether a state may be of another batch size: ranks share an order that has none."""
+        plans = [feed.sampler.plan for feed in self.feeds]
+        return self.shard is not None and not any(plan.base in _SLICED for plan in plans)
 
 
 def settings_of(given: Arguments) -> Settings:
@@ -98,14 +108,20 @@ def settings_of(given: Arguments) -> Settings:
     check_decoded(given, indexes)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
+    shard = shard_of(given.shard)
+    world = 1 if shard is None else shard.world
+    turns = None if given.num_batches is None else as_count("num_batches", given.num_batches)
     samplers = samplers_of(
-        indexes, given.sampler, given.drop_last, size, given.num_batches, given.seed
+        indexes, given.sampler, given.drop_last, size, turns and turns * world, given.seed
     )
+    if shard is not None:
+        check_shared(indexes, samplers, given.refill)
     join = joining_of(given, samplers[0].plan.seed)
     workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
     limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
+    limit = limit and -(-limit // world) * world
     if refill and samplers[0].plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
@@ -126,6 +142,7 @@ def settings_of(given: Arguments) -> Settings:
         prefetch=as_count("prefetch", given.prefetch),
         num_workers=workers,
         progress=as_flag("progress", given.progress),
+        shard=shard,
     )
 
 
