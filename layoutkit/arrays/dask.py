@@ -9,6 +9,7 @@ In the threads of dask a conversion has one thread: those that there are work on
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,7 @@ def _counted(chunks: Chunks, rest: int) -> Chunks:
         end = -(-place // rest)
         if end > ends[-1]:
             ends.append(end)
-    return tuple(b - a for a, b in zip(ends, ends[1:], strict=False)) or (0,)
+    return tuple(b - a for a, b in itertools.pairwise(ends)) or (0,)
 
 
 def _folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chunks, ...]:
@@ -150,8 +151,8 @@ def _rechunked(x: Any, move: Move, cuts: Mapping[str, Chunks], text: str) -> Any
     pairs = zip(move.source.groups, x.chunks, wanted, strict=True)
     names = [" ".join(map(move.source.name, group)) for group, old, new in pairs if old != new]
     warnings.warn(
-        f'"{text}" needs other chunks along {", ".join(names)}: {x.nbytes:,} bytes are put together '
-        f"anew; rechunk to {wanted} where x is made, or leave these axes whole",
+        f'"{text}" needs other chunks along {", ".join(names)}: {x.nbytes:,} bytes are put '
+        f"together anew; rechunk to {wanted} where x is made, or leave these axes whole",
         _dask().PerformanceWarning,
         stacklevel=2,
     )
@@ -173,7 +174,7 @@ def _along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> _
         return None
     ends = np.cumsum((0, *cuts[letter])).tolist()
     parts = []
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in itertools.pairwise(ends):
         cut = {
             name: value[start:stop]
             for name in ("mean", "std")

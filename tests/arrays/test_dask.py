@@ -1,4 +1,4 @@
-"""Arrays of dask: lazy, with shape, dtype, chunks and meta known, and equal to those of the whole."""
+"""Arrays of dask: lazy, of known shape, dtype, chunks and meta, and equal to those of the whole."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("pattern, keywords, chunks", CASES)
+@pytest.mark.parametrize(("pattern", "keywords", "chunks"), CASES)
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
     x, want = lazy(), convert(X, pattern, **keywords)
@@ -51,8 +51,11 @@ def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
         patch.setattr(da.Array, "compute", never)
         patch.setattr("dask.base.compute", never)
         y = convert(x, pattern, **keywords)
-    assert isinstance(y, da.Array) and y.shape == want.shape and y.dtype == want.dtype
-    assert type(y._meta) is np.ndarray and y._meta.dtype == want.dtype
+    assert isinstance(y, da.Array)
+    assert y.shape == want.shape
+    assert y.dtype == want.dtype
+    assert type(y._meta) is np.ndarray
+    assert y._meta.dtype == want.dtype
     assert chunks is None or y.chunks == chunks
     got = y.compute(scheduler="threads")
     assert got.dtype == want.dtype
@@ -104,7 +107,8 @@ def test_sums_and_views_are_lazy():
     pairs = [(lazy(), "bhwc"), (planes, "bchw"), (da.from_array(planes, chunks=2), "bchw")]
     total = accumulate(pairs, "bchw")
     want = accumulate([(X, "bhwc"), (planes, "bchw"), (planes, "bchw")], "bchw")
-    assert isinstance(total, da.Array) and total.dtype == want.dtype
+    assert isinstance(total, da.Array)
+    assert total.dtype == want.dtype
     np.testing.assert_array_equal(total.compute(), want)
     view = ImageView("bhwc", lazy())
     got = view.forward_get("bchw", "float32", scale=1 / 255)
@@ -112,19 +116,20 @@ def test_sums_and_views_are_lazy():
     np.testing.assert_allclose(got.compute(), planes / 255, rtol=1e-6)
     view.backward_put("bchw", got, scale=1 / 255)
     back = view.backward_get("bhwc", "float32")
-    assert isinstance(back, da.Array) and back.shape == X.shape
+    assert isinstance(back, da.Array)
+    assert back.shape == X.shape
     np.testing.assert_allclose(back.compute(), X / 255**2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "kind, words, call",
+    ("kind", "words", "call"),
     [
         (ShapeError, "rank 3", lambda x: convert(x, "bhw->bwh")),
         (ShapeError, "mean has 2", lambda x: convert(x, "bhwc->bchw", mean=(1, 2))),
         (DtypeError, "same_kind", lambda x: convert(x.astype("f4"), "bhwc->bchw", dtype="u1")),
         (ArgumentError, "out=", lambda x: convert(x, "bhwc->bchw", out=X)),
         (ArgumentError, "copy=False", lambda x: convert(x, "bhwc->bchw", copy=False)),
-        (ArgumentError, "compute_chunk_sizes", lambda x: convert(x[x[:, 0, 0, 0] > 3], "bhwc->bchw")),
+        (ArgumentError, "chunk_sizes", lambda x: convert(x[x[:, 0, 0, 0] > 3], "bhwc->bchw")),
         (ShapeError, "part 1", lambda x: accumulate([(x, "bhwc"), (x[1:], "bhwc")], "bchw")),
     ],
 )  # fmt: skip

@@ -193,7 +193,8 @@ def test_chunks_of_dask_stay_lazy_and_named():
     pytest.importorskip("dask.array", reason="chunks are of dask")
     lazy, whole = scene().chunk({"time": 1}), scene()
     y = convert(lazy, "bhwc->bchw")
-    assert y.chunks is not None and y.dims == convert(whole, "bhwc->bchw").dims
+    assert y.chunks is not None
+    assert y.dims == convert(whole, "bhwc->bchw").dims
     xarray.testing.assert_identical(y.compute(), convert(whole, "bhwc->bchw"))
     total = accumulate([(lazy, "bhwc"), (lazy, "bhwc")], "bchw")
     assert total.chunks is not None

@@ -90,7 +90,8 @@ def test_two_ranks_become_four_in_mid_epoch_and_nothing_is_lost_or_twice():
     for each in four:
         each.load_state_dict(two[1].state_dict())
     after = flat(steps(four))
-    assert len(before) == 18 and sorted(before + after) == list(range(50))
+    assert len(before) == 18
+    assert sorted(before + after) == list(range(50))
     assert all(each.epoch == 1 for each in four)
 
 
@@ -120,7 +121,8 @@ def test_slices_keep_their_size():
 @pytest.mark.parametrize("kind", ["uniform", "random_slice", "label-uniform"])
 def test_kinds_that_draw_give_every_rank_full_batches_of_one_order(kind):
     found = steps(ranks(20, 3, 2, kind))
-    assert len(found) == 4 and all(len(each) == 2 for step in found for each in step)
+    assert len(found) == 4
+    assert all(len(each) == 2 for step in found for each in step)
     index = open_index({"x": np.arange(20.0), "y": [7, 8] * 10})
     order = sampler(kind, index, batch_size=2, num_batches=12)
     assert flat(found) == [record.position for record in order]
@@ -128,7 +130,8 @@ def test_kinds_that_draw_give_every_rank_full_batches_of_one_order(kind):
 
 def test_num_batches_counts_those_of_one_rank():
     batchers = ranks(40, 2, 3, num_batches=4)
-    assert len(batchers[0]) == 4 and flat(steps(batchers)) == list(sampler("shuffle", 40))[:24]
+    assert len(batchers[0]) == 4
+    assert flat(steps(batchers)) == list(sampler("shuffle", 40))[:24]
     with pytest.raises(DataError, match="batches"):
         ranks(40, 2, 3, num_batches=8)
 
@@ -149,7 +152,8 @@ def test_threads_prefetch_and_drops_leave_the_places_alone():
     loops = [iter(each) for each in batchers]
     first = [items(next(loop)) for loop in loops for _ in range(2)]
     states = [each.state_dict() for each in batchers]
-    assert states[0] == states[1] and states[0]["position"] == 16
+    assert states[0] == states[1]
+    assert states[0]["position"] == 16
     rest = [items(batch) for loop in loops for batch in loop]
     seen = Counter(item for each in first + rest for item in each)
     assert seen == Counter(i for i in range(40) if i % 3)
@@ -179,7 +183,7 @@ def test_what_is_drawn_for_a_record_is_the_same_in_any_world():
 
 
 @pytest.mark.parametrize(
-    "shard, keywords, words",
+    ("shard", "keywords", "words"),
     [
         ((2, 2), {}, "1 is the last"),
         ((0, 0), {}, "world of shard"),
@@ -284,7 +288,9 @@ def test_two_processes_of_torchrun_train_and_four_ranks_go_on(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (first, state, bias), (second, other, same) = json.loads(told.read_text())
-    assert state == other and bias == same and len(first) == len(second) == 12
+    assert state == other
+    assert bias == same
+    assert len(first) == len(second) == 12
     rows = np.arange(80, dtype=np.float32).reshape(40, 2)
     after = []
     for rank in range(4):
