@@ -159,7 +159,7 @@ def sampled_batcher(
         fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
         convert=convert, scale=scale, mean=mean, std=std, clip=clip, collate=collate,
         corner=corner, flip=flip, on_error=on_error, refill=refill, timeout=timeout,
-        retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress, cache_dir=cache_dir,
-        cache_size=cache_size, max_record_bytes=max_record_bytes,
+        retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
+        cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip
     return Batcher(settings_of(given), epoch)
