@@ -6,7 +6,7 @@ memory. The limit reads the bytes inside the windows and writes the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -18,6 +18,7 @@ import layoutkit
 
 from ..buffers import empty
 from ..memory import Array
+from . import dali
 from .host import Call
 from .limit import limit_pass, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
@@ -26,7 +27,8 @@ from .waiting import made_passive
 
 __all__ = ["run_collate"]
 
-LIMIT, OURS, CONVERT, TORCH = "limit", "layoutkit", "slices, stack, convert", "torch"
+LIMIT, OURS, CONVERT = "limit", "layoutkit", "slices, stack, convert"
+TORCH, OPENCV, DALI = "torch", "OpenCV", "DALI"
 NORMALISED = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
 SIZE = 224
 TURNS = 8  # of corners and flips, which are used in turn
@@ -106,6 +108,9 @@ def variants(work: Work) -> list[Variant]:
         Variant(CONVERT, [lambda: steps(next(turns))]),
         Variant(LIMIT, [_limit(work, out)]),
     ]
+    for name, way in (OPENCV, _by_opencv(work, out)), (DALI, dali.collated(work, out)):
+        if way is not None:
+            found.append(Variant(name, [lambda way=way: way(next(turns))], lingers=0.01))
     try:
         import torch
     except ImportError:
@@ -157,6 +162,28 @@ def _padded(work: Work, window: Any, turn: dict[str, Any], number: int, full: An
     return whole
 
 
+def _by_opencv(work: Work, expected: Array) -> Callable[[dict[str, Any]], Any] | None:
+    """A flip, a table of 256 floats a channel and a split for each sample; None where it is not."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    if work.keywords != NORMALISED or work.to != "bchw" or work.more or not work.window:
+        return None
+    values = np.arange(256).reshape(256, 1, 1) * SCALE
+    table = ((values - np.array(MEAN)) / np.array(STD)).astype(np.float32)
+    out = empty(expected.shape, expected.dtype)
+
+    def run(turn: dict[str, Any]) -> Array:
+        for planes, (window, flipped) in zip(out, _windows(work, work.samples, turn), strict=True):
+            window = cv2.flip(window, 1) if flipped else window
+            cv2.split(cv2.LUT(window, table), list(planes))
+        return out
+
+    np.testing.assert_allclose(run(work.turns[0]), expected, atol=1e-5)
+    return run
+
+
 def _tensors(torch: Any, samples: Any) -> Any:
     if isinstance(samples, list):
         return [torch.from_numpy(sample) for sample in samples]
@@ -202,7 +229,7 @@ def _line(work: Work, taking_part: list[Variant], budget: Budget) -> str:
     times = measure(taking_part, budget)
     ours = times[OURS]
     share = paired_ratio(times[LIMIT], ours)
-    others = [name for name in (CONVERT, TORCH) if name in times]
+    others = [name for name in (CONVERT, TORCH, OPENCV, DALI) if name in times]
     faster = ", ".join(f"{paired_ratio(times[name], ours):.1f} {name}" for name in others)
     micros = ours.median * 1e6
     asked = "" if work.at_least is None else f" (asked {work.at_least:.2f})"

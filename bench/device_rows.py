@@ -14,7 +14,7 @@ from math import prod
 from ..spec import as_dtype
 from .rows import Row, all_rows
 
-__all__ = ["LEAST_BYTES", "device_rows"]
+__all__ = ["LEAST_BYTES", "device_rows", "shapes"]
 
 LEAST_BYTES = 256 << 20
 BATCH = (256, 224, 224, 3)  # what a data loader hands over at once: 38.5 MB
@@ -22,7 +22,8 @@ BATCH = (256, 224, 224, 3)  # what a data loader hands over at once: 38.5 MB
 
 def device_rows(quick: bool = False) -> list[Row]:
     """All rows for a GPU, in the order of the table. `quick` as in `all_rows`."""
-    return [*map(_for_device, all_rows(quick)), _huge(), *_transfers()]
+    own = [*shapes()][: 2 if quick else None]
+    return [*map(_for_device, all_rows(quick)), *own, _huge(), *_transfers()]
 
 
 def _for_device(row: Row) -> Row:
@@ -47,6 +48,33 @@ def _at_least(row: Row) -> float:
     if row.sizes[-1] <= 4:
         return 0.75
     return 0.90 if as_dtype(row.dtype).itemsize >= 4 else 0.80
+
+
+def shapes() -> Iterator[Row]:
+    """Shapes that fill tiles badly: few channels, odd images, small matrices; and NHWC."""
+    for channels in (8, 16, 32, 48):
+        yield _shape("bhwc->bchw", (64, 112, 112, channels), "float32")
+        yield _shape("bchw->bhwc", (64, 112, 112, channels), "float32")
+    yield _shape("bhwc->bchw", (64, 224, 224, 8), "uint8")
+    for dtype in ("float32", "int16"):
+        for size, channels in ((7, 2048), (14, 1024)):
+            yield _shape("bhwc->bchw", (256, size, size, channels), dtype)
+            yield _shape("bchw->bhwc", (256, size, size, channels), dtype)
+    for size in (225, 299):
+        yield _shape("bhwc->bchw", (256, size, size, 3), "uint8")
+        yield _shape("bchw->bhwc", (256, size, size, 3), "uint8")
+        yield _shape("bhwc->bchw", (256, size, size, 3), "uint8", "float32")
+    for to_dtype in ("float32", "bfloat16"):
+        yield _shape("bhwc->bhwc", (256, 224, 224, 3), "uint8", to_dtype)
+    for size in (4, 8, 16, 32):
+        yield _shape("bhw->bwh", (1 << 20, size, size), "float32")
+
+
+def _shape(pattern: str, sizes: tuple[int, ...], dtype: str, to_dtype: str = "") -> Row:
+    source, target = pattern.split("->")
+    kind, letters = "fused" if to_dtype else "move", "bhwc"[: len(source)]
+    row = Row("shapes", kind, (source,), target, letters, sizes, dtype, to_dtype or dtype)
+    return replace(row, sizes=_grown(row), at_least=_at_least(row))
 
 
 def _huge() -> Row:

@@ -13,6 +13,9 @@ dataset that takes lists of numbers. It is shown, too, as it is the better one.
 A sample is an epoch; variants take turns (see protocol.py). torch's worker processes and our
 threads are started before anything counts and stay. Before that, every variant has to deliver
 every record once. Without torch the table has our own columns only.
+
+Pictures of MNIST, beside what memory allows, have a table of their own (feeding_mnist.py),
+and so have JPEGs, beside decoding alone (feeding_images.py).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Index, Record, open_index, sampled_batcher
+from . import feeding_images, feeding_mnist
 from .protocol import Budget, Times, Variant, measure, paired_ratio
 from .waiting import made_passive
 
@@ -206,6 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the table; exit code 0, or 1 where a variant misses records."""
     parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.feeding")
     parser.add_argument("--records", type=int, default=100_000, metavar="N")
+    parser.add_argument("--pictures", type=int, default=60_000, metavar="N")
+    parser.add_argument("--photos", type=int, default=2_000, metavar="N")
     parser.add_argument("--batch-size", type=int, default=256, metavar="N")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     given = parser.parse_args(argv)
@@ -222,6 +229,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for workers in WORKERS:
                 times = measured(kind, table, rows, workers, given.batch_size, given.rounds)
                 print(line(kind, workers, given.records, times), flush=True)
+        feeding_mnist.main(Path(folder), given.pictures, given.rounds)
+        if find_spec("PIL") is not None:
+            feeding_images.table(Path(folder), given.photos, given.rounds)
     return 0
 
 

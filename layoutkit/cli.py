@@ -163,6 +163,22 @@ def _batches(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _pack(arguments: argparse.Namespace) -> int:
+    from .commands.packing import PackRequest, pack
+
+    names = "list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
+    given = {name: getattr(arguments, name) for name in names.split()}
+    pack(PackRequest(arguments.src, arguments.dst, **given))
+    return 0
+
+
+def _index(arguments: argparse.Namespace) -> int:
+    from .commands.indexing import make_index
+
+    make_index(arguments.src)
+    return 0
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from .commands.explaining import explain
 
@@ -208,6 +224,8 @@ def _warmup(arguments: argparse.Namespace) -> int:
 _COMMANDS = {
     "convert": _convert,
     "batches": _batches,
+    "pack": _pack,
+    "index": _index,
     "explain": _explain,
     "bench": _bench,
     "info": _info,

@@ -283,7 +283,7 @@ class Converter:
         from .cpu.program import Program
 
         plan = planned(task, array.shape, array.strides, array.dtype, CPU, out)
-        return Program(plan, task.threads)
+        return Program(plan, task.threads, task.is_part)
 
 
 def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:

@@ -116,8 +116,8 @@ def kind_of(sheet, steps):
         own = kind + uintp(8 * t.KIND)
         is_it = True
         for axis in range(axes):
-            bound = i64_at(own, axes + axis)
-            if bound and i64_at(own, axis) != i64_at(steps, axis):
+            step, least = i64_at(steps, axis), i64_at(own, axes + axis)
+            if step != i64_at(own, axis) and (least < 0 or abs(step) < least):
                 is_it = False
         if is_it:
             return kind, number

@@ -24,9 +24,9 @@ and behind them lists of AXES words
                           to place of a copy of a window
 
 A *kind* is CODE, PARAMETERS, WORDS (how many), UNITS, SOURCE and OUTPUT offsets, PATCHES and PATCH,
-then for each axis the step that it was planned for, and whether it has to be that one. A *patch* is
-the index of a parameter (-1: the source offset), an axis, and how many bytes the parameter grows by
-for each byte of its step.
+then for each axis the step that it was planned for, and how long others have to be that it serves,
+-1 where it serves none. A *patch* is the index of a parameter (-1: the source offset), an axis, and
+how many bytes the parameter grows by for each byte of its step.
 
 A *row* is what is known of one window: TARGET, where it is copied to; ORIGIN of its sample; then
 for each axis where the window begins, the sample's size and stride, and the window's step.

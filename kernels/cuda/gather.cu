@@ -19,38 +19,50 @@ struct Params {
 
 typedef Items<Source, WIDTH> Group;
 
+// RUN: a block takes one run, contiguous on both sides. PERIOD: the run is of so many coefficients
+// over and over; 0: each item of it has its own, or all have one.
 struct Place {
     Offsets at;
-    int items;  // 0 where there is no such place
+    int items;       // 0 where there is no such place
+    unsigned phase;  // of its first item, in a period
 };
 
 INLINE Place find(const Params &params, unsigned number, unsigned places, uint64 first) {
-    Place found = {{0, 0, 0}, 0};
+    Place found = {{0, 0, 0}, 0, 0};
     if (number >= places) return found;
-    unsigned innermost = 0;
-    for (int i = (int)params.inner.count - 1; i >= 0; --i) {
-        const Loop &loop = params.inner.loop[i];
-        unsigned outer = loop.turns.divide(number), turn = number - outer * loop.turns.count;
-        if (i == (int)params.inner.count - 1) innermost = turn;
-        found.at.add(turn, loop.step);
-        number = outer;
+    uint64 along = first + number;
+    if constexpr (RUN) {
+        found.at.src = (int64)number * (WIDTH * ITEM);
+        found.at.dst = (int64)number * (WIDTH * OUT);
+        if (COEFFICIENTS) found.at.coef = number * params.split.low.coef;
+    } else {
+        unsigned innermost = 0;
+#pragma unroll 1
+        for (int i = (int)params.inner.count - 1; i >= 0; --i) {
+            const Loop &loop = params.inner.loop[i];
+            unsigned outer = loop.turns.divide(number), turn = number - outer * loop.turns.count;
+            if (i == (int)params.inner.count - 1) innermost = turn;
+            found.at.add(turn, loop.step);
+            number = outer;
+        }
+        found.at.add(number, params.split.low);
+        if (params.inner.count) along = innermost;
     }
-    found.at.add(number, params.split.low);
-    uint64 along = params.inner.count ? innermost : first + number;
+    if constexpr (PERIOD > 0) found.phase = (unsigned)along % PERIOD * WIDTH % PERIOD;
     found.items = along == params.last ? (int)(params.items - along * WIDTH) : WIDTH;
     return found;
 }
 
-// Move the places from `start` on, TURNS for each thread. WHOLE: all exist and have WIDTH items.
+// Move TURNS places for each thread. WHOLE: all exist and have WIDTH items.
 template <bool WHOLE>
 INLINE void move(const Params &params, const byte *src, byte *dst, Formula &formula, int64 coef,
-                 unsigned start, unsigned places, uint64 first) {
+                 unsigned places, uint64 first) {
     Group groups[TURNS];
     Place found[TURNS];
     // All reads of a thread are under way before the first is used.
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
-        found[turn] = find(params, start + turn * THREADS + threadIdx.x, places, first);
+        found[turn] = find(params, turn * THREADS + threadIdx.x, places, first);
         if (WHOLE || found[turn].items)
             groups[turn].template read<WIDTH * ITEM, WHOLE>(
                 src + found[turn].at.src, found[turn].items);
@@ -59,7 +71,15 @@ INLINE void move(const Params &params, const byte *src, byte *dst, Formula &form
     for (int turn = 0; turn < TURNS; ++turn)
         if (WHOLE || found[turn].items) {
             auto coefficient = [&](int i) {
-                return coef + found[turn].at.coef + i * params.item_coef;
+                if constexpr (PERIOD == 0) {
+                    return coef + found[turn].at.coef + i * params.item_coef;
+                } else {
+                    // In a run every turn looks up what the first one does, in another order.
+                    constexpr int WRAP = larger(1, PERIOD), APART = RUN ? THREADS * WIDTH % WRAP : 0;
+                    int item = (turn * APART + i) % WRAP + (int)found[RUN ? 0 : turn].phase;
+                    item -= item < WRAP ? 0 : WRAP;
+                    return coef + (RUN ? 0 : found[turn].at.coef) + item * params.item_coef;
+                }
             };
             epilogue(groups[turn], formula, coefficient)
                 .template write<WIDTH * OUT, WHOLE>(dst + found[turn].at.dst, found[turn].items);
@@ -79,10 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     uint64 first = (uint64)stretch * params.stretch;
     unsigned places = split.count * (unsigned)params.inner_places;
     bool whole = params.items == (params.last + 1) * WIDTH;
-    for (unsigned start = 0; start < places; start += THREADS * TURNS) {
-        if (whole && start + THREADS * TURNS <= places)
-            move<true>(params, src, dst, formula, at.coef, start, places, first);
-        else
-            move<false>(params, src, dst, formula, at.coef, start, places, first);
-    }
+    if (whole && places == THREADS * TURNS)
+        move<true>(params, src, dst, formula, at.coef, THREADS * TURNS, first);
+    else
+        move<false>(params, src, dst, formula, at.coef, places, first);
 }

@@ -14,53 +14,36 @@ Every kernel has the same two arguments, both passed by value:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import gcd, prod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import gcd
 
-import numpy as np
-
-from ...planning.epilogue import Coefficients, Epilogue
+from ...planning.epilogue import Epilogue
 from ...planning.kernels import Choice
 from ...planning.loops import Loop
 from .packing import MAX_COUNT, NO_LOOP, axis, loops
+from .pixels import interleave, lines
+from .sides import (
+    THREADS,
+    WORD,
+    CudaLaunch,
+    Side,
+    coefficients_of,
+    count_of,
+    defines,
+    steps_of,
+    tiles_of,
+    varies,
+)
+from .tiles import fitted, shape
 
 __all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
 
-_Follows = Callable[[Loop, Loop], bool]
-
 MAX_PARTS = 16  # arrays that one launch adds
 
-WORD = 16  # bytes that a thread reads or writes at once
-THREADS = 256
-# Places of a tile along either axis, by the bytes of an item. Device memory gives its full speed to
-# 256 bytes in a row and 7 % less to 128; a tile of bytes is 128 wide, so that it stays small.
-TILE = {1: 128, 2: 128, 4: 64, 8: 32, 16: 32}
-LEAST_ROW = 128  # bytes that an output row of a tile has at least
-FUSED_TILES = 8  # an axis of fewer tiles is lengthened, for its last one is rarely full
-TURNS = 4  # places that a thread of `gather` has under way
-CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
-
-
-@dataclass(frozen=True)
-class CudaLaunch:
-    """A kernel, what it is compiled with and what it is called with.
-
-    `family` names both the file and the `extern "C"` function in it. `defines` are macros to
-    compile it with. `coefficients` is what the second pointer has to point to, on the device.
-    """
-
-    family: str
-    defines: tuple[tuple[str, str], ...]
-    params: bytes
-    grid: int
-    block: int = THREADS
-    pointers: int = 3
-    coefficients: bytes = b""
-
-    def __post_init__(self) -> None:
-        if self.grid >= MAX_COUNT:
-            raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
+BANK = 4  # bytes of shared memory that are moved as one
+TURNS = 4, 8  # places that a thread of `gather` has under way: of 8 bytes or more, or of fewer
 
 
 def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
@@ -73,45 +56,29 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
     if epilogue is None:
         item = _aligned(choice, src, dst)
         if item < choice.source_item:
-            return _gather(_in_pieces(choice, item), _Side(item, src), _Side(item, dst), None)
-    make = {"transpose": _transpose, "split": _split, "merge": _merge}.get(choice.kernel)
-    source, target = _Side(choice.source_item, src), _Side(choice.target_item, dst)
+            return _gather(_in_pieces(choice, item), Side(item, src), Side(item, dst), None)
+    source, target = Side(choice.source_item, src), Side(choice.target_item, dst)
     # More turns than blocks can be counted leave so little for each that there is nothing to tile.
-    if make is None or _turns(choice) >= MAX_COUNT:
-        nest = (*choice.outer, *choice.rows, *choice.run)
-        return _gather(nest, source, target, epilogue)
-    return make(choice, source, target, epilogue)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Bytes of an item and the address of the first one."""
-
-    item: int
-    address: int
-
-    def width(self, steps: Iterable[int], most: int = WORD) -> int:
-        """The largest power of two, at most `most`, on which everything begins."""
-        return gcd(self.address, most, *steps)
-
-
-def _steps(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
-    """The steps of loops in the source and in the output."""
-    nest = list(nest)
-    return [loop.src for loop in nest], [loop.dst for loop in nest]
+    if _turns(choice) < MAX_COUNT:
+        for make in _MAKERS.get(choice.kernel, ()):
+            launch = make(choice, source, target, epilogue)
+            if launch is not None:
+                return launch
+    nest = (*choice.outer, *choice.rows, *choice.run)
+    return _gather(nest, source, target, epilogue)
 
 
 def _aligned(choice: Choice, src: int, dst: int) -> int:
     """The bytes, at most an item, that every item of a pure move is aligned on."""
-    steps = _steps((*choice.outer, *choice.rows, *choice.run))
+    steps = steps_of((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
 
 def _turns(choice: Choice) -> int:
     """Turns of the loops around a tile, those that `_fitted` puts there among them."""
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
-    long = [axis[0] for axis in fused if len(axis) > 1 and _count(axis) >= MAX_COUNT]
-    return _count((*choice.outer, *long))
+    long = [axis[0] for axis in fused if len(axis) > 1 and count_of(axis) >= MAX_COUNT]
+    return count_of((*choice.outer, *long))
 
 
 def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
@@ -120,173 +87,121 @@ def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
     return (*nest, Loop(choice.source_item // item, item, item))
 
 
-def _defines(
-    source: _Side, epilogue: Epilogue | None, along: bool, **others: int
-) -> tuple[tuple[str, str], ...]:
-    """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
-    named: dict[str, object] = {"THREADS": THREADS, **others}
-    if epilogue is None:
-        named |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
-    else:
-        named |= {"SOURCE": epilogue.source, "TARGET": epilogue.target}
-        if epilogue.saturate:
-            named["SATURATE"] = 1
-        if epilogue.coefficients is not None:
-            named |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
-        if epilogue.clip is not None:
-            named["BOUNDED"] = 1
-    return tuple((name, str(value)) for name, value in sorted(named.items()))
-
-
-def _coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
-    """How many pairs there are, and bounds, then all factors, then all terms, for the kernel."""
-    if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
-        return 0, b""
-    found = epilogue.coefficients or Coefficients((), ())
-    numbers = *(epilogue.clip or ()), *found.factor, *found.term
-    with np.errstate(over="ignore"):
-        return len(found.factor), np.array(numbers, epilogue.clipped_in).tobytes()
-
-
-def _varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
-    """Whether coefficients differ along one of these loops."""
-    return _coefficients(epilogue)[0] > 1 and any(loop.coef for loop in nest)
-
-
 # ---- transpose ---------------------------------------------------------------------------
 
 
 def _transpose(
-    choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None
-) -> CudaLaunch:
+    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None, *, wide: bool = False
+) -> CudaLaunch | None:
+    """A launch; None where there is no axis for one side, or words are not as `wide` as can be."""
     outer = list(choice.outer)
-    tile_rows = TILE[source.item]
-    tile_run = max(tile_rows, LEAST_ROW // target.item)
-    rows = _fitted(choice.rows, outer, tile_rows, lambda high, low: high.src == low.count * low.src)
-    run = _fitted(choice.run, outer, tile_run, lambda high, low: high.dst == low.count * low.dst)
-    load = source.width(_steps((*outer, *run))[0])
-    store = target.width(_steps((*outer, *rows))[1])
-    channels, coefficients = _coefficients(epilogue)
-    sides = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
-    sides |= {"ROWS_FUSED": len(rows) - 1, "RUN_FUSED": len(run) - 1}
-    params = loops(outer) + axis(rows, tile_rows) + axis(run, tile_run)
+    rows, run = fitted(choice.rows, choice.run, outer, source.item)
+    load = source.width(
+        [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
+    )
+    # What is written at once is read from one row of banks.
+    most = max(target.item, WORD * target.item // max(source.item, target.item))
+    store = target.width(
+        [loop.dst for loop in (*outer, *rows.loops, *run.gap)] + run.words(target.item), most
+    )
+    if wide and (load, store) != (WORD, most):
+        return None
+    words = load // source.item, store // target.item
+    tall, long = shape(rows, run, count_of(outer), (source.item, target.item), words)
+    channels, coefficients = coefficients_of(epilogue)
+    sides = {"TILE_ROWS": tall, "TILE_RUN": long, "LOAD": load, "STORE": store}
+    sides |= {"ROWS_LOOPS": rows.kind, "RUN_LOOPS": run.kind}
+    params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, long)
     return CudaLaunch(
         "transpose",
-        _defines(source, epilogue, _varies(run, epilogue), **sides),
+        defines(source, epilogue, varies(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        _count(outer) * _tiles(rows, tile_rows) * _tiles(run, tile_run),
+        count_of(outer) * tiles_of(rows.loops, tall) * tiles_of(run.loops, long),
         coefficients=coefficients,
     )
 
 
-def _fitted(axis: Sequence[Loop], outer: list[Loop], tile: int, follows: _Follows) -> list[Loop]:
-    """An axis of one loop or two; what it loses or gains is put among the outer loops or taken.
-
-    A short axis is lengthened by the loop around it, where the two are one on the axis' own side.
-    """
-    if len(axis) > 1 and _count(axis) >= MAX_COUNT:
-        outer.append(axis[0])
-        axis = axis[1:]
-    low = axis[0]
-    if len(axis) == 1 and low.count % tile and low.count < FUSED_TILES * tile:
-        for high in outer:
-            if follows(high, low) and high.count * low.count < MAX_COUNT:
-                outer.remove(high)
-                return [high, low]
-    return list(axis)
-
-
-def _count(nest: Sequence[Loop]) -> int:
-    return prod(loop.count for loop in nest)
+def _transpose_any(
+    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Axes that are too short for the registers of a CPU, and not for tiles."""
+    nest = [*choice.outer, *choice.rows, *choice.run]
+    run = [loop for loop in nest if loop.dst == target.item and loop.count * target.item >= BANK]
+    rows = [loop for loop in nest if loop.src == source.item and loop.count * source.item >= BANK]
+    if not run or not rows or run[0] is rows[0]:
+        return None
+    outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
+    if count_of(outer) >= MAX_COUNT:
+        return None
+    found = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
+    return _transpose(found, source, target, epilogue)
 
 
-def _tiles(axis: Sequence[Loop], tile: int) -> int:
-    return -(-_count(axis) // tile)
-
-
-# ---- split and merge ---------------------------------------------------------------------
-
-
-def _split(choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None) -> CudaLaunch:
-    (pixels,), (planes,) = choice.run, choice.rows
-    group = max(1, 4 // source.item)
-    load = source.width(_steps(choice.outer)[0])
-    store = target.width((*_steps(choice.outer)[1], planes.dst), min(WORD, group * target.item))
-    along = _varies([pixels], epilogue)
-    return _interleave(
-        choice, pixels, planes, source, epilogue, along, LOAD=load, STORE=store, SPLIT=1
-    )
-
-
-def _merge(choice: Choice, source: _Side, target: _Side, epilogue: Epilogue | None) -> CudaLaunch:
-    pixels, planes = choice.run
-    group = max(1, 4 // source.item)
-    load = source.width((*_steps(choice.outer)[0], planes.src), min(WORD, group * source.item))
-    store = target.width(_steps(choice.outer)[1])
-    along = _varies([pixels, planes], epilogue)
-    return _interleave(choice, pixels, planes, source, epilogue, along, LOAD=load, STORE=store)
-
-
-def _interleave(
-    choice: Choice,
-    pixels: Loop,
-    planes: Loop,
-    source: _Side,
-    epilogue: Epilogue | None,
-    along: bool,
-    **sides: int,
-) -> CudaLaunch:
-    groups = CHUNK[source.item]
-    chunk = THREADS * max(1, 4 // source.item) * groups
-    channels, coefficients = _coefficients(epilogue)
-    params = loops(choice.outer) + axis([pixels], chunk)
-    params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
-    return CudaLaunch(
-        "interleave",
-        _defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
-        params,
-        _count(choice.outer) * _tiles([pixels], chunk),
-        coefficients=coefficients,
-    )
+# The kernels that are tried for a plan's, in this order, before items are gathered one by one.
+_MAKERS = {
+    "transpose": (partial(_transpose, wide=True), lines, _transpose),
+    "split": (interleave, lines),
+    "merge": (interleave, lines),
+    "gather": (lines, _transpose_any),
+}
 
 
 # ---- gather, copy and cast ---------------------------------------------------------------
 
 
 def _gather(
-    nest: Sequence[Loop], source: _Side, target: _Side, epilogue: Epilogue | None
+    nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
-    *around, inner = nest
+    around, inner, period = _periodic(nest)
     width = _together(around, inner, source, target)
     places = -(-inner.count // width)
-    steps = (inner.src, inner.dst, inner.coef)
+    steps = (inner.src, inner.dst, 0 if period else inner.coef)
     todo = [*around, Loop(places, *(width * step for step in steps))]
     whole: list[Loop] = []
-    room = THREADS * TURNS
-    while todo and _count(whole) * todo[-1].count <= room:
+    turns = TURNS[width * source.item < 8]
+    room = THREADS * turns
+    while todo and count_of(whole) * todo[-1].count <= room:
         whole.insert(0, todo.pop())
     split = todo.pop() if todo else NO_LOOP
-    stretch = max(1, min(split.count, room // _count(whole)))
-    channels, coefficients = _coefficients(epilogue)
+    stretch = max(1, min(split.count, room // count_of(whole)))
+    channels, coefficients = coefficients_of(epilogue)
     params = loops(todo) + axis([split], stretch) + loops(whole)
     params += struct.pack(
-        "6q", stretch, _count(whole), inner.count, places - 1, inner.coef, channels
+        "6q", stretch, count_of(whole), inner.count, places - 1, inner.coef, channels
     )
-    along = width > 1 and _varies([inner], epilogue)
+    along = width > 1 and varies([inner], epilogue)
+    run = not whole and (inner.src, inner.dst) == (source.item, target.item)
+    sides = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(run)}
     return CudaLaunch(
         "gather",
-        _defines(source, epilogue, along, WIDTH=width, TURNS=TURNS),
+        defines(source, epilogue, along, **sides),
         params,
-        _count(todo) * _tiles([split], stretch),
+        count_of(todo) * tiles_of([split], stretch),
         coefficients=coefficients,
     )
 
 
-def _together(around: Sequence[Loop], inner: Loop, source: _Side, target: _Side) -> int:
+def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
+    """The loops around a run, it, and its period: channels side by side are one with the pixels.
+
+    The run has one coefficient for each channel, over and over; period 0: there are no channels.
+    """
+    if len(nest) > 1:
+        *around, pixels, last = nest
+        gapless = all(
+            a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True)
+        )
+        count = pixels.count * last.count
+        if gapless and last.coef and not pixels.coef and count < MAX_COUNT:
+            return around, last._replace(count=count), last.count
+    return list(nest[:-1]), nest[-1], 0
+
+
+def _together(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
     """How many items a thread moves at once: neighbours on both sides, and aligned on both."""
     if (inner.src, inner.dst) != (source.item, target.item):
         return 1
-    src, dst = _steps(around)
+    src, dst = steps_of(around)
     width = min(source.width(src) // source.item, target.width(dst) // target.item)
     width = min(width, WORD // max(source.item, target.item))
     # A last place that is not full costs a little; in short runs it would be one of few.

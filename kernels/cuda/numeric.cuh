@@ -93,14 +93,15 @@ INLINE float from_half(unsigned short half) {
 #endif
 }
 
-INLINE unsigned short to_half(float x) {
-    unsigned bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-    if (rest > 0x7f800000) return (unsigned short)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+// Rounded by the instruction, where the GPU has one: of a NaN it keeps nothing but that it is one.
+INLINE unsigned short round_to_half(float x) {
 #ifdef __CUDA_ARCH__
     unsigned short half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
     return half;
 #else
+    unsigned bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000) return 0x7fff;
     if (rest >= 0x477ff000) return (unsigned short)(sign | 0x7c00);
     // Below the smallest normal number, adding 0.5 leaves the rounded fraction in the last bits.
     if (rest < 0x38800000)
@@ -109,11 +110,29 @@ INLINE unsigned short to_half(float x) {
 #endif
 }
 
-INLINE unsigned short to_bfloat(float x) {
+INLINE unsigned short round_to_bfloat(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned short bfloat;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bfloat) : "f"(x));
+    return bfloat;
+#else
     unsigned bits = bits_of(x);
     // A full payload must not round up to infinity.
-    if ((bits & 0x7fffffff) > 0x7f800000) return (unsigned short)((bits | 0x400000) >> 16);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+INLINE unsigned short to_half(float x) {
+    unsigned bits = bits_of(x);
+    unsigned short nan = (unsigned short)((bits >> 16 & 0x8000) | 0x7e00 | (bits >> 13 & 0x3ff));
+    return (bits & 0x7fffffff) > 0x7f800000 ? nan : round_to_half(x);
+}
+
+INLINE unsigned short to_bfloat(float x) {
+    unsigned bits = bits_of(x);
+    unsigned short nan = (unsigned short)((bits | 0x400000) >> 16);
+    return (bits & 0x7fffffff) > 0x7f800000 ? nan : round_to_bfloat(x);
 }
 
 // What does not fit makes the last bit 1, so a second rounding is right.
@@ -157,11 +176,13 @@ struct f2 : Float<unsigned short, float> {
     static INLINE float read(unsigned short x) { return from_half(x); }
     static INLINE unsigned short write(float x) { return to_half(x); }
     static INLINE unsigned short write(double x) { return to_half(round_to_odd(x)); }
+    static INLINE unsigned short write_computed(float x) { return round_to_half(x); }
 };
 struct bf : Float<unsigned short, float> {
     static INLINE float read(unsigned short x) { return float_of((unsigned)x << 16); }
     static INLINE unsigned short write(float x) { return to_bfloat(x); }
     static INLINE unsigned short write(double x) { return to_bfloat(to_float(x)); }
+    static INLINE unsigned short write_computed(float x) { return round_to_bfloat(x); }
 };
 struct f4 : Float<float, float> {
     static INLINE float read(float x) { return x; }
@@ -254,6 +275,15 @@ INLINE typename To::memory cast(typename From::memory item) {
     }
 }
 
+// The same for what was computed: of a NaN, a GPU's arithmetic leaves nothing to keep.
+template <class To, class From, bool CLIP>
+INLINE typename To::memory cast_computed(typename From::memory x) {
+    if constexpr (To::is_float && sizeof(typename To::memory) == 2 && sizeof(x) == 4)
+        return To::write_computed(x);
+    else
+        return cast<To, From, CLIP>(x);
+}
+
 // ---- what a conversion does to an item ---------------------------------------------------
 
 // The window that items are clipped to, in a dtype's own values; a NaN stays.
@@ -311,7 +341,7 @@ struct Formula {
     INLINE Target apply(Source x) const {
         Computed value = cast<COMPUTED, SOURCE, false>(x);
         if (BOUNDED) value = clipped(value, constant(bounds), constant(bounds + 1));
-        return cast<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
+        return cast_computed<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
     }
 };
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["FAMILIES", "source"]
 
-FAMILIES = ("transpose", "interleave", "gather", "accumulate")
+FAMILIES = ("transpose", "interleave", "lines", "gather", "accumulate")
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 

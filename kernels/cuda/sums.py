@@ -11,11 +11,14 @@ from math import prod
 
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, grow, nearest
-from .launch import MAX_PARTS, THREADS, TURNS, CudaLaunch
+from .launch import MAX_PARTS
 from .packing import divisor
+from .sides import THREADS, CudaLaunch
 
 __all__ = ["MAX_AXES", "prepare_sum"]
 
+# Items of a part that a thread has under way: 16 KB a block of 4-byte items, of which three fit.
+TURNS = 16
 MAX_AXES = 8  # loops of a sum
 # Computed values of a box: what a thread block of every GPU may have, less what odd rows take.
 BOX_BYTES, AREA_BYTES = 32768, 36864

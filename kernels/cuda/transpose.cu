@@ -1,18 +1,18 @@
 // A batch of 2-D transposes, tile by tile through shared memory, converted on the way out.
 //
-// The source is contiguous along `rows`, the output along `run`; either may be two loops fused. A
-// 3-D reversal is the same with the middle axis among the outer loops. A tile has TILE_ROWS places
-// along `rows` and TILE_RUN along `run`, of which
+// The source is contiguous along `rows`, the output along `run`; either may be two loops. A 3-D
+// reversal is the same with the middle axis among the outer loops. A tile has TILE_ROWS places
+// along `rows` and TILE_RUN along `run`, in a shape that leaves little of it empty.
 //
-//   - every source row gives, and every output row gets, at least 128 bytes in a row;
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
 //   - items of less than 4 bytes are put together, on their way in, with their neighbours along
 //     the run, so that shared memory is written in whole banks.
 //
-// The tile lies in shared memory in the output's order. Its 16-byte columns are exchanged (XOR) by
-// the place along `rows`, so that eight threads that write neighbours along `rows` and eight that
-// read neighbours along the run both meet all 32 banks, and 16 bytes stay together.
+// The tile lies in shared memory in the output's order. The 16-byte columns of 128 bytes are
+// exchanged (XOR) by the place along `rows`, so that LANES threads that write neighbours along
+// `rows`, beside others along the run, and eight that read neighbours along the run all meet
+// different banks, and 16 bytes stay together.
 
 #include "walk.cuh"
 #include "numeric.cuh"
@@ -23,58 +23,87 @@ struct Params {
     int64 channels;
 };
 
-typedef Span<ROWS_FUSED> Rows;
-typedef Span<RUN_FUSED> Run;
+// ROWS_LOOPS, RUN_LOOPS: an axis is one loop or two, which FOLLOW each other without a gap on the
+// side where the axis is contiguous, or not; then no word that is moved lies across the gap.
+constexpr int ONE = 1, FOLLOW = 2, APART = 3;
 
-constexpr int ROW_BYTES = TILE_RUN * ITEM;
+typedef Span<ROWS_LOOPS != ONE> Rows;
+typedef Span<RUN_LOOPS != ONE> Run;
+
 constexpr int PACK = larger(1, 4 / ITEM);  // neighbours along the run in one bank
 constexpr int BANK = PACK * ITEM;
 constexpr int PER_LOAD = LOAD / ITEM, PER_STORE = STORE / OUT;
-constexpr int EXCHANGED = larger(1, 16 / ITEM);
 
-INLINE int slot(int row, int column) {
-    return row * ROW_BYTES + (column ^ (row / EXCHANGED & 7) << 4);
+// How threads share the words that a tile is read in: LANES of them are next to each other along a
+// source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
+// the other. A thread then takes words ACROSS these groups, and ALONG the rows.
+constexpr int WORDS = TILE_ROWS / PER_LOAD, GROUPS = TILE_RUN / PACK;
+constexpr int LANES = power_in(WORDS, 8);
+constexpr int ABREAST = smaller(power_from(GROUPS), THREADS / LANES);
+constexpr int DEEP = THREADS / (LANES * ABREAST);
+constexpr int ACROSS = ceiling(GROUPS, ABREAST), ALONG = ceiling(WORDS, LANES * DEEP);
+constexpr bool EVEN = GROUPS % ABREAST == 0 && WORDS % (LANES * DEEP) == 0;
+
+// Rows that are exchanged alike fill whole lines of banks.
+constexpr int LINE = 128, UNIT = larger(16, LINE / PER_LOAD);
+constexpr int ROW_BYTES = ceiling(TILE_RUN * ITEM, UNIT) * UNIT;
+
+// Where an item lies, `beyond` whole lines further.
+INLINE int slot(unsigned row, int column, int beyond = 0) {
+    const int exchanged = (row / PER_LOAD * (8 / LANES) & 7) << 4;
+    if (ROW_BYTES % LINE == 0) return row * ROW_BYTES + (column ^ exchanged) + beyond;
+    return (row * ROW_BYTES + column + beyond) ^ exchanged;
 }
 
-// Whole tiles are moved without asking what exists, so that a thread has several reads under way.
-constexpr int UNDER_WAY = 4;
+constexpr int UNDER_WAY = 64;  // bytes that a thread waits for before it uses the first of them
 
-// Read the tile: threads next to each other read along `rows`.
+// Read the tile: threads next to each other read along `rows`. Of a WHOLE one nobody asks what
+// exists, and what depends on the thread is computed once.
 template <bool WHOLE>
 INLINE void load(const Params &params, const byte *src, const Rows &rows, const Run &run,
                  byte *tile) {
-    constexpr int LOADS = TILE_ROWS / PER_LOAD;  // of one source row
-    constexpr int LANES = smaller(LOADS, LOAD == 16 ? 8 : 32);
-    constexpr int GROUPS = TILE_RUN / PACK;
-    constexpr int TURNS = LOADS * GROUPS / THREADS;
-    constexpr int BATCH = smaller(TURNS, larger(1, UNDER_WAY / PACK));
+    constexpr int TURNS = ACROSS * ALONG;
+    constexpr int BATCH = smaller(TURNS, larger(1, UNDER_WAY / (PACK * LOAD)));
+    constexpr int FAR = ABREAST * BANK % LINE == 0;
+    const unsigned lane = threadIdx.x % LANES, beside = threadIdx.x / LANES % ABREAST;
+    const unsigned first_row = (lane + threadIdx.x / (LANES * ABREAST) * LANES) * PER_LOAD;
+    const int64 step = params.run.low.src;
+    const byte *mine = src + first_row * ITEM + beside * PACK * step;
 #pragma unroll
     for (int first = 0; first < TURNS; first += BATCH) {
-        Items<Source, PER_LOAD> pieces[BATCH][PACK];
-        int row[BATCH], group[BATCH];
+        Items<Source, PER_LOAD> words[BATCH][PACK];
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn) {
-            int unit = (first + turn) * THREADS + threadIdx.x;
-            group[turn] = unit / LANES % GROUPS;
-            row[turn] = (unit % LANES + unit / (LANES * GROUPS) * LANES) * PER_LOAD;
-            int left = (int)rows.count - row[turn];
+        for (int turn = first; turn < smaller(first + BATCH, TURNS); ++turn) {
+            const int across = turn % ACROSS * ABREAST, along = turn / ACROSS * LANES * DEEP;
+            const unsigned group = beside + across, row = first_row + along * PER_LOAD;
+            const int left = (int)(rows.count - row);
+            if (!EVEN && (group >= GROUPS || row >= TILE_ROWS)) continue;
 #pragma unroll
             for (int i = 0; i < PACK; ++i) {
-                unsigned place = group[turn] * PACK + i;
-                if (WHOLE || (place < run.count && left > 0))
-                    pieces[turn][i].template read<LOAD, WHOLE>(
-                        src + run.place(params.run, place).src + row[turn] * ITEM, left);
+                const unsigned place = group * PACK + i;
+                if (!WHOLE && (place >= run.count || left <= 0)) continue;
+                const byte *at = mine + along * LOAD + (across * PACK + i) * step;
+                if (ROWS_LOOPS == APART || RUN_LOOPS != ONE)
+                    at = src + run.place(params.run, place).src +
+                         (ROWS_LOOPS == APART ? rows.place(params.rows, row).src : row * ITEM);
+                words[turn - first][i].template read<LOAD, WHOLE>(at, left);
             }
         }
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn)
+        for (int turn = first; turn < smaller(first + BATCH, TURNS); ++turn) {
+            const int across = turn % ACROSS * ABREAST, along = turn / ACROSS * LANES * DEEP;
+            const unsigned group = beside + across, row = first_row + along * PER_LOAD;
+            if (!EVEN && (group >= GROUPS || row >= TILE_ROWS)) continue;
 #pragma unroll
             for (int j = 0; j < PER_LOAD; ++j) {
                 Items<Source, PACK> bank;
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) bank.item[i] = pieces[turn][i].item[j];
-                bank.template write<BANK>(tile + slot(row[turn] + j, group[turn] * BANK));
+                for (int i = 0; i < PACK; ++i) bank.item[i] = words[turn - first][i].item[j];
+                bank.template write<BANK>(
+                    tile + (FAR ? slot(row + j, beside * BANK, across * BANK)
+                                : slot(row + j, group * BANK)));
             }
+        }
     }
 }
 
@@ -86,11 +115,13 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
     constexpr int BYTES = PER_STORE * ITEM, PIECE = smaller(BYTES, 16);
     typedef Items<Source, PIECE / ITEM> Piece;
     Formula formula(coefficients, params.channels);
-#pragma unroll 4
-    for (int turn = 0; turn < STORES * TILE_ROWS / THREADS; ++turn) {
-        int unit = turn * THREADS + threadIdx.x;
-        int row = unit / STORES, place = unit % STORES * PER_STORE;
-        if (!WHOLE && (row >= (int)rows.count || place >= (int)run.count)) continue;
+#pragma unroll
+    for (int turn = 0; turn < ceiling(STORES * TILE_ROWS, THREADS); ++turn) {
+        unsigned unit = turn * THREADS + threadIdx.x, row = unit / STORES;
+        if (THREADS % STORES == 0) row = threadIdx.x / STORES + turn * (THREADS / STORES);
+        const unsigned place = (unit - row * STORES) * PER_STORE;
+        if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
+        if (!WHOLE && (row >= rows.count || place >= run.count)) continue;
         Items<Source, PER_STORE> items;
 #pragma unroll
         for (int i = 0; i < BYTES / PIECE; ++i) {
@@ -101,13 +132,15 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
                 items.item[i * (PIECE / ITEM) + j] = part.item[j];
         }
         Offsets at = rows.place(params.rows, row);
+        byte *to = dst + at.dst;
+        to += RUN_LOOPS == APART ? run.place(params.run, place).dst : (int64)(place * OUT);
         auto coefficient = [&](int i) {
             int64 place_of_row = coef + at.coef;
             return COEFFICIENTS == 2 ? place_of_row + run.place(params.run, place + i).coef
                                      : place_of_row;
         };
         epilogue(items, formula, coefficient)
-            .template write<STORE, WHOLE>(dst + at.dst + place * OUT, (int)run.count - place);
+            .template write<STORE, WHOLE>(to, (int)(run.count - place));
     }
 }
 

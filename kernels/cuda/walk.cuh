@@ -44,6 +44,7 @@ struct Loops {
     // The offsets of the n-th turn of all loops.
     INLINE Offsets place(unsigned n) const {
         Offsets at = {0, 0, 0};
+#pragma unroll 1
         for (int i = (int)count - 1; i >= 0; --i) {
             unsigned outer = loop[i].turns.divide(n);
             at.add(n - outer * loop[i].turns.count, loop[i].step);
@@ -87,11 +88,17 @@ template <bool FUSED> struct Span {
         }
     }
 
+    // How often the outer loop has gone on between the first place and another one of the tile.
+    INLINE unsigned wraps(const Axis &axis, unsigned at) const {
+        if constexpr (FUSED) return axis.inner.divide(low + at);
+        return 0;
+    }
+
     // Offsets of a place of the tile, relative to the first.
     INLINE Offsets place(const Axis &axis, unsigned at) const {
         Offsets offsets = {0, 0, 0};
         offsets.add(at, axis.low);
-        if constexpr (FUSED) offsets.add(axis.inner.divide(low + at), axis.wrap);
+        if constexpr (FUSED) offsets.add(wraps(axis, at), axis.wrap);
         return offsets;
     }
 };
@@ -107,6 +114,11 @@ template <> struct Word<16> { typedef uint4 type; };
 
 INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
 INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
+INLINE constexpr int ceiling(int count, int each) { return (count + each - 1) / each; }
+
+// The smallest power of two that is not below n, and the largest one up to `most` that divides n.
+INLINE constexpr int power_from(int n) { return n > 1 ? 2 * power_from((n + 1) / 2) : 1; }
+INLINE constexpr int power_in(int n, int most) { return n % most ? power_in(n, most / 2) : most; }
 
 // The largest word of at most `most` bytes of which `bytes` are a whole number.
 INLINE constexpr int piece(int bytes, int most) {

@@ -276,9 +276,8 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
     """Raise DeviceError unless all parts are on one device."""
     if not any(isinstance(adapter, CudaAdapter) for adapter in adapters):
         return
-    devices = [
-        a.device(p, f"part {n}") for n, (p, a) in enumerate(zip(parts, adapters, strict=True))
-    ]
+    pairs = enumerate(zip(parts, adapters, strict=True))
+    devices = [adapter.device(part, f"part {n}") for n, (part, adapter) in pairs]
     for number, device in enumerate(devices):
         if device != devices[0]:
             raise DeviceError(

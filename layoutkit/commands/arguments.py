@@ -14,6 +14,7 @@ from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
 from .examples import ABOUT_CONVERT, examples
+from .packoptions import PIXELS, add_index, add_pack
 from .values import (
     channels,
     crop,
@@ -155,7 +156,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a folder of labelled folders, or a .csv or .tsv of pictures")
+    add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
     add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
     add("--batch-size", type=positive, default=32, metavar="N", help="default: 32")
     add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
@@ -186,8 +187,7 @@ def _add_pictures(
     )
     add("--fit", choices=_FITS, help=fit_help)
     add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
-    pixels_help = "take pictures of so many pixels; default: what Pillow takes, 89 million"
-    add("--max-pixels", type=positive, metavar="N", help=pixels_help)
+    add("--max-pixels", type=positive, metavar="N", help=PIXELS)
     return group
 
 
@@ -254,6 +254,8 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 _COMMANDS = {
     "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
     "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
+    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", add_pack),
+    "index": ("write the .idx of a RecordIO file", add_index),
     "explain": ("say in words and pictures how a conversion runs", _add_explain),
     "bench": ("time conversions side by side with other libraries", _add_bench),
     "info": ("show versions, processor, threads and caches", _add_nothing),

@@ -21,12 +21,13 @@ import numpy as np
 from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
-from ..data import Batch, Batcher, Index, open_index, sampled_batcher, sampler
-from ..data.formats import TABLES
+from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
+from ..data.formats import CONTAINERS, TABLES, container_of
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from ..pictures import Decoder
 from ..spec import ArraySpec
+from ..views import ClassView
 from .images import Pictures, allowing
 from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
@@ -37,7 +38,8 @@ from .tally import Tally
 __all__ = ["BatchesRequest", "make_batches"]
 
 _SIZE = 224, 224
-_KINDS = ("directory", *(suffix[1:] for suffix in TABLES))
+_KINDS = ("directory", *(suffix[1:] for suffix in TABLES), *CONTAINERS.values())
+_PATTERN = set("*?[{")  # what makes a name that of several files
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,16 @@ def _check_sign(converter: Converter, request: BatchesRequest) -> None:
 def _index(request: BatchesRequest) -> Index:
     """The photographs; an error where there are none."""
     source, (partition, partitions) = request.source, request.partition
-    if "://" not in source and not Path(source).exists():
+    several = container_of(source) is not None and _PATTERN & set(source)
+    if "://" not in source and not several and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
         raise ArgumentError(f"{source}: is neither a folder nor a file; give one of these")
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _KINDS:
         raise ArgumentError(
-            f"{source}: photographs come from a folder, or from a {' or '.join(TABLES)} file that "
-            "names them"
+            f"{source}: photographs come from a folder, from a {' or '.join(TABLES)} file that "
+            f"names them, or from a {', '.join(CONTAINERS)} file that has them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""
@@ -199,17 +202,30 @@ class _Saved:
 
     def add(self, batch: Batch, result: Array) -> None:
         self._joined.add(result)
-        self._names += [str(record.url) for record in batch.item]
+        self._names += [_name(record) for record in batch.item]
         if batch.target is not None:
             self._targets.append(batch.target.input)
-            self._classes = list(batch.target.classes)  # type: ignore[attr-defined]
+            self._classes = list(getattr(batch.target, "classes", None) or ())
 
     def write(self, file: Any) -> None:
         arrays = {"name": np.array(self._names)}
         if self._targets:
             arrays["target"] = np.concatenate(self._targets)
-            arrays["classes"] = np.array(self._classes)
+            if self._classes:
+                arrays["classes"] = np.array(self._classes)
         write_npz(file, self._joined, arrays)
+
+
+def _name(record: Record) -> str:
+    """The file of a record; in a container, its number there, too."""
+    name = str(record.url)
+    return name if container_of(name) is None else f"{name}#{record.position}"
+
+
+def _label(record: Record) -> str:
+    if record.label is not None:
+        return str(record.label)
+    return ", ".join(f"{each:g}" for each in record.labels) or "(no label)"
 
 
 @contextmanager
@@ -240,9 +256,10 @@ def _preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     # Here, as few ask for a picture of a batch.
     from .contactsheet import MOST_PICTURES, Caption, contact_sheet
 
-    ranks = [-1] * batch.count if batch.target is None else batch.target.input.tolist()
-    names = [str(record.url).rpartition("/")[2] for record in batch.item]
-    labels = ["(no label)" if label is None else str(label) for label in batch.label]
+    classes = isinstance(batch.target, ClassView)
+    ranks = batch.target.input.tolist() if classes else [-1] * batch.count  # type: ignore[union-attr]
+    names = [_name(record).rpartition("/")[2] for record in batch.item]
+    labels = [_label(record) for record in batch.item]
     captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
     shown = min(batch.count, MOST_PICTURES)
     of = f" of {batch.count}" if shown < batch.count else ""

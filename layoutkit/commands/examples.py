@@ -24,9 +24,16 @@ _EXAMPLES = {
     ],
     "batches": [
         "batches photos/",
+        "batches train.rec --preview first.png",
         "batches photos/ --sampler permutation --to bchw --dtype float32 --scale 1/255 "
         "--save photos.npz --preview photos.png",
     ],
+    "pack": [
+        "pack photos/ train.rec --resize 256",
+        "pack photos/ train.rec --pass-through --shuffle --seed 1 --parts 8",
+        "pack train.lst train.rec",
+    ],
+    "index": ["index train.rec"],
     "explain": [
         "explain 'bhwc->bchw'",
         "explain 'bhwc->bchw' --shape 64,224,224,3 --dtype uint8 --to-dtype float32 --scale 1/255",

@@ -17,6 +17,7 @@ from .. import forks
 from ..devices import CPU
 from ..errors import LayoutkitError
 from ..kernels.cpu import tables as t
+from ..kernels.cpu.words import LINE
 from ..memory import Array, address
 from ..planning.frames import Frame
 from ..planning.plan import Plan
@@ -32,16 +33,16 @@ TRIED = 3 << 12, 5 << 12
 class Kind(NamedTuple):
     """Windows of some steps, and what serves them.
 
-    bound     for each axis, whether the step has to be this one
+    least     for each axis, how long other steps have to be; -1: there are no others
     code      the machine code
     places    byte offsets in the source and the output at which it begins
     patches   rows of (parameter, axis, growth) for steps that are others
-    tried     whether it was tried which axes are bound
+    tried     whether it was tried which steps can be others
     """
 
     plan: Plan
     steps: tuple[int, ...]
-    bound: tuple[bool, ...]
+    least: tuple[int, ...]
     code: int
     params: Array
     units: int
@@ -55,7 +56,7 @@ class Kind(NamedTuple):
         yield from (self.code, address(self.params), len(self.params), self.units, source, output)
         yield from (len(self.patches), address(self.patches))
         yield from self.steps
-        yield from map(int, self.bound)
+        yield from self.least
 
 
 class Known(NamedTuple):
@@ -71,7 +72,7 @@ class Known(NamedTuple):
     def of(cls, kinds: Sequence[Kind]) -> Known:
         """These kinds."""
         rows = [list(kind.row()) for kind in kinds]
-        longest = max((len(k.params) for k in kinds if not all(k.bound)), default=0)
+        longest = max((len(k.params) for k in kinds if max(k.least, default=-1) >= 0), default=0)
         table = np.array(rows, np.int64)
         is_spread = any(len(kind.places) > 1 for kind in kinds)
         return cls(tuple(kinds), table, address(table), longest, is_spread)
@@ -98,31 +99,34 @@ class _Ready(NamedTuple):
 
 
 def make_kind(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> Kind:
-    """The kind of windows with these steps, all of which are bound as long as nothing was tried."""
+    """The kind of windows with these steps alone, as long as nothing was tried."""
     ready = _ready(frame, source, steps, grid, stream)
     from ..kernels.cpu.compiler import load
 
     code = load(ready.spec).address
     none = np.empty((0, t.PATCH_WORDS), np.int64)
-    bound = (True,) * len(steps)
+    least = (-1,) * len(steps)
     return Kind(
-        ready.plan, steps, bound, code, ready.params, ready.units, ready.places, none, False
+        ready.plan, steps, least, code, ready.params, ready.units, ready.places, none, False
     )
 
 
 def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> Kind:
     """The same kind, for all steps that only change numbers."""
     here = _ready(frame, source, kind.steps, grid, stream)
-    bound, patches = [], []
+    least, patches = [], []
     for axis, step in enumerate(kind.steps):
         grown = [step + (more if step >= 0 else -more) for more in TRIED]
         found = _growth(here, frame, source, kind.steps, axis, grown, grid, stream)
-        bound.append(found is None)
-        if found is not None:
-            last = len(found) - 1
-            patches += [(at if at < last else -1, axis, found[at]) for at in np.flatnonzero(found)]
+        if found is None or (found.any() and abs(step) < LINE):
+            least.append(-1)
+            continue
+        # Along shorter steps another kernel may do: it would be the wrong plan, if a right one.
+        least.append(LINE if found.any() else 0)
+        last = len(found) - 1
+        patches += [(at if at < last else -1, axis, found[at]) for at in np.flatnonzero(found)]
     rows = np.array(patches, np.int64).reshape(-1, t.PATCH_WORDS)
-    return kind._replace(bound=tuple(bound), patches=rows, tried=True)
+    return kind._replace(least=tuple(least), patches=rows, tried=True)
 
 
 def _growth(

@@ -37,11 +37,12 @@ class Program:
     Safe to call from many threads: it is not changed, except that jobs are added.
 
     threads    how many the conversion may use; None: as many as others
+    is_part    whether results are written past the caches, however small they are
     nbytes     what the constants take beside the program
     """
 
-    def __init__(self, plan: Plan, threads: int | None = None) -> None:
-        self.plan, self.threads = plan, threads
+    def __init__(self, plan: Plan, threads: int | None = None, is_part: bool = False) -> None:
+        self.plan, self.threads, self._stream = plan, threads, is_part or None
         self.nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
         self._shape, self._dtype = plan.target.shape, plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
@@ -92,7 +93,7 @@ class Program:
             from ..kernels.cpu.compiler import load
             from ..kernels.cpu.launch import prepare
 
-            launch = prepare(plan.choice, plan.epilogue, alignment)
+            launch = prepare(plan.choice, plan.epilogue, alignment, self._stream)
             kernel = load(launch.spec)
         announce()
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)

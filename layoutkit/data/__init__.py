@@ -1,14 +1,18 @@
 """Where batches come from: records, their order, and loops that continue where they stopped.
 
     Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: csv and tsv files, folders, part files, arrays
+    open_index      which records there are: files in folders and containers, arrays
     sampler         in which order: a pure function of kind, seed, epoch and position
     sampled_batcher records got, processed and put together, batch after batch
     ArrayProvider   batches of arrays by name, as any other Provider of them
+    CSVProvider     those of rows of numbers in text
+    MNISTProvider   those of pictures in idx files
+    ImageRecordProvider   those of pictures in RecordIO files, changed at random
 
 permutation.py     keyed random numbers and permutations, the same on every machine
 epochs.py          epochs, one loop at a time, and states to continue from
 records.py         what a record is
+recordio.py        RecordIO files, written and read
 formats.py         which suffix is which format, and who reads it
 frames.py          tables and columns of pandas and polars, as arrays
 protocolerrors.py  DataErrors that are also what a Python protocol waits for
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
     from .batches.sampled import sampled_batcher
     from .indexes import Index, open_index
     from .providers.arrayprovider import ArrayProvider
+    from .providers.csvprovider import CSVProvider
+    from .providers.imagerecordprovider import ImageRecordProvider
+    from .providers.mnistprovider import MNISTProvider
     from .providers.protocol import Provider
     from .records import Record
     from .samplers import Sampler, sampler
@@ -43,8 +50,11 @@ __all__ = [
     "ArrayProvider",
     "Batch",
     "Batcher",
+    "CSVProvider",
     "Dataset",
+    "ImageRecordProvider",
     "Index",
+    "MNISTProvider",
     "Provider",
     "Record",
     "Sample",
@@ -56,6 +66,9 @@ __all__ = [
 
 _LAZY = {
     "providers.arrayprovider": ("ArrayProvider",),
+    "providers.csvprovider": ("CSVProvider",),
+    "providers.imagerecordprovider": ("ImageRecordProvider",),
+    "providers.mnistprovider": ("MNISTProvider",),
     "batches.batch": ("Batch",),
     "batches.batcher": ("Batcher",),
     "batches.sampled": ("sampled_batcher",),

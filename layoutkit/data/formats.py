@@ -7,6 +7,7 @@ Indexes, Samples and the command line ask here, so that a new format of arrays i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,17 @@ from .reading.npy import read_npy
 from .reading.tensors import read_pt, read_safetensors
 from .reading.urls import translated
 
-__all__ = ["ARRAYS", "PICTURES", "TABLES", "explained", "open_arrays", "reader_of", "suffix_of"]
+__all__ = [
+    "ARRAYS",
+    "CONTAINERS",
+    "PICTURES",
+    "TABLES",
+    "container_of",
+    "explained",
+    "open_arrays",
+    "reader_of",
+    "suffix_of",
+]
 
 # Takes a path or URL. Gives an array, or arrays by name; they may be StoredArrays, and whatever has
 # a shape, a dtype and square brackets.
@@ -31,6 +42,16 @@ ARRAYS: dict[str, Reader] = {
 
 # What stands between two cells of a row.
 TABLES = {".csv": ",", ".tsv": "\t"}
+
+# Files of many records, and the kind of index that they are.
+CONTAINERS = {
+    ".rec": "image",
+    ".tar": "tar",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives, too, which say so when opened
 
 # What counts as a picture in a folder or a glob. Pillow, which reads them, knows more suffixes,
 # but some of them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
@@ -60,6 +81,16 @@ PICTURES = frozenset(
 def suffix_of(path: str) -> str:
     """The suffix of a path or URL, in small letters."""
     return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+
+
+def container_of(path: str) -> str | None:
+    """The kind of container that a path, URL or pattern of these names; None for none."""
+    name = path.rpartition("/")[2].lower()
+    if name.endswith(_COMPRESSED) or ".tar." in name:
+        return "tar"
+    # train.tfrecord-00003-of-00010, x.rec*
+    stem = re.split(r"[-*?\[{]", suffix_of(name))[0]
+    return CONTAINERS.get(stem)
 
 
 def reader_of(path: str) -> Reader:

@@ -5,6 +5,7 @@
     drawn(key, position, n)                        one of 0 .. n-1, each as likely as the others
     shuffled(key, position, n)                     where a permutation of 0 .. n-1 takes a position
     unshuffled(key, position, n)                   and where it came from
+    permuted(key, n)                               another permutation, all of it at once
 
 Everything is arithmetic on 64-bit integers, so it takes a Python integer or an array of uint64
 for the key, the position and n alike, and gives the same values for both. The hash is the
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["drawn", "hashed", "key_of", "shuffled", "unshuffled"]
+__all__ = ["drawn", "hashed", "key_of", "permuted", "shuffled", "unshuffled"]
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: neighbours differ in half of their bits
@@ -74,6 +75,17 @@ def shuffled(key: Any, position: Any, n: Any) -> Any:
 def unshuffled(key: Any, position: Any, n: Any) -> Any:
     """The inverse of `shuffled`."""
     return _walked(_network_back, key, position, n)
+
+
+def permuted(key: int, n: int) -> Any:
+    """The numbers 0 .. n-1 in an order that `key` names, as an array of uint64; n < 2^32.
+
+    Sorted by a hash, which takes a tenth of the time of `shuffled` for all places, and 16 bytes a
+    number. The number stands in the low bits of its hash, so that no two are equal.
+    """
+    numbers = np.arange(n, dtype=np.uint64)
+    low = np.uint64((1 << n.bit_length()) - 1)
+    return np.sort(hashed(key, numbers) & ~low | numbers) & low
 
 
 def _walked(network: Any, key: Any, position: Any, n: Any) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 from ..checks import as_word
 from ..errors import ArgumentError, ShapeError
 from ..memory import Array
-from .decoding import as_rgb, opened, pillow
+from .decoding import pillow
 from .fitting import WAYS, as_size, check_library, fit
+from .pixels import pixels_of
 
 __all__ = ["Decoder"]
 
@@ -71,5 +72,4 @@ class Decoder:
                     "already are uint8 (height, width, 3)"
                 )
             return data
-        with opened(data, enough=self.size) as image:
-            return np.asarray(as_rgb(image))
+        return pixels_of(data, enough=self.size).array

@@ -22,7 +22,18 @@ from ..memory import Array
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ALLOW_MORE", "as_rgb", "opened", "pillow", "read", "upright_size"]
+__all__ = [
+    "ALLOW_MORE",
+    "as_rgb",
+    "check_pixels",
+    "opened",
+    "orientation_of",
+    "pillow",
+    "read",
+    "shrink_of",
+    "size_of",
+    "upright_size",
+]
 
 # What allows a picture of more pixels; the command line says it in words of its own.
 ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
@@ -73,11 +84,11 @@ def read(source: Any) -> Array:
 
 
 @contextmanager
-def opened(source: Any, enough: tuple[int, int] | None = None) -> Iterator[Image]:
+def opened(source: Any, most: int | None = None) -> Iterator[Image]:
     """The picture in a file or in bytes, for the block, in which whatever it raises is named.
 
-    enough : (height, width) that the picture has to cover, upright; a JPEG is decoded no larger
-    than twice that. What `read` raises is raised here.
+    most : pixels that it may have; by default as many as Pillow allows. What `read` raises is
+    raised here.
     """
     module = pillow()
     file, name = _file_of(source)
@@ -89,20 +100,31 @@ def opened(source: Any, enough: tuple[int, int] | None = None) -> Iterator[Image
         except module.DecompressionBombError:
             raise _bomb(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
         with image:
-            _check_pixels(image, module.MAX_IMAGE_PIXELS)
-            if enough is not None:
-                height, width = (side * _SPARE for side in enough)
-                image.draft(None, (height, width) if _is_sideways(image) else (width, height))
+            width, height = image.size
+            check_pixels(height, width, most)
             yield image
 
 
-def as_rgb(image: Image) -> Image:
-    """The picture upright, in red, green and blue; DataError where grey values do not fit."""
+def shrink_of(height: int, width: int, enough: tuple[int, int] | None) -> int:
+    """At which fraction of its size, 1, 2, 4 or 8, a JPEG is decoded that has to cover `enough`."""
+    if enough is None:
+        return 1
+    spare = min(height // (enough[0] * _SPARE), width // (enough[1] * _SPARE))
+    return next((shrink for shrink in (8, 4, 2) if spare >= shrink), 1)
+
+
+def as_rgb(image: Image, alpha: bool = False) -> Image:
+    """The picture upright, in red, green and blue; DataError where grey values do not fit.
+
+    alpha : with a fourth channel, which is 255 where the file has none.
+    """
     from PIL import ImageOps
 
     image = ImageOps.exif_transpose(image)
     if image.mode == "F" or image.mode in _GREY_OF_16_BITS:
         image = _eight_bit_grey(image)
+    if alpha:
+        return image.convert("RGBA")
     # Alpha is dropped; Pillow would warn of that where a palette carries it.
     image.info.pop("transparency", None)
     return image.convert("RGB")
@@ -111,8 +133,19 @@ def as_rgb(image: Image) -> Image:
 def upright_size(source: Any) -> tuple[int, int]:
     """Height and width of a picture, as its header says; what `read` raises."""
     with opened(source) as image:
-        width, height = image.size
-        return (width, height) if _is_sideways(image) else (height, width)
+        return size_of(image)
+
+
+def size_of(image: Image) -> tuple[int, int]:
+    """Height and width of an opened picture, as it is upright."""
+    width, height = image.size
+    return (width, height) if orientation_of(image) in _SIDEWAYS else (height, width)
+
+
+def orientation_of(image: Image) -> int:
+    """How it was turned when it was stored, 1 for not at all, as EXIF numbers it."""
+    found: Any = image.getexif().get(_ORIENTATION)
+    return int(found) if found in range(2, 9) else 1
 
 
 def pillow() -> Any:
@@ -177,19 +210,19 @@ def _named(name: str | None) -> Iterator[None]:
         ) from error
 
 
-def _check_pixels(image: Image, most: int | None) -> None:
-    """Raise where Pillow would only warn: a small file may hold more than the memory."""
-    width, height = image.size
-    if most is not None and width * height > most:
-        raise _bomb(f"{height}x{width} are {width * height:,} pixels, more than {most:,}")
+def check_pixels(height: int, width: int, most: int | None) -> None:
+    """Raise where Pillow would only warn: a small file may hold more than the memory.
+
+    most : pixels that it may have; None for as many as Pillow allows
+    """
+    limit = pillow().MAX_IMAGE_PIXELS if most is None else most
+    if limit is not None and width * height > limit:
+        fix = ALLOW_MORE if most is None else "raise max_pixels"
+        raise _bomb(f"{height}x{width} are {width * height:,} pixels, more than {limit:,}", fix)
 
 
-def _bomb(words: str) -> DataError:
-    return DataError(f"{words}, as of a decompression bomb; {ALLOW_MORE} if you trust it")
-
-
-def _is_sideways(image: Image) -> bool:
-    return image.getexif().get(_ORIENTATION) in _SIDEWAYS
+def _bomb(words: str, fix: str = ALLOW_MORE) -> DataError:
+    return DataError(f"{words}, as of a decompression bomb; {fix} if you trust it")
 
 
 def _eight_bit_grey(image: Image) -> Image:

@@ -221,6 +221,7 @@ KERNELS = [
         "channels of pixels are taken in another order, side by side on both sides: whole "
         "registers are shuffled",
         "{times} x {pixels} pixels of {channels} channels",
+        "channels of pixels are taken in another order, side by side on both sides: item by item",
     ),
     KernelRow(
         "flipsplit",

@@ -28,7 +28,11 @@ __all__ = ["Task", "check_out", "make_task"]
 
 
 class Task(NamedTuple):
-    """The checked arguments of a conversion. `device` None: where x is."""
+    """The checked arguments of a conversion. `device` None: where x is.
+
+    is_part : bool    results are parts of something large, and written past the caches as it would
+                      be; no argument, as only who makes the whole knows
+    """
 
     pattern: Pattern
     dtype: DType | None
@@ -41,6 +45,7 @@ class Task(NamedTuple):
     threads: int | None = None
     canvas: Canvas | None = None
     channels: tuple[int, ...] | None = None  # of x, in the order of the result; None: all
+    is_part: bool = False
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""

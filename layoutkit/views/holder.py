@@ -76,7 +76,8 @@ class Holder(View):
         `out`, so that nothing is planned anew. `__init__` is not called. `out`, which `check_out`
         let pass, is put anew.
         """
-        plans, (found, device) = self.batch.plans, seen(array, "samples")
+        plain = type(array) is np.ndarray
+        plans, (found, device) = self.batch.plans, (array, CPU) if plain else seen(array, "samples")
         view = self._blank() if out is None else out
         if view._batch is not None and view._batch.plans.fits(plans.layout, found, device):
             plans = view._batch.plans

@@ -498,7 +498,8 @@ def test_every_array_is_larger_than_the_cache():
 
 
 def test_rows_are_those_of_the_cpu_with_larger_batches():
-    own = [row for row in ROWS if row.group not in ("huge", "host to device", "device to host")]
+    apart = ("shapes", "huge", "host to device", "device to host")
+    own = [row for row in ROWS if row.group not in apart]
     for row, small in zip(own, all_rows(), strict=True):
         assert (row.pattern, row.dtype, row.to_dtype) == (
             small.pattern,
@@ -572,7 +573,7 @@ def test_goals_are_those_of_the_design(group, dtype, channels, goal):
 
 def test_rows_without_a_goal_on_the_cpu_get_none_but_small_formulas():
     goals = {row.group for row in ROWS if row.at_least is not None}
-    assert goals == {"pairs", "fused", "accumulate", "huge"}
+    assert goals == {"pairs", "fused", "accumulate", "shapes", "huge"}
     (accumulated,) = [row for row in ROWS if row.group == "accumulate" and row.at_least]
     assert (accumulated.at_least, accumulated.pattern) == (0.90, "bchw+chwb+bhwc+bchw->bhwc")
 

@@ -483,9 +483,63 @@ def test_pictures_of_pillow():
     assert_same(found, collate(arrays, "hwc->bchw", h=16, w=16))
 
 
-def test_widths_by_the_hundred_are_right_though_few_are_planned():
-    to = Collator("hwc->bchw", h=8, w=9, **IMAGENET)
-    for _ in range(3):
-        samples = [photo((8 + n % 3, 10 + n, 3)) for n in range(120)]
-        wanted = convert(stacked(samples, "hwc", h=8, w=9), "bhwc->bchw", **IMAGENET)
+def test_one_plan_serves_pictures_of_all_sizes_and_two_the_flipped():
+    to = Collator("hwc->bchw", h=8, w=40, **IMAGENET)
+    samples = [photo((8 + n % 3, 41 + n, 3)) for n in range(120)]
+    for flips in (False, np.arange(120) % 3 == 0):
+        expected = stacked(samples, "hwc", h=8, w=40)
+        expected[flips] = expected[flips][:, :, ::-1]
+        wanted = convert(expected, "bhwc->bchw", **IMAGENET)
+        assert_same(to(samples, flip={"w": flips}), wanted)
+        assert_same(to(samples, flip={"w": flips}), wanted)
+    assert len(to.plan(samples).plans) == 1
+    assert len(to.plan(samples, flip={"w": flips}).plans) == 2
+
+
+@pytest.mark.parametrize("layout", ["hwc", "chw", "whc"])
+def test_samples_that_lie_in_all_ways(layout):
+    """More kinds at once than are kept: in any order of memory, with gaps, backward, repeated."""
+    samples = []
+    for number in range(150):
+        order = RNG.permutation(3)
+        steps = RNG.choice([1, 2, -1, -2], 3)
+        sizes = [2 * size for size in (5, 6, 3)]
+        whole = photo([sizes[axis] for axis in order]).transpose(np.argsort(order))
+        part = whole[tuple(slice(None, None, step) for step in steps)][:5, :6, :3]
+        samples.append(np.broadcast_to(part[:1], part.shape) if number % 7 == 0 else part)
+    pattern = f"{layout}->b{layout[::-1]}"
+    for keywords in ({}, {"dtype": "float32", "scale": 2.0}):
+        wanted = convert(np.stack(samples), f"b{pattern}", **keywords)
+        to = Collator(pattern, **keywords)
         assert_same(to(samples), wanted)
+        assert_same(to(samples[::-1]), wanted[::-1])
+
+
+def test_an_output_between_samples_is_written():
+    """Its bytes are between theirs, and none is shared: only NumPy can tell."""
+    whole = photo((2, 6, 8, 4))
+    samples, out = [whole[0, :, :, :3], whole[1, :, :, :3]], whole[..., 3]
+    wanted = np.stack([x[..., 1] for x in samples])
+    assert_same(collate(samples, "hwc->bhwc", channels=(1,))[..., 0], wanted)
+    before = whole[..., :3].copy()
+    collate(samples, "hwc->bhwc", channels=(1,), out=out[..., None])
+    assert_same(out, wanted)
+    assert_same(whole[..., :3], before)
+
+
+def test_arrays_whose_objects_are_not_known_are_asked(monkeypatch):
+    samples = [photo((9, 12 + n, 3)) for n in range(5)]
+    keywords = {"corner": {"w": range(5)}, "flip": {"h": [True, False, True, False, True]}}
+    to = Collator("hwc->bchw", h=8, w=9, fill=3)
+    wanted = to(samples, **keywords)
+    monkeypatch.setattr("layoutkit.cpu.parts.HAS_KNOWN_HEADER", False)
+    assert_same(to(samples, **keywords), wanted)
+    with pytest.raises(layoutkit.DtypeError, match="sample 1 has dtype int16"):
+        to([samples[0], samples[1].astype("i2")])
+
+
+def test_a_dtype_that_is_another_object_is_the_same():
+    """Unpickled dtypes of structures of the other byte order are made anew each time."""
+    first, second = (photo((4, 5)).astype(np.dtype(">u2").newbyteorder(">")) for _ in range(2))
+    second.dtype = pickle.loads(pickle.dumps(np.dtype(">u2")))
+    assert_same(collate([first, second], "hw->bhw"), np.stack([first, second]))

@@ -70,8 +70,9 @@ def test_the_reference_has_every_public_name():
     rooms = {"data", "pictures"}
     public = {f"layoutkit.{name}" for name in {*layoutkit.__all__} - rooms}
     public -= {f"layoutkit.{name}" for name in layoutkit.errors.__all__}
-    for path in ("data/__init__.py", "pictures/__init__.py", "keras.py", "sklearn.py", "torch.py"):
-        room = path.removesuffix(".py").removesuffix("/__init__")
+    rooms_and_modules = ("data/__init__.py", "data/recordio.py", "pictures/__init__.py")
+    for path in (*rooms_and_modules, "keras.py", "sklearn.py", "torch.py"):
+        room = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         public |= {f"layoutkit.{room}.{name}" for name in _public(HOME / "layoutkit" / path)}
     assert sorted(described) == sorted({*public, "layoutkit.errors"})
 

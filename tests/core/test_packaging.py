@@ -139,6 +139,8 @@ def test_what_is_imported_is_declared():
     declared = {re.match(r"[\w-]+", text)[0] for text in requirements}
     modules = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn"}
     modules["jaxlib"] = "jax"  # of which it is a part
+    modules["nvidia"] = "nvidia-dali-cuda120"
+    modules["google_crc32c"] = modules["crc32c"] = "google-crc32c"  # either will do
     paths = [p for root in ("layoutkit", "kernels", "bench") for p in (HOME / root).rglob("*.py")]
     imported = {modules.get(name, name) for path in paths for name in _imports(path)}
     assert imported - set(sys.stdlib_module_names) - declared - {"layoutkit"} == set()

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, accumulate
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
+from layoutkit.kernels.cuda import tiles
+from layoutkit.kernels.cuda.launch import THREADS, prepare
+from layoutkit.kernels.cuda.pixels import CHUNK
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler
@@ -85,6 +87,60 @@ def test_few_channels(pattern, dtype, channels):
         sizes = {"b": 2, "p": pixels, "c": channels}
         shape = [sizes[a] for a in pattern[:3]]
         cases.append((copied(random_array(RNG, shape, dtype), 0), pattern, {}))
+    compare(*cases)
+
+
+# Shapes whose tiles are narrow, or of several turns of an outer loop, and lines of pixels.
+FILLED = [
+    ("bpc->bcp", (2, 300, 48), "u4"), ("bcp->bpc", (2, 48, 300), "u4"),
+    ("bpc->bcp", (2, 301, 8), "u1"), ("bcp->bpc", (2, 64, 1003), "u1"),
+    ("bij->bji", (100, 8, 8), "u4"), ("bij->bji", (100, 16, 16), "u1"),
+    ("bij->bji", (100, 4, 4), "u4"), ("bij->bji", (100, 5, 7), "u4"),
+    ("abij->baji", (3, 5, 20, 24), "u4"), ("bpc->bcp", (2, 304, 6), "f8"),
+    ("bpc->bcp", (2, 300, 5), "u4"), ("bpc->bcp", (2, 1030, 17), "u1"),
+    ("bcp->bpc", (2, 5, 301), "u1"), ("bcp->bpc", (3, 17, 259), "u2"),
+    ("bpc->bcp", (3, 49, 64), "u2"), ("bcp->bpc", (3, 64, 49), "u2"),
+    ("bpc->bcp", (7, 81, 3), "u1"), ("bcp->bpc", (7, 3, 64), "u1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
+    """Small arrays are cut as large ones are, whose tiles have the shape that fills them best."""
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    cases = []
+    for pattern, shape, dtype in FILLED:
+        item = np.dtype(dtype).itemsize
+        x = copied(random_array(RNG, shape, dtype), shift * item)
+        cases.append((x, pattern, {"shift": 3 * shift * item}))
+    compare(*cases)
+
+
+def test_casts_and_formulas_of_lines(monkeypatch):
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    formula = {"dtype": "f4", "mean": MEAN, "std": STD}
+    cases = [
+        ("bpc->bcp", (2, 3003, 3), "u1", formula), ("bcp->bpc", (2, 3, 3003), "u1", formula),
+        ("bpc->bcp", (9, 25, 3), "u1", {**formula, "dtype": BF16}),
+        ("bcp->bpc", (9, 3, 25), "f4", {"dtype": "u1", "casting": "saturate"}),
+        ("bpc->bcp", (2, 303, 6), "f4", {"dtype": BF16}),
+    ]  # fmt: skip
+    compare(*[(copied(numbers(shape, dtype), 0), pattern, keywords)
+              for pattern, shape, dtype, keywords in cases])  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_channels_that_stay_side_by_side(shift):
+    """A run with a period of coefficients: over several blocks, words and ragged ends."""
+    cases = []
+    for shape, dtype, target in [
+        ((2, 3003, 3), "u1", "f4"), ((2, 4099, 3), "u1", BF16), ((5, 333, 6), "f4", "f2"),
+        ((2, 1500, 24), "u1", "f4"), ((1, 2, 3), "u1", "f4"),
+    ]:  # fmt: skip
+        times = shape[-1] // 3
+        keywords = {"dtype": target, "mean": MEAN * times, "std": STD * times}
+        x = copied(numbers(shape, dtype), shift * np.dtype(dtype).itemsize)
+        cases.append((x, "bpc->bpc", keywords))
     compare(*cases)
 
 
@@ -194,6 +250,16 @@ def test_any_move(move, dtype, laying, how):
     pattern, shape = move
     x = laid(random_array(np.random.default_rng(how["seed"]), shape, dtype), laying)
     assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
+
+
+@settings(quick, max_examples=30)
+@given(moves(), st.sampled_from(["u1", "u2", "u4"]), st.sampled_from(LAYINGS), HOW)
+def test_any_move_in_tiles_of_large_arrays(move, dtype, laying, how):
+    pattern, shape = move
+    x = laid(random_array(np.random.default_rng(how["seed"]), shape, dtype), laying)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "FEW_TILES", 0)
+        assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
 
 
 OUTS = ("plain", "fortran", "backward", "unaligned", "pages")
@@ -390,6 +456,16 @@ def test_every_family_has_run():
     """What the tests above mean to choose is what they choose."""
     chosen = {
         pattern: planned(copied(numbers(shape, "u4"), 0), pattern)[1][0][0].family
-        for pattern, shape in [("bc->cb", (65, 65)), ("bpc->bcp", (2, 65, 3)), ("ba->ba", (3, 65))]
+        for pattern, shape in [
+            ("bc->cb", (64, 64)),
+            ("bpc->bcp", (2, 64, 3)),
+            ("ba->ba", (3, 65)),
+            ("bcp->bpc", (2, 3, 65)),
+        ]
     }
-    assert chosen == {"bc->cb": "transpose", "bpc->bcp": "interleave", "ba->ba": "gather"}
+    assert chosen == {
+        "bc->cb": "transpose",
+        "bpc->bcp": "interleave",
+        "ba->ba": "gather",
+        "bcp->bpc": "lines",
+    }

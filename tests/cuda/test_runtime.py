@@ -76,7 +76,7 @@ def test_the_current_stream_is_launched_on(cupy):
         converter(x)
     converter(x)
     assert cupy.log == [0x77, 0]
-    assert cupy.compiled == ["interleave"]
+    assert cupy.compiled == ["lines"]
 
 
 def test_what_is_warm_is_captured_and_nothing_else(cupy):

@@ -84,6 +84,17 @@ def planned_sum(parts, layout, out=None, **keywords):
     return launch, out, arrays, (plan.nest.dst_offset, *plan.nest.src_offsets)
 
 
+def launch_of(pattern, shape, item="u4", shift=0, **keywords):
+    """The launch of a conversion of a contiguous array."""
+    return planned(placed(shape, item, shift), pattern, **keywords)[1][0][0]
+
+
+def sum_of(*dtypes, **keywords):
+    """The launch of a sum of two layouts."""
+    parts = [(placed((40, 70), dtypes[0]), "bc"), (placed((70, 40), dtypes[-1]), "cb")]
+    return planned_sum(parts, "bc", **keywords)[0]
+
+
 def address(array):
     """Where the first element is."""
     return array.__array_interface__["data"][0]

@@ -6,9 +6,8 @@ Knows names; what an argument does is not known here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
-from ..protocolerrors import NoSuchArgument
+from ..protocolerrors import NoSuchArgument, no_such_argument
 
 __all__ = ["check_names"]
 
@@ -54,6 +53,4 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name in _ELSEWHERE:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
-        close = get_close_matches(name, known, 1)
-        meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
-        raise NoSuchArgument(f"sampled_batcher has no {name}=; {meant}")
+        raise no_such_argument("sampled_batcher", name, known)

@@ -22,6 +22,7 @@ from ...checks import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType, can_cast, check_cast, check_movable
+from ..formats import container_of
 from .feeds import Feed, Numbers, rows_of
 from .joining import Joining
 
@@ -36,6 +37,7 @@ class Work:
 
     strict : bool    a source that fails, even if it is not the first, fails the record
     join : Joining   what makes a batch of results of any size; None: they are rows
+    fills : bool     the processor writes all of `out`, or fails
     """
 
     feeds: tuple[Feed, ...]
@@ -44,6 +46,7 @@ class Work:
     timeout: float | None
     strict: bool
     join: Joining | None = None
+    fills: bool = False
 
     def getter(self) -> Callable[[Any], Any] | None:
         """What gets a thing that `things` gave; None where it is the result already."""
@@ -241,7 +244,14 @@ class Chunk:
 
 def name_of(record: Any) -> str:
     """What messages call a record."""
-    return record.url if record.url is not None else f"record {record.position}"
+    if record.url is None:
+        return f"record {record.position}"
+    if record.offset is not None:
+        return f"{record.url}, byte {record.offset}"
+    if container_of(record.url) is not None:  # a row of a Parquet file, which has no offset
+        return f"{record.url}, record {record.position}"
+    name: str = record.url
+    return name
 
 
 def words_of(error: BaseException) -> str:

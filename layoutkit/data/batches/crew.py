@@ -74,9 +74,14 @@ class Crew:
         How many threads.
     timeout : float, optional
         Seconds that a record may take.
+    chunk_seconds : float, optional
+        What a chunk is to take, of records of which it is known that each is worth a thread: all
+        workers draw from the first one on.
     """
 
-    def __init__(self, size: int, timeout: float | None) -> None:
+    def __init__(
+        self, size: int, timeout: float | None, chunk_seconds: float | None = None
+    ) -> None:
         self.process = os.getpid()  # threads do not survive a fork
         self._timeout = timeout
         # Re-entrant, as a Batcher that nobody holds may be found, and `end` called, at any moment.
@@ -85,8 +90,10 @@ class Crew:
         self._done = threading.Condition(self._lock)
         self._drafts: deque[Draft] = deque()
         self._closed = False
-        self._seconds = _CHUNK_SECONDS  # that a record takes, as far as is known
-        self._pace: Pace | None = Pace()  # None: all workers draw at once
+        self._dear = chunk_seconds is not None
+        self._chunk = chunk_seconds or _CHUNK_SECONDS
+        self._seconds = self._chunk  # that a record takes, as far as is known
+        self._pace = None if self._dear else Pace()  # None: all workers draw at once
         self._workers = [Worker(number) for number in range(size)]
         self._begun = False
 
@@ -114,7 +121,7 @@ class Crew:
     def submit(self, draft: Draft) -> None:
         """Let the workers draw from a draft, after those that came before."""
         with self._lock:
-            if not self._drafts and not self._others_work(None):
+            if not self._dear and not self._drafts and not self._others_work(None):
                 self._pace = Pace()
             live = [other for other in self._drafts if not other.cancelled]
             self._drafts = deque([*live, draft])
@@ -198,7 +205,7 @@ class Crew:
                     break
                 self._work.wait()
             draft = self._drafts[0]
-            worker.drawn = draft, draft.draw(max(1, int(_CHUNK_SECONDS / self._seconds)))
+            worker.drawn = draft, draft.draw(max(1, int(self._chunk / self._seconds)))
             if draft.drawn:  # from now on it is changed without the lock, when its round is over
                 self._drafts.popleft()
             return worker.drawn

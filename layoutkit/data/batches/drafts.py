@@ -145,7 +145,7 @@ class Draft:
         if self.dims is None or self._judge.dtype is None:
             return None
         block = empty((count, *self.dims), self._judge.dtype)
-        if self.work.processor is not None:
+        if self.work.processor is not None and not self.work.fills:
             block[...] = np.zeros((), self._judge.dtype)  # never rows of an older batch
         return block
 

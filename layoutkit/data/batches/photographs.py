@@ -75,16 +75,19 @@ def check_decoded(given: Arguments, indexes: Sequence[Index]) -> None:
     if not read or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    if name is not None and suffix_of(name) in PICTURES and given.collate is not None:
+    is_picture = name is not None and suffix_of(name) in PICTURES
+    if not is_picture and not index.of_pictures:
+        return
+    is_one = "is a picture" if is_picture else "has pictures"
+    if given.collate is not None:
         raise DataError(
-            f"{name} is a picture, and collate takes pixels; processor=lambda data, out: "
+            f"{name} {is_one}, and collate takes pixels; processor=lambda data, out: "
             "layoutkit.pictures.read(data) decodes it"
         )
-    if name is not None and suffix_of(name) in PICTURES:
-        raise DataError(
-            f"{name} is a picture, whose bytes are no row of a batch; size=(height, width) decodes "
-            "pictures, and processor= takes bytes"
-        )
+    raise DataError(
+        f"{name} {is_one}, whose bytes are no row of a batch; size=(height, width) decodes "
+        "pictures, and processor= takes bytes"
+    )
 
 
 def _layout(layout: Any) -> Any:

@@ -19,6 +19,7 @@ from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
+from ..samplers import Sampler
 from .arguments import Arguments
 from .chunks import Work
 from .collating import check_collate, collated_layout, joining_of
@@ -29,7 +30,7 @@ from .preparing import check_convert
 from .shards import Shard, check_shared, shard_of
 from .viewers import Viewer, default_layout
 
-__all__ = ["Settings", "settings_of"]
+__all__ = ["Settings", "settings_of", "workers_of"]
 
 _MOST_WORKERS = 4
 _SLICED = ("batchwise_shuffled_sequential", "random_slice")  # orders of slices of that size
@@ -108,25 +109,19 @@ def settings_of(given: Arguments) -> Settings:
     check_decoded(given, indexes)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    shard = shard_of(given.shard)
-    world = 1 if shard is None else shard.world
-    turns = None if given.num_batches is None else as_count("num_batches", given.num_batches)
-    samplers = samplers_of(
-        indexes, given.sampler, given.drop_last, size, turns and turns * world, given.seed
-    )
-    if shard is not None:
-        check_shared(indexes, samplers, given.refill)
+    shard, samplers = _shared(given, indexes, size)
+    workers, timeout = workers_of(given.num_workers, given.timeout)
     join = joining_of(given, samplers[0].plan.seed)
-    workers, timeout = _workers(given.num_workers, given.timeout)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
     limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
-    limit = limit and -(-limit // world) * world
+    if shard is not None and limit is not None:
+        limit = -(-limit // shard.world) * shard.world
     if refill and samplers[0].plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
     feeds = tuple(
-        Feed(index, endless(each), get, reader.get)
+        Feed(index, endless(each), get, index.getter(reader))
         for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
     )
     check_lengths(feeds, limit, size)
@@ -144,6 +139,19 @@ def settings_of(given: Arguments) -> Settings:
         progress=as_flag("progress", given.progress),
         shard=shard,
     )
+
+
+def _shared(
+    given: Arguments, indexes: list[Index], size: int
+) -> tuple[Shard | None, list[Sampler]]:
+    """Which records of each step are ours, and the order of all of them for each index."""
+    shard, turns = shard_of(given.shard), given.num_batches
+    if shard is not None and turns is not None:
+        turns = as_count("num_batches", turns) * shard.world
+    samplers = samplers_of(indexes, given.sampler, given.drop_last, size, turns, given.seed)
+    if shard is not None:
+        check_shared(indexes, samplers, given.refill)
+    return shard, samplers
 
 
 def _viewers(given: Arguments, layouts: tuple[str | None, str | None], index: Index) -> Viewers:
@@ -214,7 +222,8 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
     check_rank(parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape)
 
 
-def _workers(number: Any, timeout: Any) -> tuple[int, float | None]:
+def workers_of(number: Any, timeout: Any = None) -> tuple[int, float | None]:
+    """How many threads there are to be, and the seconds that a record may take."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(_MOST_WORKERS, cpus) if number is None else as_count("num_workers", number)
     if timeout is None:

@@ -36,16 +36,17 @@ class Viewer:
         self._convert, self._constants = convert, dict(constants)
         self._converter: Converter | None = None
         self._kept: DataView | None = None  # holds no rows, so no memory of a batch
+        self._kind: Any = None  # of arrays that have views like it
 
     def __call__(self, array: Array) -> DataView:
         """The array, by reference or as it is converted, as a new View."""
         if self._convert is not None or self._constants:
             array = self._prepared(array)
-        kept = self._kept
-        if kept is None or kept.dtype != array.dtype or kept.input.shape[1:] != array.shape[1:]:
+        kept, kind = self._kept, (array.dtype, array.shape[1:])
+        if kept is None or kind != self._kind:
             layout = self._layout or default_layout(array.ndim, self._what)
             view: DataView = view_in(layout, array, self._classes)
-            self._kept = view.sub(0, 0)
+            self._kept, self._kind = view.sub(0, 0), kind
             return view
         return kept.of_same_kind(array)
 

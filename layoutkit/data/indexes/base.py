@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..protocolerrors import OutOfRange
+from ..reading.reader import Reader
 from ..records import Label, Record
 from .partition import Partition
 
@@ -61,6 +62,7 @@ class Index(Sequence[Record]):
     """
 
     in_memory = False  # whether the records are rows of a NumPy array
+    of_pictures = False  # whether they are files of pictures, whatever their names are
     _partition = Partition(0, 1)
 
     def __init__(
@@ -107,6 +109,10 @@ class Index(Sequence[Record]):
     def targets(self, numbers: Array) -> Array | None:
         """What the source gives as targets of these records besides labels, or None."""
         return None
+
+    def getter(self, reader: Reader) -> Callable[[Record], Any]:
+        """What gives a record's array or bytes, through a Reader."""
+        return reader.get
 
     def members(self, label: Label) -> Array:
         """The numbers of the records with a label; DataError where the source has no such label."""

@@ -49,6 +49,7 @@ class TableRows:
     row_of: list[int] = field(default_factory=list)
     label_of: list[int] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     naming: Naming = field(kw_only=True)
 
     def add(self, cells: list[str], columns: Columns) -> None:
@@ -62,7 +63,8 @@ class TableRows:
         labels = [cells[at] for at in columns.labels if cells[at]]
         row, known = len(self.filenames), self.labels
         codes = [known.setdefault(label, len(known)) for label in labels] or [-1]
-        self.filenames.append(name)
+        # One text for all rows of a file: memory, and a look-up finds it in the processor's cache.
+        self.filenames.append(self.names.setdefault(name, name))
         if columns.offset is not None:
             self.offsets.append(offset)
         if columns.length is not None:
@@ -122,15 +124,12 @@ class TableIndex(Index):
         places = self._partition.place(numbers)
         found = np.frombuffer(self._row_of, np.int64)[places]
         rows = found.tolist()
-        codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
-        names = [*self.labels, None]
         return records_of(
             self._urls(rows),
             _cells(self._offsets, found),
             _cells(self._lengths, found),
             repeat(None),
-            [names[code] for code in codes],
-            self._labels_of_rows(rows, codes),
+            *self._labelled(rows, places),
             numbers.tolist(),
         )
 
@@ -140,11 +139,17 @@ class TableIndex(Index):
         urls = {name: joined(self.url_prefix, name) for name in set(filenames)}
         return [urls[name] for name in filenames]
 
-    def _labels_of_rows(self, rows: list[int], codes: list[int]) -> list[tuple[Any, ...]]:
+    def _labelled(self, rows: list[int], places: Array) -> tuple[Iterable[Any], Iterable[Any]]:
+        """The label of each record, and all labels of its row."""
+        if not self.labels:
+            return repeat(None), repeat(())
+        codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
+        names = [*self.labels, None]
+        alone: list[Any] = [names[code] for code in codes]
         if len(self._all_codes) > len(self._filenames):  # some rows have several
-            return [self._labels_of(row) for row in rows]
-        alone = [*((label,) for label in self.labels), ()]
-        return [alone[code] for code in codes]
+            return alone, [self._labels_of(row) for row in rows]
+        tuples = [*((label,) for label in self.labels), ()]
+        return alone, [tuples[code] for code in codes]
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
         """All labels of a row, whose records stand side by side."""

@@ -5,48 +5,20 @@ Knows arrays in memory; how they are copied into a caller's is known by `protoco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ...checks import as_count, as_flag, as_word
 from ...errors import DataError
-from ...views import DataView
-from ..epochs import Epochs
-from ..permutation import key_of, shuffled
-from . import protocol
+from .base import BaseProvider, ProviderBatch
 from .fields import Field, field_of
-from .protocol import Named
 
+# As pickles of earlier versions call it, which look for batches here, too.
 __all__ = ["ArrayProvider", "ProviderBatch"]
 
-_Field = Field  # as pickles of earlier versions call it
-_TAILS = ("pad", "wrap", "drop")
-_MOST_ROWS = 1 << 48  # of whatever; addresses have no more bits
+_Field = Field
 
 
-@dataclass(frozen=True)
-class ProviderBatch:
-    """A batch of a provider: `count` real rows, then padding."""
-
-    count: int
-    data: tuple[DataView, ...]
-    label: tuple[DataView, ...]
-
-    @property
-    def input(self) -> DataView:
-        """The first data."""
-        return self.data[0]
-
-    @property
-    def target(self) -> DataView | None:
-        """The first label, None where there are no labels."""
-        return self.label[0] if self.label else None
-
-
-class ArrayProvider(Epochs[ProviderBatch]):
+class ArrayProvider(BaseProvider):
     """Batches of `batch_size` rows from arrays, each an epoch's next samples.
 
     >>> import numpy as np
@@ -106,107 +78,18 @@ class ArrayProvider(Epochs[ProviderBatch]):
         std: Any = None,
         clip: Any = None,
     ) -> None:
-        super().__init__(0)
         arrays, labels = _named(data, "data"), _named(label, "label")
         if convert is not None and not isinstance(convert, Mapping):
             convert = dict.fromkeys(arrays, convert)
         _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
         constants = {"scale": scale, "mean": mean, "std": std, "clip": clip}
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
-        self._data = tuple(
-            field_of(*item, layouts, padding, convert, constants) for item in arrays.items()
-        )
-        self._label = tuple(field_of(*item, layouts, padding, convert) for item in labels.items())
-        self._samples = _common(self._data + self._label)
-        self._size = self._samples if batch_size is None else as_count("batch_size", batch_size, 1)
-        if self._size > _MOST_ROWS:
-            raise DataError(f"batch_size={self._size}; no memory holds more than {_MOST_ROWS} rows")
-        self._shuffle, self._tail = as_flag("shuffle", shuffle), as_word("tail", tail, _TAILS)
-        self._seed = as_count("seed", seed, None)
-
-    @property
-    def batch_size(self) -> int:
-        """The rows of every batch."""
-        return self._size
-
-    @property
-    def num_batches(self) -> int:
-        """The batches of an epoch."""
-        whole, rest = divmod(self._samples, self._size) if self._samples else (0, 0)
-        return whole + (rest > 0 and self._tail != "drop")
-
-    @property
-    def unvisited(self) -> int:
-        """The samples that an epoch leaves out."""
-        return max(0, self._samples - self.num_batches * self._size)
-
-    @property
-    def provide_data(self) -> Named:
-        """(name, shape) of the data of every batch."""
-        return [(field.name, field.shape(self._size)) for field in self._data]
-
-    @property
-    def provide_label(self) -> Named:
-        """(name, shape) of the labels of every batch."""
-        return [(field.name, field.shape(self._size)) for field in self._label]
-
-    def count_samples(self, batch: ProviderBatch) -> int:
-        """How many rows of the batch are real; they are the first ones."""
-        return batch.count
-
-    def get_data(self, batch: ProviderBatch) -> list[DataView]:
-        """The data as Views, in the order of `provide_data`."""
-        return list(batch.data)
-
-    def get_label(self, batch: ProviderBatch) -> list[DataView]:
-        """The labels as Views, in the order of `provide_label`."""
-        return list(batch.label)
-
-    def get(self, batch: ProviderBatch, name: str) -> DataView:
-        """The View of a name, of the data or of the labels; DataError where there is none."""
-        names = [field.name for field in self._data + self._label]
-        return protocol.get_named(names, batch.data + batch.label, name)
-
-    def load_data(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
-        """Copy the data into arrays: `targets[k]` takes the k-th data.
-
-        It is an array for the whole batch, or a list of (slice, array), each of which takes the
-        slice's rows along axis b, in the data's layout, padding included. Casts are "same_kind".
-        Raises DataError, ShapeError and DtypeError before anything is written.
-        """
-        protocol.load(self.provide_data, batch.data, targets)
-
-    def load_label(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
-        """Copy the labels into arrays, as `load_data` does the data."""
-        protocol.load(self.provide_label, batch.label, targets)
-
-    def _steps(self, epoch: int, position: int) -> Iterator[tuple[ProviderBatch, int]]:
-        for number in range(position, self.num_batches):
-            yield self._batch(epoch, number), number + 1
-
-    def _batch(self, epoch: int, number: int) -> ProviderBatch:
-        start = number * self._size
-        places = np.arange(start, start + self._size, dtype=np.uint64) % self._samples
-        if self._shuffle:
-            places = shuffled(key_of("provider", self._seed, epoch), places, self._samples)
-        count = min(self._size, self._samples - start)
-        filled = count if self._tail == "pad" else self._size
-        positions = places.astype(np.intp)
-        return ProviderBatch(
-            count,
-            tuple(field.batch(positions, filled) for field in self._data),
-            tuple(field.batch(positions, filled) for field in self._label),
-        )
-
-    def _identity(self) -> dict[str, int | str]:
-        kind = "permutation" if self._shuffle else "linear"
-        return {"kind": kind, "seed": self._seed, "batch_size": self._size, "tail": self._tail}
-
-    def _records(self) -> int:
-        return self._samples
-
-    def _end(self, epoch: int) -> int:
-        return self.num_batches
+        fields = [field_of(*item, layouts, padding, convert, constants) for item in arrays.items()]
+        targets = [field_of(*item, layouts, padding, convert) for item in labels.items()]
+        super().__init__(
+            fields, targets, _common(fields + targets),
+            batch_size=batch_size, shuffle=shuffle, seed=seed, tail=tail,
+        )  # fmt: skip
 
 
 def _named(arrays: Any, name: str) -> dict[str, Any]:

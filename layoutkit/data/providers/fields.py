@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...spaces.viewing import view_in
 from ...spec import can_cast
 from ...views import DataView
 from ..batches.preparing import check_convert, converter_in, result_layout
-from ..batches.viewers import default_layout
+from ..batches.viewers import Viewer, default_layout
 
 __all__ = ["Field", "field_of"]
 
@@ -39,6 +40,11 @@ class Field:
     filling: Array
     converter: Converter | None = None  # also of pickles of earlier versions, which had none
 
+    @cached_property
+    def _into(self) -> int:
+        """Where the batch axis is in what is provided."""
+        return parse_layout(self.layout).groups.index("b")
+
     @property
     def samples(self) -> int:
         """How many there are."""
@@ -49,15 +55,39 @@ class Field:
         shape = self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
         return shape if self.converter is None else self.converter.target_shape(shape)
 
-    def batch(self, positions: Array, count: int) -> DataView:
+    def rows(self, positions: Array, count: int) -> Array:
         """Rows at positions, in memory of their own; those from `count` on are filled."""
-        rows = take(self.array, self.axis, positions)
-        if self.converter is not None:
-            rows = self.converter(rows)
-        axis = parse_layout(self.layout).groups.index("b")
-        rows[(slice(None),) * axis + (slice(count, None),)] = self.filling
-        view: DataView = view_in(self.layout, rows, None)
-        return view
+        if self.converter is None:
+            rows = take(self.array, self.axis, positions)
+        else:
+            rows = self.converter(self._picked(positions))
+            if np.may_share_memory(rows, self.array):  # of a conversion that moves nothing
+                rows = rows.copy()
+        if count < len(positions):
+            rows[(slice(None),) * self._into + (slice(count, None),)] = self.filling
+        return rows
+
+    def view(self, rows: Array) -> DataView:
+        """The View of a batch of rows."""
+        return self._viewer(rows)
+
+    def _picked(self, positions: Array) -> Array:
+        """Rows to be converted: where they lie if they are evenly apart, else copied together."""
+        if len(positions) > 1:
+            steps = np.diff(positions)
+            step = int(steps[0])
+            if step > 0 and (steps == step).all():
+                evenly = slice(int(positions[0]), int(positions[-1]) + 1, step)
+                found: Array = self.array[(slice(None),) * self.axis + (evenly,)]
+                return found
+        return take(self.array, self.axis, positions)
+
+    @cached_property
+    def _viewer(self) -> Viewer:
+        return Viewer(self.layout, self.name)
+
+    def close(self) -> None:
+        """Nothing: whose the array is knows when it goes."""
 
 
 def field_of(

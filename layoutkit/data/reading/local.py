@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 
 from ...errors import DataError
 from .answers import too_large
 
-__all__ = ["opened_file", "read_from", "read_part"]
+__all__ = ["opened_file", "read_at", "read_from", "read_part"]
 
 _PIECE = 1 << 20
+_seeking = threading.Lock()
 # Without O_BINARY Windows would change line ends; what a system lacks is left out.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -59,6 +61,15 @@ def opened_file(path: str, flags: int = 0) -> tuple[int, int]:
         os.close(file)
         raise
     return file, state.st_size
+
+
+def read_at(file: int, size: int, start: int) -> bytes:
+    """At most `size` bytes from a place of a file that other threads and processes read, too."""
+    if hasattr(os, "pread"):
+        return os.pread(file, size, start)
+    with _seeking:  # Windows, where no process is forked with the file
+        os.lseek(file, start, os.SEEK_SET)
+        return os.read(file, size)
 
 
 def _read(file: int, known: int, start: int, wanted: int) -> bytes:

@@ -1,0 +1,276 @@
+"""Batches of JPEGs from a .rec, the pictures of `python -m layoutkit.bench.feeding`.
+
+Pictures of 500 x 375 with the spectrum of photographs, quality 90, become random crops of 224,
+mirrored half of the time, normalised, as float32 `bchw` in batches of 64:
+
+    decoding alone      threads that decode the JPEGs, which lie in memory, and nothing else
+    read and decoded    the same with a reading of each record before
+    layoutkit           an ImageRecordProvider, with as many threads
+    torch               a DataLoader with as many processes: torchvision's decode_jpeg, and v2
+                        transforms on each picture (RandomCrop, flip, ToDtype, Normalize)
+    DALI                its pipeline on the CPU with as many threads, of the same .rec and .idx
+
+A share is that of decoding alone. Every variant has to deliver every picture first, and those
+that are not installed are left out. `python -m layoutkit.bench.feeding_images` has this table only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data import ImageRecordProvider
+from ..data.recordio import RecordWriter, pack_image, read_records, unpack_image
+from ..pictures.pixels import pixels_of
+from .protocol import Budget, Variant, measure, paired_ratio
+from .waiting import made_passive
+
+__all__ = ["SIZE", "epochs", "main", "table", "write_photos"]
+
+Array = npt.NDArray[Any]
+Epoch = Callable[[], Any]  # an iterable of (data, labels)
+
+SIZE = (375, 500)
+CROP, BATCH, QUALITY = 224, 64, 90
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+ALONE, READ, OURS = "decoding alone", "read and decoded", "layoutkit"
+_BASES = 16  # that all pictures are shifted copies of
+
+
+def photos(seed: int) -> Array:
+    """Noise with as much of it in every octave, as photographs have, in grey with some colour."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    height, width = SIZE
+    found = np.zeros((height, width, 3), np.float32)
+    side = 4
+    while side <= width:
+        for strength, channels in ((17.0, slice(None)), (5.0, slice(0, 1)), (5.0, slice(2, 3))):
+            small = rng.normal(0, strength, (side * 3 // 4, side)).astype(np.float32)
+            grown = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+            found[..., channels] += np.asarray(grown)[..., None]
+        side *= 2
+    return np.clip(found + 118, 0, 255).astype(np.uint8)
+
+
+def write_photos(count: int, folder: Path) -> Path:
+    """A .rec of so many JPEGs, with its .idx; the labels count."""
+    from PIL import Image
+
+    bases = [photos(seed) for seed in range(min(count, _BASES))]
+    rng, path = np.random.default_rng(0), folder / "photos.rec"
+    with RecordWriter(path) as writer:
+        for number in range(count):
+            shift = rng.integers(0, SIZE)
+            pixels = np.roll(bases[number % len(bases)], shift, axis=(0, 1))
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, "JPEG", quality=QUALITY)
+            writer.write(pack_image(file.getvalue(), number, id=number))
+    return path
+
+
+# ---- Who takes part --------------------------------------------------------------------------
+
+
+def decode_alone(files: Sequence[bytes], pool: ThreadPoolExecutor, workers: int) -> None:
+    """Decode all files, a share on each thread."""
+
+    def share(first: int) -> None:
+        for data in files[first::workers]:
+            pixels_of(data)
+
+    list(pool.map(share, range(workers)))
+
+
+def read_and_decode(path: Path, pool: ThreadPoolExecutor, workers: int) -> None:
+    """The same, of files that are read first."""
+    offsets = _offsets(path)
+    spans = [(begin, end - begin) for begin, end in pairwise(offsets)]
+    with path.open("rb") as file:
+
+        def share(first: int) -> None:
+            for begin, length in spans[first::workers]:
+                pixels_of(unpack_image(os.pread(file.fileno(), length, begin)[8:])[1])
+
+        list(pool.map(share, range(workers)))
+
+
+class Photos:
+    """A dataset of torch's: the pictures of a .rec by number, cropped, mirrored and normalised."""
+
+    def __init__(self, path: Path) -> None:
+        from torchvision.transforms import v2
+
+        self.path, self.offsets = path, _offsets(path)
+        self.change: Any = _torch_transforms(v2)
+        self.file: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, number: int) -> Any:
+        import torch
+        from torchvision.io import decode_jpeg
+
+        if self.file is None:
+            self.file = os.open(self.path, os.O_RDONLY)
+        begin, end = self.offsets[number : number + 2]
+        header, data = unpack_image(os.pread(self.file, end - begin, begin)[8:])
+        pixels = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        return self.change(pixels), header.labels[0]
+
+
+def _torch_transforms(v2: Any) -> Any:
+    import torch
+
+    mean, std = [m / 255 for m in MEAN], [s / 255 for s in STD]
+    crop, flip = v2.RandomCrop(CROP), v2.RandomHorizontalFlip()
+    return v2.Compose([crop, flip, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+
+
+def _offsets(path: Path) -> list[int]:
+    lines = path.with_suffix(".idx").read_text().splitlines()
+    return [int(line.split()[1]) for line in lines] + [path.stat().st_size]
+
+
+def _torch(path: Path, workers: int) -> Epoch | None:
+    try:
+        from torch.utils.data import DataLoader
+
+        data: Any = Photos(path)
+    except ImportError:
+        return None
+    stay = {"num_workers": workers, "persistent_workers": workers > 0}
+    loader = DataLoader(data, batch_size=BATCH, shuffle=True, **stay)
+    return lambda: iter(loader)
+
+
+def _ours(path: Path, workers: int, stack: ExitStack) -> Epoch:
+    provider = ImageRecordProvider(
+        path, (3, CROP, CROP), batch_size=BATCH, num_workers=workers, shuffle=True,
+        rand_crop=True, rand_mirror=True, mean=MEAN, std=STD,
+    )  # fmt: skip
+    stack.enter_context(provider)
+    return lambda: (
+        (batch.input.input[: batch.count], batch.label[0].input[: batch.count])
+        for batch in provider
+    )
+
+
+def _dali(path: Path, workers: int) -> Epoch | None:
+    try:
+        from nvidia.dali import fn, pipeline_def, types
+    except ImportError:
+        return None
+
+    def graph() -> Any:
+        files, labels = fn.readers.mxnet(
+            path=[str(path)], index_path=[str(path.with_suffix(".idx"))], random_shuffle=True,
+            name="photos", pad_last_batch=False,
+        )  # fmt: skip
+        pictures = fn.decoders.image(files, device="cpu", output_type=types.RGB)
+        place = {f"crop_pos_{axis}": fn.random.uniform(range=(0, 1)) for axis in "xy"}
+        found = fn.crop_mirror_normalize(
+            pictures, crop=(CROP, CROP), mirror=fn.random.coin_flip(), mean=list(MEAN),
+            std=list(STD), output_layout="CHW", dtype=types.FLOAT, **place,
+        )  # fmt: skip
+        return found, labels
+
+    how = {"batch_size": BATCH, "num_threads": workers, "device_id": None, "seed": 0}
+    made: Any = pipeline_def(**how)(graph)()
+    made.build()
+    left = made.epoch_size("photos")
+
+    def epoch() -> Any:
+        for first in range(0, left, BATCH):
+            data, labels = made.run()
+            count = min(BATCH, left - first)
+            yield data.as_array()[:count], labels.as_array()[:count]
+
+    return epoch
+
+
+def epochs(path: Path, workers: int, stack: ExitStack) -> dict[str, Epoch]:
+    """An epoch of each feeder; torch's first, whose processes are forked before threads run."""
+    made = {"torch": _torch(path, workers), "DALI": _dali(path, workers)}
+    found = {name: epoch for name, epoch in made.items() if epoch is not None}
+    return {**found, OURS: _ours(path, workers, stack)}
+
+
+# ---- Measuring -------------------------------------------------------------------------------
+
+
+def check(name: str, epoch: Epoch, count: int) -> None:
+    """Stop unless an epoch has every picture once, in the form that is asked for."""
+    labels, shapes = [], set()
+    for x, y in epoch():
+        shapes.add(np.asarray(x).shape[1:])
+        labels += np.asarray(y).ravel().astype(int).tolist()
+    # DALI goes on into the next epoch within a batch, so some of its pictures may come later.
+    whole = sorted(labels) == list(range(count)) or name == "DALI"
+    if shapes != {(3, CROP, CROP)} or len(labels) != count or not whole:
+        sys.exit(f"{name}: an epoch does not have every picture once")
+
+
+def run_through(epoch: Epoch) -> None:
+    """Take every batch of an epoch."""
+    for _ in epoch():
+        pass
+
+
+def table(folder: Path, count: int, rounds: int, workers: int = 2) -> None:
+    """Measure and print the table."""
+    path = write_photos(count, folder)
+    files = [unpack_image(payload)[1] for payload in read_records(path)]
+    size = sum(map(len, files)) / count
+    with ExitStack() as stack:
+        found = epochs(path, workers, stack)
+        for name, epoch in found.items():
+            check(name, epoch, count)
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        variants = [
+            Variant(ALONE, [partial(decode_alone, files, pool, workers)]),
+            Variant(READ, [partial(read_and_decode, path, pool, workers)]),
+        ]
+        variants += [Variant(name, [partial(run_through, found[name])]) for name in found]
+        budget = Budget(seconds=0.0, warm_up=0.0, min_rounds=rounds, max_rounds=rounds, sample=0.0)
+        times = measure(variants, budget)
+    print(
+        f"\n{count:,} JPEGs of {SIZE[1]} x {SIZE[0]}, {size / 1000:.0f} kB each, batches of "
+        f"{BATCH}, {workers} threads or processes, {rounds} rounds"
+    )
+    print(f"{'':18}{'pictures/s':>12}{'share':>7}")
+    for name, taken in times.items():
+        share = f"{paired_ratio(times[ALONE], taken):.2f}"
+        print(f"{name:18}{count / taken.median:12,.0f}{share:>7}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print the table; exit code 0, or 1 where a variant misses pictures."""
+    parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.feeding_images")
+    parser.add_argument("--photos", type=int, default=2_000, metavar="N")
+    parser.add_argument("--workers", type=int, default=2, metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    given = parser.parse_args(argv)
+    print(made_passive())
+    with tempfile.TemporaryDirectory() as folder:
+        table(Path(folder), given.photos, given.rounds, given.workers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

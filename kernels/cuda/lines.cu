@@ -1,0 +1,263 @@
+// Pixels of any number of channels, at any addresses, taken apart into planes or put together.
+//
+// The side where channels lie together is one line of bytes. A block takes a chunk of pixels of it
+// through shared memory, where the line lies as it does in memory, and begins as far behind a
+// multiple of 16 as it does there: so all but its ends moves in words of 16 bytes, whatever its
+// address. On the other side each channel has a row of its own in memory. It is moved in words of
+// WORD bytes that begin on a multiple of WORD, which may be other pixels in every row; threads look
+// for their items in shared memory one by one.
+//
+//   SPLIT  source together, output apart       otherwise  source apart, output together
+//
+// In a warp, threads next to each other take words of one row, and BESIDE groups of them rows next
+// to each other: the largest power of two that divides CHANNELS, so that all meet different banks.
+
+#include "walk.cuh"
+#include "numeric.cuh"
+
+struct Params {
+    Loops outer;
+    Axis pixels;
+    int64 src_plane, dst_plane, coef_plane;  // the step from one channel to the next
+    int64 channels;
+};
+
+typedef Span<PIXELS_LOOPS != 1> Pixels;
+
+#ifdef SPLIT
+constexpr int APART = OUT;  // bytes of an item on the side of the rows
+constexpr int LINE_WORD = 16, PER_LINE = 16 / ITEM;
+#else
+constexpr int APART = ITEM;
+constexpr int LINE_WORD = OUT * 16 / larger(ITEM, OUT), PER_LINE = LINE_WORD / OUT;
+#endif
+constexpr int ITEMS = PIXELS * CHANNELS;  // of a chunk
+constexpr int PER_WORD = WORD / APART;    // pixels of a word of a row
+constexpr int BESIDE = power_in(CHANNELS, 32), AHEAD = 32 / BESIDE;
+constexpr int STRETCHES = ceiling(PIXELS / PER_WORD, AHEAD);  // of words, in a row
+constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
+constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
+constexpr int ENDS = PER_WORD > 1 ? 2 * PER_WORD * CHANNELS : 0;  // items, at most
+constexpr int LINE_TURNS = ceiling(ITEMS + PER_LINE - 1, PER_LINE * THREADS);
+constexpr int BATCH = 4, WORDS = 8;  // words of a line, and of rows, that a thread waits for
+
+typedef Items<Source, 1> One;
+
+// How many items the first one is behind the beginning of a word.
+INLINE int behind(const void *first, int word, int item) {
+    return (int)((uint64)first % word) / item;
+}
+
+// Number n of the items before the first whole word, or else behind the last one; -1: none.
+INLINE int end_item(int before, int items, int word, int n) {
+    const int head = smaller(before ? word - before : 0, items);
+    if (n < word) return n < head ? n : -1;
+    const int item = larger(head, (before + items) / word * word - before) + n - word;
+    return item < items ? item : -1;
+}
+
+// A row: where the chunk's first pixel is in memory, and its place in a word.
+struct Row {
+    int channel, before;
+    int64 offset;
+
+    INLINE Row(int channel, const byte *first, int64 plane)
+        : channel(channel), before(0), offset(channel * plane) {
+        if (SHIFTED) before = behind(first + offset, WORD, APART);
+    }
+};
+
+// A word of a row that a thread takes: its channel, and its number in the row. The host takes care
+// that one of the two does not depend on the turn.
+struct Taken {
+    int channel, number;
+
+    INLINE Taken(int turn) {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int bundle, stretch;
+        if (STRETCHES % WARPS == 0) {
+            bundle = turn / (STRETCHES / WARPS);
+            stretch = turn % (STRETCHES / WARPS) * WARPS + warp;
+        } else {
+            bundle = turn * (WARPS / STRETCHES) + warp / STRETCHES;
+            stretch = warp % STRETCHES;
+        }
+        channel = bundle * BESIDE + lane / AHEAD;
+        number = stretch * AHEAD + lane % AHEAD;
+    }
+};
+
+// Where a pixel's item of a channel lies in shared memory.
+INLINE int slot(int pixel, int channel) { return (pixel * CHANNELS + channel) * ITEM; }
+
+#ifdef SPLIT
+
+INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
+    const int before = behind(src, LINE_WORD, ITEM), items = count * CHANNELS;
+    auto first_of = [&](int turn) { return (turn * THREADS + (int)threadIdx.x) * PER_LINE - before; };
+#pragma unroll
+    for (int first = 0; first < LINE_TURNS; first += BATCH) {
+        Items<Source, PER_LINE> words[BATCH];
+#pragma unroll
+        for (int turn = 0; turn < BATCH; ++turn) {
+            const int item = first_of(first + turn);
+            if (item >= 0 && item + PER_LINE <= items)
+                words[turn].template read<LINE_WORD>(src + item * ITEM);
+        }
+#pragma unroll
+        for (int turn = 0; turn < BATCH; ++turn) {
+            const int item = first_of(first + turn);
+            if (item >= 0 && item + PER_LINE <= items)
+                words[turn].template write<LINE_WORD>(chunk + (item + before) * ITEM);
+        }
+    }
+    const int end = end_item(before, items, PER_LINE, threadIdx.x);
+    if (end < 0) return;
+    One one;
+    one.template read<ITEM>(src + end * ITEM);
+    one.template write<ITEM>(chunk + (end + before) * ITEM);
+}
+
+template <bool WHOLE>
+INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
+                  const Pixels &pixels, const byte *first_item) {
+    const int count = WHOLE ? PIXELS : pixels.count;
+    Formula formula(coefficients, params.channels);
+    auto put = [&](auto &items, const Row &row, int pixel) {
+        constexpr int MANY = sizeof(items.item) / ITEM;
+#pragma unroll
+        for (int i = 0; i < MANY; ++i) {
+            One one;
+            one.template read<ITEM>(first_item + slot(pixel + i, row.channel));
+            items.item[i] = one.item[0];
+        }
+        auto coefficient = [&](int i) {
+            int64 place = coef + row.channel * params.coef_plane;
+            return COEFFICIENTS == 2 ? place + pixels.place(params.pixels, pixel + i).coef : place;
+        };
+        const int64 along =
+            pixel * OUT + pixels.wraps(params.pixels, pixel) * params.pixels.wrap.dst;
+        epilogue(items, formula, coefficient)
+            .template write<MANY * OUT>(dst + row.offset + along);
+    };
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const Taken word(turn);
+        const Row row(word.channel, dst, params.dst_plane);
+        const int pixel = word.number * PER_WORD - row.before;
+        if (word.channel >= CHANNELS || pixel < 0 || pixel + PER_WORD > count) continue;
+        Items<Source, PER_WORD> items;
+        put(items, row, pixel);
+    }
+    for (int number = threadIdx.x; number < ENDS; number += THREADS) {
+        const Row row(number / (2 * PER_WORD), dst, params.dst_plane);
+        const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
+        One one;
+        if (pixel >= 0) put(one, row, pixel);
+    }
+}
+
+#else
+
+template <bool WHOLE>
+INLINE void load(const Params &params, const byte *src, const Pixels &pixels, byte *first_item) {
+    const int count = WHOLE ? PIXELS : pixels.count;
+    auto from = [&](const Row &row, int pixel) {
+        const int64 along =
+            pixel * ITEM + pixels.wraps(params.pixels, pixel) * params.pixels.wrap.src;
+        return src + row.offset + along;
+    };
+#pragma unroll
+    for (int first = 0; first < TURNS; first += WORDS) {
+        Items<Source, PER_WORD> words[WORDS];
+        int places[WORDS];  // in shared memory; -1: there is no such word
+#pragma unroll
+        for (int turn = 0; turn < WORDS; ++turn) {
+            const Taken word(first + turn);
+            const Row row(word.channel, src, params.src_plane);
+            const int pixel = word.number * PER_WORD - row.before;
+            const bool is_whole =
+                word.channel < CHANNELS && pixel >= 0 && pixel + PER_WORD <= count;
+            places[turn] = is_whole ? slot(pixel, row.channel) : -1;
+            if (is_whole) words[turn].template read<WORD>(from(row, pixel));
+        }
+#pragma unroll
+        for (int turn = 0; turn < WORDS; ++turn)
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i) {
+                One one = {{words[turn].item[i]}};
+                if (places[turn] >= 0)
+                    one.template write<ITEM>(first_item + places[turn] + i * CHANNELS * ITEM);
+            }
+    }
+    for (int number = threadIdx.x; number < ENDS; number += THREADS) {
+        const Row row(number / (2 * PER_WORD), src, params.src_plane);
+        const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
+        if (pixel < 0) continue;
+        One one;
+        one.template read<ITEM>(from(row, pixel));
+        one.template write<ITEM>(first_item + slot(pixel, row.channel));
+    }
+}
+
+INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
+                  const Pixels &pixels, int count, const byte *first_item) {
+    const int before = behind(dst, LINE_WORD, OUT), items = count * CHANNELS;
+    Formula formula(coefficients, params.channels);
+    auto put = [&](auto &word, int item) {
+        constexpr int MANY = sizeof(word.item) / ITEM;
+        word.template read<MANY * ITEM>(first_item + item * ITEM);
+        auto coefficient = [&](int i) {
+            const int pixel = (item + i) / CHANNELS, channel = item + i - pixel * CHANNELS;
+            return coef + channel * params.coef_plane + pixels.place(params.pixels, pixel).coef;
+        };
+        epilogue(word, formula, coefficient).template write<MANY * OUT>(dst + item * OUT);
+    };
+#pragma unroll
+    for (int turn = 0; turn < LINE_TURNS; ++turn) {
+        const int item = (turn * THREADS + (int)threadIdx.x) * PER_LINE - before;
+        if (item < 0 || item + PER_LINE > items) continue;
+        Items<Source, PER_LINE> word;
+        put(word, item);
+    }
+    const int end = end_item(before, items, PER_LINE, threadIdx.x);
+    One one;
+    if (end >= 0) put(one, end);
+}
+
+#endif
+
+// WHOLE: the chunk has all of its pixels, which is known when it is compiled.
+template <bool WHOLE>
+INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
+                 const Pixels &pixels, byte *chunk) {
+    const byte *src = pointers.src[0] + at.src, *coefficients = pointers.coefficients;
+    byte *dst = pointers.dst + at.dst;
+#ifdef SPLIT
+    load(params, src, WHOLE ? PIXELS : pixels.count, chunk);
+    chunk += behind(src, LINE_WORD, ITEM) * ITEM;
+#else
+    chunk += behind(dst, LINE_WORD, OUT) * ITEM;
+    load<WHOLE>(params, src, pixels, chunk);
+#endif
+    __syncthreads();
+#ifdef SPLIT
+    store<WHOLE>(params, dst, coefficients, at.coef, pixels, chunk);
+#else
+    store(params, dst, coefficients, at.coef, pixels, WHOLE ? PIXELS : pixels.count, chunk);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    lines(const Params params, const Pointers pointers) {
+    __shared__ __align__(16) byte chunk[ceiling((ITEMS + PER_LINE) * ITEM, 16) * 16];
+    unsigned unit = blockIdx.x;
+    unsigned tile = draw(unit, params.pixels.tiles);
+    Pixels pixels(params.pixels, tile, PIXELS);
+    Offsets at = params.outer.place(unit);
+    at.add(1, pixels.first);
+    if (pixels.count == PIXELS)
+        move<true>(params, pointers, at, pixels, chunk);
+    else
+        move<false>(params, pointers, at, pixels, chunk);
+}

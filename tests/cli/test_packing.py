@@ -1,0 +1,268 @@
+"""`layoutkit pack`, `layoutkit index`, and `layoutkit batches` on files of many records."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+from photographs import encoded, noise, save
+from record_files import image, tar, write_rec
+
+Image = pytest.importorskip("PIL.Image")
+
+from layoutkit.cli import main  # noqa: E402
+from layoutkit.data import open_index  # noqa: E402
+from layoutkit.data.reading.reader import Reader  # noqa: E402
+from layoutkit.data.recordio import read_records, unpack_image  # noqa: E402
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Seven pictures of two classes, and files that are none."""
+    for number in range(7):
+        label = ("ant", "bee")[number % 2]
+        save(tmp_path / "photos" / label / f"{number}.png", noise(number, 8, 9, 3))
+    (tmp_path / "photos/ant/bad.jpg").write_bytes(b"no picture")
+    (tmp_path / "photos/ant/notes.txt").write_text("none")
+    save(tmp_path / "photos" / "alone.png", noise(0, 8, 8, 3))
+    return tmp_path / "photos"
+
+
+def run(*words):
+    return main([str(word) for word in words])
+
+
+def unpacked(path):
+    """(label or labels, id, picture's bytes) of image records."""
+    found = [unpack_image(payload) for payload in read_records(path)]
+    return [(header.labels, header.id, data) for header, data in found]
+
+
+def decoded(data):
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+ORDER = [0, 2, 4, 6, 1, 3, 5]  # by path: ants, then bees
+
+
+def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, capsys):
+    assert run("pack", photos, tmp_path / "t.rec", "--encoding", "png") == 0
+    records = unpacked(tmp_path / "t.rec")
+    assert [labels for labels, _, _ in records] == [(0.0,)] * 4 + [(1.0,)] * 3
+    assert [number for _, number, _ in records] == list(range(7))
+    for number, (_, _, data) in zip(ORDER, records, strict=True):
+        np.testing.assert_array_equal(decoded(data), noise(number, 8, 9, 3))
+    index = open_index(tmp_path / "t.rec")
+    assert [record.label for record in index] == [0] * 4 + [1] * 3
+    lines = (tmp_path / "t.lst").read_text().splitlines()
+    assert lines[0] == "0\t0\tphotos/ant/0.png"
+    assert lines[4] == "4\t1\tphotos/bee/1.png"
+    assert (tmp_path / "t.idx").read_text().splitlines()[0] == "0\t0"
+    said = capsys.readouterr()
+    assert "t.rec, 7 pictures" in said.out
+    assert "labels: 0 ant, 1 bee" in said.out
+    for words in ("left out", "bad.jpg", "alone.png: it lies in no labelled folder", "skipped"):
+        assert words in said.err
+
+
+def test_a_list_is_packed_as_it_says(photos, tmp_path):
+    (photos / "a.lst").write_text("70\t1.5\t2\tbee/1.png\n5\t0\tant/0.png\n6\t0\tant/none.png\n")
+    assert run("pack", photos / "a.lst", tmp_path / "t.rec", "--pass-through") == 0
+    expected = [(photos / name).read_bytes() for name in ("bee/1.png", "ant/0.png")]
+    assert unpacked(tmp_path / "t.rec") == [
+        ((1.5, 2.0), 70, expected[0]),
+        ((0.0,), 5, expected[1]),
+    ]
+    assert (tmp_path / "t.idx").read_text().split()[::2] == ["70", "5"]
+    lines = ["70\t1.5\t2\tphotos/bee/1.png\n", "5\t0\tphotos/ant/0.png\n"]
+    assert (tmp_path / "t.lst").read_text() == "".join(lines)
+    before = (photos / "a.lst").read_text()
+    assert run("pack", photos / "a.lst", photos / "a.rec") == 0
+    assert (photos / "a.lst").read_text() == before  # the list that was packed
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_parts_share_a_random_order(photos, tmp_path, workers):
+    words = ["--pass-through", "--shuffle", "--seed", 3, "--parts", 3, "--workers", workers]
+    assert run("pack", photos, tmp_path / "t.rec", *words) == 0
+    parts = [unpacked(tmp_path / f"t.part{part:03}.rec") for part in range(3)]
+    assert sorted(map(len, parts)) == [2, 2, 3]
+    together = [record for part in parts for record in part]
+    assert [number for _, number, _ in together] == list(range(7))
+    pictures = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
+    found = [data for _, _, data in together]
+    assert sorted(found) == sorted(pictures)
+    assert found != pictures
+    assert len(open_index(tmp_path / "t.part{000..002}.rec")) == 7
+    assert run("pack", photos, tmp_path / "u.rec", "--pass-through", "--shuffle", "--seed", 3) == 0
+    assert unpacked(tmp_path / "u.rec") == together
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "kind"),
+    [
+        (["--resize", "16"], (16, 18), "JPEG"),
+        (["--resize", "4", "--quality", "100"], (4, 4), "JPEG"),
+        (["--encoding", "png", "--quality", "0"], (8, 9), "PNG"),
+    ],
+)
+def test_pictures_are_resized_and_encoded(photos, tmp_path, words, shape, kind):
+    assert run("pack", photos, tmp_path / "t.rec", *words) == 0
+    _, _, data = unpacked(tmp_path / "t.rec")[0]
+    assert decoded(data).shape == (*shape, 3)
+    assert Image.open(io.BytesIO(data)).format == kind
+
+
+def test_pixels_are_kept_as_an_array(photos, tmp_path):
+    assert run("pack", photos, tmp_path / "t.rec", "--encoding", "npy") == 0
+    _, _, data = unpacked(tmp_path / "t.rec")[0]
+    np.testing.assert_array_equal(np.load(io.BytesIO(data)), noise(0, 8, 9, 3))
+
+
+def test_a_list_alone_is_written(photos, tmp_path):
+    assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"photos", "t.lst"}
+    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # of which one cannot be read
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--pass-through", "--resize", "8"], "--resize: --pass-through"),
+        (["--quality", "101"], "--quality 101: of jpg it is 1 to 100"),
+        (["--encoding", "npy", "--quality", "1"], "npy has none"),
+        (["--seed", "3"], "--seed: is of --shuffle"),
+        (["--parts", "257"], "--parts 257: the most is 256"),
+        (["--parts", "0"], "--parts"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(photos, tmp_path, capsys, words, message):
+    assert run("pack", photos, tmp_path / "t.rec", *words) == 2
+    assert message in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys):
+    for source, target, words in (
+        (tmp_path / "none", tmp_path / "t.rec", "no such folder or file"),
+        (photos / "ant/0.png", tmp_path / "t.rec", "neither a folder"),
+        (photos / "ant", tmp_path / "t.rec", "none that lie in labelled folders"),
+        (photos, tmp_path / "t.npz", "is a .rec file"),
+        (photos, tmp_path / "no/t.rec", "there is no folder"),
+    ):
+        assert run("pack", source, target) == 2
+        assert words in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
+    (tmp_path / "photos/ant").mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / f"photos/ant/{number}.jpg").write_bytes(b"\xff\xd8 no picture")
+    for words in ([], ["--pass-through"], ["--parts", "2"]):
+        assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 2
+        said = capsys.readouterr().err
+        assert "none of 3 pictures can be read" in said
+        assert all(f"{number}.jpg" in said for number in range(3))
+    assert os.listdir(tmp_path) == ["photos"]
+
+
+# ---- index -----------------------------------------------------------------------------------
+
+
+def test_an_index_is_written_beside_a_file(tmp_path, capsys):
+    write_rec(tmp_path / "a.rec", [image(b"x" * n, n) for n in range(20)])
+    before = (tmp_path / "a.idx").read_text()
+    (tmp_path / "a.idx").write_text("0\t4\n")  # which nobody reads
+    assert run("index", tmp_path / "a.rec") == 0
+    assert (tmp_path / "a.idx").read_text() == before
+    assert "20 records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", ["cut", "tail", "head"])
+def test_of_a_damaged_file_no_index_is_written(tmp_path, capsys, change):
+    offsets = write_rec(tmp_path / "a.rec", [image(b"pict", n) for n in range(5)], index=False)
+    data = bytearray((tmp_path / "a.rec").read_bytes())
+    if change == "cut":
+        del data[-4:]
+    elif change == "tail":
+        data += b"tail"
+    else:
+        data[offsets[4]] ^= 1
+    (tmp_path / "a.rec").write_bytes(data)
+    assert run("index", tmp_path / "a.rec") == 2
+    place = len(data) - 4 if change == "tail" else offsets[4]
+    assert f"byte {place}" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["a.rec"]
+    assert run("index", tmp_path / "none.rec") == 2
+
+
+# ---- batches ---------------------------------------------------------------------------------
+
+
+def saved(source, tmp_path, *words):
+    files = ("--save", tmp_path / "out.npz", "--preview", tmp_path / "sheet.png")
+    assert run("batches", source, "--size", "8x8", *files, *words) == 0
+    assert Image.open(tmp_path / "sheet.png").size[0] > 8
+    with np.load(tmp_path / "out.npz") as arrays:
+        return dict(arrays)
+
+
+PICTURES = [encoded(noise(number, 8, 8, 3)) for number in range(5)]
+
+
+def check(found, name, count=5):
+    np.testing.assert_array_equal(found["input"], [noise(n, 8, 8, 3) for n in range(count)])
+    assert [str(each).rpartition("/")[2] for each in found["name"]] == [
+        f"{name}#{n}" for n in range(count)
+    ]
+
+
+def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
+    write_rec(tmp_path / "a.rec", [image(data, n % 2, n) for n, data in enumerate(PICTURES)])
+    found = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
+    check(found, "a.rec")
+    assert found["target"].tolist() == [0, 1, 0, 1, 0]
+    assert found["classes"].tolist() == [0, 1]
+    write_rec(tmp_path / "b.rec", [image(data, [n, 0.5], n) for n, data in enumerate(PICTURES)])
+    found = saved(tmp_path / "b.rec", tmp_path)
+    assert found["target"].tolist() == [[n, 0.5] for n in range(5)]
+    assert "classes" not in found
+    check(saved(f"{tmp_path}/[a].rec", tmp_path, "--partition", "0/1"), "a.rec")
+    write_rec(tmp_path / "a.rec", [image(PICTURES[0], 1), image(b"no picture", 1)])
+    capsys.readouterr()
+    check(saved(tmp_path / "a.rec", tmp_path), "a.rec", 1)
+    offset = open_index(tmp_path / "a.rec")[1].offset
+    assert f"left out {tmp_path}/a.rec, byte {offset}: " in capsys.readouterr().err
+
+
+def test_batches_of_an_archive_are_saved_and_drawn(tmp_path):
+    members = [(f"{n}.{name}", data) for n, p in enumerate(PICTURES) for name, data in _pair(n, p)]
+    (tmp_path / "s.tar").write_bytes(tar(members))
+    found = saved(tmp_path / "s.tar", tmp_path)
+    check(found, "s.tar")
+    assert found["classes"].tolist() == ["bee", "cat"]
+
+
+def _pair(number, picture):
+    return [("png", picture), ("txt", (b"cat", b"bee")[number % 2])]
+
+
+def test_batches_of_a_table_are_saved_and_drawn(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet, table
+
+    columns = table({"image": PICTURES, "label": [1, 2, 3, 4, 5]})
+    parquet.write_table(columns, tmp_path / "a.parquet")
+    found = saved(tmp_path / "a.parquet", tmp_path)
+    check(found, "a.parquet")
+    assert found["target"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_reader_gives_what_the_folder_has(photos, tmp_path):
+    """The default getter gives a picture's own bytes, from folders and from records."""
+    assert run("pack", photos, tmp_path / "t.rec", "--pass-through") == 0
+    index = open_index(tmp_path / "t.rec")
+    get = index.getter(Reader())
+    files = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
+    assert [get(record) for record in index] == files

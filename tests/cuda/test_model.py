@@ -1,0 +1,28 @@
+"""A model of an H200: whether launches would keep its memory busy. Nothing here was measured.
+
+`cuda_model` counts what a launch issues, asks for and touches; `python tests/helpers/cuda_model.py`
+prints it for every row of the benchmark.
+"""
+
+import cuda_shim
+import pytest
+from cuda_model import UNDER_WAY, cost_of
+from nvrtc import needs_nvdisasm, needs_nvrtc
+
+from layoutkit.bench.device_rows import device_rows
+
+pytestmark = [cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
+
+ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] in (5, 17)]
+ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_would_be_as_fast_as_memory(row):
+    launch, cost = cost_of(row)
+    assert cost.under_way >= UNDER_WAY, cost
+    assert cost.issue < 1, cost
+    assert cost.shared < 1, cost
+    assert cost.share >= 0.9, cost
+    # Rows of odd addresses each have their words elsewhere.
+    assert cost.conflicts == (2 if dict(launch.defines).get("SHIFTED") == "1" else 1), cost

@@ -1,0 +1,392 @@
+"""Tar archives, Parquet and TFRecord files as indexes."""
+
+import gzip
+import json
+import pickle
+
+import numpy as np
+import pytest
+from loopback import serving
+from record_files import crc32c, tar, tfrecords
+
+from layoutkit import DataError
+from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data.reading import crc32c as checksums
+from layoutkit.data.reading import parquetfiles
+from layoutkit.data.reading.reader import Reader
+
+
+def read(index):
+    """What the default getter gives for each record; None where it fails with a DataError."""
+    get, found = index.getter(Reader()), []
+    for record in index:
+        try:
+            found.append(get(record))
+        except DataError as error:
+            found.append(None if record.url in str(error) else str(error))
+    return found
+
+
+def sample(key, picture=b"J", suffix="jpg", **more):
+    return [(f"{key}.{suffix}", picture), *((f"{key}.{name}", data) for name, data in more.items())]
+
+
+# ---- tar -------------------------------------------------------------------------------------
+
+
+def test_neighbours_with_one_key_are_a_sample(tmp_path):
+    members = [
+        *sample("a/1", b"one", cls=b" 7\n", txt=b"text"),
+        *sample("a/2", b"two", "PNG", cls=b"3"),
+        ("a/2.seg.jpg", b"a mask, not the picture"),
+        *sample("b/2", b"three" * 300, "webp", cls=b"7"),
+        ("b/none.cls", b"5"),
+        ("b/empty.jpg", b""),
+        ("README", b"no suffix"),
+        (".hidden.jpg", b"x"),
+        *sample("b/2", b"same name", cls=b"3"),
+        *sample("b/2", b"same key", cls=b"4"),
+        *sample("x", b"no label"),
+    ]
+    (tmp_path / "s.tar").write_bytes(tar(members))
+    index = open_index(tmp_path / "s.tar")
+    expected = [b"one", b"two", b"three" * 300, b"same name", b"same key", b"no label"]
+    assert read(index) == expected
+    assert [record.label for record in index] == [7, 3, 7, 3, 4, None]
+    assert [record.labels for record in index] == [(7,), (3,), (7,), (3,), (4,), ()]
+    assert [record.position for record in index] == [0, 1, 2, 5, 6, 7]
+    assert (index.kind, index.labels, index.skipped) == ("tar", [3, 4, 7], 2)
+    data = (tmp_path / "s.tar").read_bytes()
+    for record, picture in zip(index, expected, strict=True):
+        assert data[record.offset : record.offset + record.length] == picture
+
+
+@pytest.mark.parametrize(
+    ("columns", "pictures", "labels"),
+    [
+        (None, [b"j1", b"j2"], ["bee", "ant"]),
+        ({"image": "png"}, [b"p1"], ["bee"]),
+        ({"image": ("png", "jpg")}, [b"p1", b"j2"], ["bee", "ant"]),
+        ({"label": "json:n"}, [b"j1", b"j2"], [4, -1]),
+        ({"label": ".json:word"}, [b"j1", b"j2"], ["x", "y"]),
+        ({"label": "cls2"}, [b"j1", b"j2"], ["8", None]),
+        ({"label": "json:half", "image": ".JPG"}, [b"j1", b"j2"], [None, 2]),
+    ],
+)
+def test_columns_say_which_members_count(tmp_path, columns, pictures, labels):
+    about = [{"n": 4, "word": "x", "half": 0.5}, {"n": -1, "word": "y", "half": 2}]
+    first, second = (json.dumps(each).encode() for each in about)
+    members = [
+        *sample("1", b"j1", png=b"p1", txt=b"bee", json=first, cls2=b"8"),
+        *sample("2", b"j2", txt=b"ant", json=second),
+    ]
+    (tmp_path / "s.tar").write_bytes(tar(members))
+    index = open_index(tmp_path / "s.tar", columns=columns)
+    assert read(index) == pictures
+    assert [record.label for record in index] == labels
+    if columns and "half" in columns.get("label", ""):
+        assert index.targets(np.arange(2)).tolist() == [0.5, 2.0]
+
+
+def test_numbers_in_json_are_targets(tmp_path):
+    members = [*sample("1", json=b'{"box": [1, 2.5]}'), *sample("2", json=b'{"box": [3, 4]}')]
+    (tmp_path / "s.tar").write_bytes(tar(members))
+    index = open_index(tmp_path / "s.tar", columns={"label": "json:box"})
+    with sampled_batcher(
+        index, batch_size=2, processor=lambda data, out: np.frombuffer(data, np.uint8)
+    ) as batcher:
+        (batch,) = batcher
+    assert batch.target.input.tolist() == [[1.0, 2.5], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"picture": "jpg"}, "columns="),
+        ("jpg", "columns="),
+        ({"image": 3}, "suffix"),
+        ({"image": [""]}, "suffix"),
+        ({"label": "cls:key"}, "json:key"),
+        ({"label": "json"}, "json:label"),
+        ({"label": 4}, "suffix"),
+    ],
+)
+def test_columns_that_make_no_sense_are_refused(tmp_path, columns, words):
+    (tmp_path / "s.tar").write_bytes(tar(sample("1")))
+    with pytest.raises(DataError, match=words):
+        open_index(tmp_path / "s.tar", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("member", "columns", "words"),
+    [
+        (("2.cls", b"bee"), None, r"s\.tar, 2\.cls is no label"),
+        (("2.txt", b"\xff"), None, r"s\.tar, 2\.txt is no label"),
+        (("2.json", b"{"), {"label": "json:a"}, r"2\.json is no label"),
+        (("2.json", b"[]"), {"label": "json:a"}, "it has no 'a'"),
+        (("2.json", b'{"a": {}}'), {"label": "json:a"}, r"s\.tar, sample 2: the label {}"),
+        (("2.json", b'{"a": "word"}'), {"label": "json:a"}, "'word' is no number"),
+        (("2.json", b"[" * 10_000), {"label": "json:a"}, r"2\.json is no label"),
+    ],
+)
+def test_what_is_no_label_is_named(tmp_path, member, columns, words):
+    members = [*sample("1", json=b'{"a": 1}', cls=b"1"), *sample("2"), member]
+    (tmp_path / "s.tar").write_bytes(tar(members))
+    with pytest.raises(DataError, match=words):
+        open_index(tmp_path / "s.tar", columns=columns)
+
+
+@pytest.mark.parametrize("name", ["s.tar.gz", "s.tgz", "s.tar"])
+def test_compressed_archives_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(gzip.compress(tar(sample("1"))))
+    with pytest.raises(DataError, match=r"gzip.* unpack"):
+        open_index(tmp_path / name)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 513, 1024, 1100, 1536, 2048, 2500])
+def test_half_an_archive_gives_what_lies_before(tmp_path, cut):
+    data = tar([*sample("1", b"a" * 600), *sample("2", b"b" * 600)])[: 2 * 1536]
+    (tmp_path / "s.tar").write_bytes(data[: len(data) - cut])
+    found = read(open_index(tmp_path / "s.tar"))
+    assert found[0] == b"a" * 600 if cut < 1960 else found[0] is None
+    whole = 1 if cut < 425 else 0
+    assert found[1:] == ([b"b" * 600] if whole else [None] if cut != 1536 and cut < 2000 else [])
+
+
+def test_a_damaged_header_costs_what_lies_behind(tmp_path):
+    data = bytearray(tar([*sample("1", b"a"), *sample("2", b"b"), *sample("3", b"c")]))
+    data[1024 + 5] ^= 1  # of the second header, whose checksum is another then
+    (tmp_path / "s.tar").write_bytes(data)
+    index = open_index(tmp_path / "s.tar")
+    assert read(index) == [b"a", None]
+    assert (index[1].offset, index[1].length) == (1024, None)
+    (tmp_path / "s.tar").write_bytes(b"\1" * 5000)
+    with pytest.raises(DataError, match=r"s\.tar is no tar"):
+        open_index(tmp_path / "s.tar")
+
+
+def test_archives_at_urls_are_read_in_ranges(site):
+    for part in range(3):
+        members = [sample(f"{part}-{n}", b"%d" % n * 5000, cls=b"%d" % (n % 2)) for n in range(4)]
+        site.files[f"/s-{part}.tar"] = tar([member for each in members for member in each])
+    with serving(site) as home:
+        index = open_index(f"{home}/s-{{0..2}}.tar", partition=1, partitions=2)
+        assert site.asked == []  # nothing before somebody wants to know
+        assert read(index) == [b"%d" % n * 5000 for n in (1, 3) * 3]
+        assert index.labels == [0, 1]
+
+
+# ---- TFRecord --------------------------------------------------------------------------------
+
+
+def test_tfrecords_are_those_of_the_original(tmp_path):
+    golden = "0500000000000000 eab2043e 68656c6c6f bb1f1c19 0000000000000000 29039807 d8ea82a2"
+    assert tfrecords([b"hello", b""]) == bytes.fromhex(golden)
+    for name in ("a.tfrecord", "a.tfrecords", "a.tfrecord-00000-of-00001"):
+        (tmp_path / name).write_bytes(bytes.fromhex(golden))
+        index = open_index(tmp_path / name)
+        assert (index.kind, index.labels) == ("tfrecord", [])
+        assert read(index) == [b"hello", b""]
+        assert [(r.offset, r.length, r.label) for r in index] == [(0, 21, None), (21, 16, None)]
+
+
+@pytest.fixture(params=[True, False], ids=["library", "without"])
+def checked(request, monkeypatch):
+    """Whether there is a library for checksums of data."""
+    found = crc32c if request.param else None
+    monkeypatch.setattr(checksums, "library", lambda: found)
+    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.library", lambda: found)
+    return request.param
+
+
+def test_large_and_small_records_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.BLOCK", 1000)
+    sizes = [*range(0, 300, 7), 5000, 3, 70_000, *[40_000] * 10, 1]
+    payloads = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
+    monkeypatch.setattr(checksums, "library", lambda: None)
+    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.library", lambda: None)
+    # Nobody looks at the checksum of the data, which takes long to compute.
+    parts = [_head(len(payload)) + payload + bytes(4) for payload in payloads]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(parts))
+    assert read(open_index(tmp_path / "a.tfrecord")) == payloads
+
+
+def _head(size):
+    data = size.to_bytes(8, "little")
+    checksum = crc32c(data)
+    masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return data + masked.to_bytes(4, "little")
+
+
+def test_checksums_are_looked_at(tmp_path, checked):
+    data = bytearray(tfrecords([b"first", b"second", b"third"]))
+    data[13] ^= 1  # in the first record's data
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(data)
+    first = None if checked else b"girst"
+    assert read(open_index(path))[1:] == [b"second", b"third"]
+    assert (read(open_index(path))[0] is None) == (first is None)
+    data[21] ^= 1  # in the length of the second
+    path.write_bytes(data)
+    index = open_index(path)
+    assert len(index) == 2
+    assert (index[1].offset, index[1].length, read(index)[1]) == (21, None, None)
+
+
+@pytest.mark.parametrize("cut", [1, 16, 20, 21, 22, 30])
+def test_a_cut_file_gives_what_lies_before(tmp_path, checked, cut):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecords([b"hello", b"there"])[:-cut])  # of 21 bytes each
+    whole = [b"hello"] * (cut <= 21)
+    assert read(open_index(path)) == whole + [None] * (cut != 21)
+
+
+def test_a_compressed_file_is_named(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(tfrecords([b"hello"])))
+    index = open_index(tmp_path / "a.tfrecord")
+    with pytest.raises(DataError, match="gzip"):
+        index.getter(Reader())(index[0])
+
+
+def test_checksums_are_those_of_the_library():
+    library = pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
+    for length in (0, 5, 2**33 + 7):
+        stored = checksums.masked(library.value(length.to_bytes(8, "little")))
+        assert checksums.masked_of_length(length) == stored
+        assert checksums.masked(crc32c(length.to_bytes(8, "little"))) == stored
+
+
+# ---- Parquet ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parquet():
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pyarrow.parquet
+
+    return pyarrow.parquet
+
+
+def write_parquet(parquet, path, rows=3, **columns):
+    import pyarrow as pa
+
+    parquet.write_table(pa.table(columns), path, row_group_size=rows)
+
+
+def test_pictures_as_a_hub_keeps_them_are_read(tmp_path, parquet):
+    pictures = [{"bytes": b"%d" % n, "path": f"{n}.jpg"} for n in range(10)]
+    pictures[4] = None
+    pictures[5] = {"bytes": None, "path": "5.jpg"}
+    labels = [n % 3 for n in range(9)] + [None]
+    write_parquet(parquet, tmp_path / "a.parquet", image=pictures, label=labels)
+    index = open_index(tmp_path / "a.parquet")
+    assert (index.kind, index.labels) == ("parquet", [0, 1, 2])
+    assert read(index) == [None if n in (4, 5) else b"%d" % n for n in range(10)]
+    assert [record.label for record in index] == labels
+    assert {(record.offset, record.length) for record in index} == {(None, None)}
+    copy = pickle.loads(pickle.dumps(index))
+    assert (read(copy), list(copy)) == (read(index), list(index))
+    with pytest.raises(DataError, match=r"a\.parquet, row 4: there is nothing in image"):
+        index.getter(Reader())(index[4])
+    with pytest.raises(DataError, match="size="):
+        sampled_batcher(index, batch_size=1)
+
+
+def test_a_row_that_is_left_out_is_named_by_its_number(tmp_path, parquet, caplog):
+    write_parquet(parquet, tmp_path / "a.parquet", image=[b"good", b"bad", b"well"])
+    processor = lambda data, out: np.frombuffer(data, np.uint8)  # noqa: E731
+    with sampled_batcher(tmp_path / "a.parquet", batch_size=3, processor=processor) as batcher:
+        (batch,) = batcher
+    assert [bytes(row) for row in batch.input.input] == [b"good", b"well"]
+    assert "a.parquet, record 1: " in caplog.text
+
+
+def test_arrays_of_one_shape_are_rows(tmp_path, parquet):
+    import pyarrow as pa
+
+    values = np.arange(60, dtype=np.float32).reshape(10, 3, 2)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 2)
+    nested = pa.FixedSizeListArray.from_arrays(flat, 3)
+    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(values)
+    words = ["bee", "ant"] * 5
+    for column in (nested, tensor):
+        write_parquet(parquet, tmp_path / "a.parquet", x=column, word=words)
+        index = open_index(tmp_path / "a.parquet", column="x", label="word")
+        assert index.labels == ["ant", "bee"]
+        with sampled_batcher(index, batch_size=4, sampler="shuffle", layout="bhw") as batcher:
+            for batch in batcher:
+                places = [record.position for record in batch.item]
+                np.testing.assert_array_equal(batch.input.input, values[places])
+                assert batch.target.input.tolist() == [(n + 1) % 2 for n in places]
+
+
+@pytest.mark.parametrize(
+    ("labels", "target"), [([0.5, 1.0, 2.0], [0.5, 1, 2]), ([[1, 2], [3, 4], [5, 6]], None)]
+)
+def test_labels_that_are_numbers_are_targets(tmp_path, parquet, labels, target):
+    write_parquet(parquet, tmp_path / "a.parquet", image=[b"a", b"b", b"c"], label=labels)
+    index = open_index(tmp_path / "a.parquet")
+    assert index.targets(np.arange(3)).tolist() == (target or labels)
+    write_parquet(parquet, tmp_path / "b.parquet", image=[b"a", b"b"], label=[2**24, 2**24 + 1])
+    assert open_index(tmp_path / "b.parquet").labels == [2**24, 2**24 + 1]
+
+
+def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
+    for name in "ab":
+        pictures = [f"{name}{n}".encode() for n in range(10)]
+        write_parquet(parquet, tmp_path / f"{name}.parquet", rows=4, image=pictures)
+    asked, read_group = [], parquetfiles.RowGroups._read
+
+    def counted(self, shard, group):
+        asked.append((shard.url[-9:], group))
+        return read_group(self, shard, group)
+
+    monkeypatch.setattr(parquetfiles.RowGroups, "_read", counted)
+    index = open_index(tmp_path / "*.parquet")
+    processor = lambda data, out: np.frombuffer(data, np.uint8)  # noqa: E731
+    with sampled_batcher(index, batch_size=3, num_workers=3, processor=processor) as batcher:
+        rows = [bytes(row) for batch in batcher for row in batch.input.input]
+    assert rows == [f"{name}{n}".encode() for name in "ab" for n in range(10)]
+    assert sorted(asked) == [(f"{name}.parquet", group) for name in "ab" for group in range(3)]
+    monkeypatch.setattr(parquetfiles, "MOST_KEPT", 1)
+    asked.clear()
+    get = index.getter(Reader())
+    assert [get(index[n]) for n in (0, 4, 0, 1)] == [b"a0", b"a4", b"a0", b"a1"]
+    assert [group for _, group in asked] == [0, 1, 0]
+    part = open_index(tmp_path / "*.parquet", partition=2, partitions=7)
+    assert read(part) == [b"a2", b"a9", b"b6"]
+    assert [record.position for record in part] == [2, 9, 16]
+
+
+def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
+    path = tmp_path / "a.parquet"
+    write_parquet(parquet, path, image=[b"a"], number=[1], words=["a"], lists=[[1]])
+    with pytest.raises(DataError, match="no column picture; give column= one of image, number"):
+        open_index(path, column="picture")
+    with pytest.raises(DataError, match="no column class; give label="):
+        open_index(path, label="class")
+    for column in ("number", "words", "lists"):
+        with pytest.raises(DataError, match=f"{column} is "):
+            open_index(path, column=column)
+    write_parquet(parquet, tmp_path / "b.parquet", image=[{"bytes": b"a"}])
+    with pytest.raises(DataError, match=r"b\.parquet: image is struct.* in .*a\.parquet"):
+        open_index(tmp_path / "*.parquet")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
+        open_index(path)
+
+
+def test_parquet_at_urls_is_read_in_ranges(tmp_path, site, parquet):
+    write_parquet(parquet, tmp_path / "a.parquet", image=[b"a", b"b"] * 9, label=[1, 2] * 9)
+    site.files["/a.parquet"] = (tmp_path / "a.parquet").read_bytes()
+    with serving(site) as home:
+        index = open_index(f"{home}/a.parquet")
+        assert read(index) == [b"a", b"b"] * 9
+        assert index.labels == [1, 2]
+
+
+def test_without_pyarrow_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"layoutkit\[parquet\]"):
+        open_index(tmp_path / "a.parquet")

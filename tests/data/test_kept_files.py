@@ -1,0 +1,94 @@
+"""Containers stay open while records are read, and what goes wrong is said as by any Reader."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from layoutkit import DataError
+from layoutkit.data.reading.imagerecords import pack_image, unpack_image, whole_picture
+from layoutkit.data.reading.keptfiles import KeptFiles
+from layoutkit.data.reading.recordframes import framed, unframed
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(range(200)))
+    return path
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
+def test_a_file_is_opened_once_and_closed(path):
+    reader, before = KeptFiles(), open_files()
+    for start in range(50):
+        assert reader.read(str(path), start, 3) == bytes(range(start, start + 3))
+    assert open_files() == before + 1
+    reader.close()
+    reader.close()
+    assert open_files() == before
+    assert reader.read(str(path), 7, 2) == b"\x07\x08"
+    reader = KeptFiles()
+    reader.read(str(path), 0, 1)
+    del reader
+    assert open_files() == before
+
+
+def test_threads_read_their_own_places(path):
+    reader, wrong = KeptFiles(), []
+
+    def read(first):
+        for start in range(first, 190, 3):
+            if reader.read(str(path), start, 5) != bytes(range(start, start + 5)):
+                wrong.append(start)
+
+    threads = [threading.Thread(target=read, args=(first,)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reader.close()
+    assert wrong == []
+
+
+def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
+    reader = KeptFiles()
+    assert reader.read(str(path)) == bytes(range(200))
+    with pytest.raises(DataError, match=r"has 5 bytes from byte 195 on, but the record has 6"):
+        reader.read(str(path), 195, 6)
+    for name in (tmp_path / "none.bin", tmp_path):
+        with pytest.raises(DataError, match="cannot be read"):
+            reader.read(str(name), 0, 1)
+    path.write_bytes(b"new")
+    assert reader.read(str(path), 0, 3) == b"new"
+    reader.close()
+
+
+@pytest.mark.parametrize("label", [3, [1, 2, 0.5]])
+@pytest.mark.parametrize("size", range(5))
+def test_the_picture_in_one_frame(label, size):
+    frame = framed(pack_image(b"x" * size, label, 9))
+    assert whole_picture(frame) == unpack_image(unframed(frame))[1] == b"x" * size
+
+
+def test_what_is_not_one_frame_of_an_image_record():
+    magic = bytes.fromhex("0a23d7ce")
+    split = framed(pack_image(magic * 2, 1, 9))
+    assert unpack_image(unframed(split))[1] == magic * 2
+    whole = framed(pack_image(b"abcd", 1, 9))
+    many = framed(b"\xff\xff\x00\x00" + bytes(20))  # says that it has 65535 labels
+    for frame in (
+        split,
+        b"",
+        whole[:-4],
+        whole + b"abcd",
+        b"x" + whole[1:],
+        framed(b"short"),
+        many,
+    ):
+        assert whole_picture(frame) is None

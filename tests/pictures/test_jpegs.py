@@ -1,0 +1,150 @@
+"""JPEGs decoded by simplejpeg are the pictures that Pillow makes, to the bit, and fail alike."""
+
+import io
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("simplejpeg")
+
+from photographs import encoded, noise  # noqa: E402
+
+from layoutkit import DataError  # noqa: E402
+from layoutkit.pictures import jpegs, read  # noqa: E402
+from layoutkit.pictures.pixels import pixels_of  # noqa: E402
+
+KINDS = [
+    {},
+    {"subsampling": 0},
+    {"subsampling": 1},
+    {"progressive": True},
+    {"keep_rgb": True},
+    {"restart_marker_rows": 1},
+    {"icc_profile": b"\xff\xe1 is no segment here"},
+    {"comment": b"words"},
+]
+
+
+def smooth(height, width):
+    """A photograph of a kind, so that JPEGs of it are not only noise."""
+    return np.array(Image.fromarray(noise(height, 4, 5, 3)).resize((width, height)))
+
+
+def slowly(monkeypatch, *arguments, **keywords):
+    """The same by Pillow."""
+    with monkeypatch.context() as patch:
+        patch.setattr(jpegs, "_simplejpeg", lambda: None)
+        return pixels_of(*arguments, **keywords)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Whether simplejpeg made the last picture."""
+    made = []
+
+    def decoded(*arguments, really=jpegs.decoded):
+        made.append(really(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(jpegs, "decoded", decoded)
+    return lambda: bool(made) and made.pop() is not None
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("options", KINDS)
+def test_the_same_bits(options, channels, quick, monkeypatch):
+    for height, width in [(33, 47), (1, 1), (8, 9), (101, 16)]:
+        data = encoded(smooth(height, width), "JPEG", quality=87, **options)
+        found = pixels_of(data, channels)
+        assert quick()
+        expected = slowly(monkeypatch, data, channels)
+        assert found.array.shape == (height, width, channels)
+        assert found[1:] == expected[1:] == (height, width)
+        np.testing.assert_array_equal(found.array, expected.array)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_files(channels, quick, monkeypatch):
+    data = encoded(smooth(20, 30)[..., 0], "JPEG")
+    found = pixels_of(data, channels).array
+    assert quick()
+    np.testing.assert_array_equal(found, slowly(monkeypatch, data, channels).array)
+
+
+@pytest.mark.parametrize("size", [(101, 143), (160, 160), (49, 400)])
+@pytest.mark.parametrize("enough", [(5, 5), (12, 12), (24, 30), (40, 40), (200, 200)])
+def test_at_a_fraction_of_its_size(size, enough, quick, monkeypatch):
+    data = encoded(smooth(*size), "JPEG")
+    found = pixels_of(data, enough=enough)
+    assert quick()
+    expected = slowly(monkeypatch, data, enough=enough)
+    np.testing.assert_array_equal(found.array, expected.array)
+    assert found[1:] == size
+    spare = min(side // (2 * each) for side, each in zip(size, enough, strict=True))
+    shrink = max(each for each in (1, 2, 4, 8) if each == 1 or each <= spare)
+    assert found.array.shape[:2] == tuple(-(-side // shrink) for side in size)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_exif_turns_pictures(orientation, quick, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(smooth(40, 60), "JPEG", exif=exif)
+    found = pixels_of(data, enough=(9, 9))
+    assert quick() == (orientation == 1)
+    expected = slowly(monkeypatch, data, enough=(9, 9))
+    np.testing.assert_array_equal(found.array, expected.array)
+    assert found[1:] == expected[1:] == ((60, 40) if orientation == 6 else (40, 60))
+
+
+def test_xmp_turns_pictures_as_pillow_reads_it(monkeypatch):
+    file = io.BytesIO()
+    xmp = b'<rdf:Description tiff:Orientation="8"/>'
+    Image.fromarray(smooth(40, 60)).save(file, "JPEG", xmp=xmp)
+    found = pixels_of(file.getvalue()).array
+    np.testing.assert_array_equal(found, slowly(monkeypatch, file.getvalue()).array)
+
+
+def test_what_is_pillows(quick):
+    cmyk = io.BytesIO()
+    Image.fromarray(smooth(9, 8)).convert("CMYK").save(cmyk, "JPEG")
+    for data in (cmyk.getvalue(), encoded(noise(0, 5, 6, 3))):
+        np.testing.assert_array_equal(pixels_of(data).array, read(data))
+        assert not quick()
+
+
+def test_alpha():
+    four = noise(1, 5, 6, 4)
+    np.testing.assert_array_equal(pixels_of(encoded(four), 4).array, four)
+    opaque = pixels_of(encoded(four[..., :3]), 4).array
+    np.testing.assert_array_equal(opaque[..., :3], four[..., :3])
+    assert (opaque[..., 3] == 255).all()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 20, 200, 400])
+def test_damaged_files_fail_as_with_pillow(cut):
+    data = encoded(smooth(40, 60), "JPEG")
+    assert len(data) > 500
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        pixels_of(data[:cut])
+
+
+def test_damage_that_pillow_forgives(monkeypatch):
+    data = bytearray(encoded(noise(2, 64, 64, 3), "JPEG", quality=95))
+    data[-300:-280] = bytes(20)
+    found = pixels_of(bytes(data)).array
+    np.testing.assert_array_equal(found, slowly(monkeypatch, bytes(data)).array)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
+    data = encoded(smooth(40, 60), kind)
+    monkeypatch.setattr(jpegs, "decoded", None)
+    monkeypatch.setattr(Image.Image, "convert", None)
+    with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
+        pixels_of(data, most=2399)
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
+        with pytest.raises(DataError, match=r"raise PIL\.Image\.MAX_IMAGE_PIXELS"):
+            pixels_of(data)
