@@ -115,7 +115,7 @@ def _cuts(move: Move, chunks: Sequence[Chunks], whole: set[str]) -> dict[str, Ch
     """The chunks of every axis of x, taken apart, as they have to be; `whole` are in one."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     inside = {letter for group in move.target.groups for letter in group[1:]} | whole
-    cuts = {letter: (size,) for letter, size in sizes.items()}
+    cuts: dict[str, Chunks] = {letter: (size,) for letter, size in sizes.items()}
     for group, found in zip(move.source.groups, chunks, strict=True):
         rest = prod(sizes[letter] for letter in group[1:])
         if group[0] not in inside and rest:
@@ -175,7 +175,7 @@ def _along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> _
     ends = np.cumsum((0, *cuts[letter])).tolist()
     parts = []
     for start, stop in itertools.pairwise(ends):
-        cut = {
+        cut: dict[str, Any] = {
             name: value[start:stop]
             for name in ("mean", "std")
             if isinstance(value := getattr(formula, name), tuple)

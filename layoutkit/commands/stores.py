@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def open_store(name: str) -> Any:
     DataError
         There is none, or it is half written.
     """
-    zarr = _imported("zarr")
+    with _needed():
+        import zarr
     try:
         array = zarr.open_array(name, mode="r")
     except Exception as error:
@@ -90,7 +92,9 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
         Source and target do not fit together, or the target is another array.
     """
     began = time.perf_counter()
-    da, zarr = _imported("dask.array"), _imported("zarr")
+    with _needed():
+        import dask.array as da
+        import zarr
     converter = job.converter()
     x = _lazy(da, source)
     y = converter(x)
@@ -143,7 +147,9 @@ def _npy(name: str) -> Any:
     """The array of a `.npy` file, mapped where it is one here, else read whole."""
     if "://" not in name:
         return np.load(name, mmap_mode="r", allow_pickle=False)
-    with _imported("fsspec").open(name, "rb") as file:
+    with _needed():
+        import fsspec
+    with fsspec.open(name, "rb") as file:
         return np.load(file, allow_pickle=False)
 
 
@@ -176,14 +182,17 @@ def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
 
 def _is_something(target: str) -> bool:
     if "://" in target:
-        system, path = _imported("fsspec").core.url_to_fs(target)
+        with _needed():
+            import fsspec
+        system, path = fsspec.core.url_to_fs(target)
         return bool(system.exists(path))
     return Path(target).exists()
 
 
 def _is_there(store: Any, at: tuple[int, ...]) -> bool:
     """Whether a chunk is in its store; stores write one whole or not at all."""
-    sync = _imported("zarr.core.sync").sync
+    from zarr.core.sync import sync
+
     return bool(sync((store.store_path / store.metadata.encode_chunk_key(at)).exists()))
 
 
@@ -200,24 +209,30 @@ def _task(y: Any, target: str, at: tuple[int, ...]) -> Any:
 
 
 def _written(block: Any, target: str, window: tuple[slice, ...]) -> None:
-    store = _imported("zarr").open_array(target, mode="r+", config={"write_empty_chunks": True})
+    import zarr
+
+    store = zarr.open_array(target, mode="r+", config={"write_empty_chunks": True})
     store[window] = block
 
 
 def _computed(tasks: list[Any], scheduler: str | None) -> None:
     """Run all tasks: on a cluster, or on threads here."""
-    dask = _imported("dask")
+    import dask
+
     if scheduler is None:
         dask.compute(*tasks, scheduler="threads")
         return
-    with _imported("distributed").Client(scheduler, set_as_default=False) as client:
+    with _needed():
+        from distributed import Client
+    with Client(scheduler, set_as_default=False) as client:
         client.gather(client.compute(tasks))
 
 
-def _imported(name: str) -> Any:
-    from importlib import import_module
-
+@contextmanager
+def _needed() -> Iterator[None]:
+    """Say how to get a library that is not installed."""
     try:
-        return import_module(name)
+        yield
     except ImportError as error:
-        raise ArgumentError(f'{name} is not installed: pip install "layoutkit[dask]"') from error
+        fix = 'pip install "layoutkit[dask]"'
+        raise ArgumentError(f"{error.name} is not installed: {fix}") from error
