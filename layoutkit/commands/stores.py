@@ -104,11 +104,10 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
     names = _names(converter.task.pattern.completed(x.ndim).target)
     said = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
     store = _begun(zarr, target, y, names, said)
-    missing = [at for at in np.ndindex(*y.numblocks) if not _is_there(store, at)]
+    missing = _missing(store, y.numblocks)
     tasks = [_task(y, target, at) for at in missing]
     _computed(tasks, scheduler)
-    lost = [at for at in missing if not _is_there(store, at)]
-    if lost:
+    if lost := _missing(store, y.numblocks):
         raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
     store.attrs[_MARK] = {"of": said, "complete": True}
     if not job.quiet:
@@ -189,11 +188,21 @@ def _is_something(target: str) -> bool:
     return Path(target).exists()
 
 
-def _is_there(store: Any, at: tuple[int, ...]) -> bool:
-    """Whether a chunk is in its store; stores write one whole or not at all."""
+def _missing(store: Any, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The chunks that are not in their store, in which each is whole or not at all.
+
+    The store is listed: to ask for each would take days where an answer takes milliseconds.
+    """
     from zarr.core.sync import sync
 
-    return bool(sync((store.store_path / store.metadata.encode_chunk_key(at)).exists()))
+    place = store.store_path
+
+    async def listed() -> set[str]:
+        return {key async for key in place.store.list_prefix(place.path)}
+
+    there = sync(listed())
+    keys = {at: (place / store.metadata.encode_chunk_key(at)).path for at in np.ndindex(*blocks)}
+    return [at for at, key in keys.items() if key not in there]
 
 
 def _task(y: Any, target: str, at: tuple[int, ...]) -> Any:
