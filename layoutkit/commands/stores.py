@@ -169,7 +169,6 @@ def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
         return zarr.create_array(
             target, shape=y.shape, dtype=y.dtype, chunks=y.chunksize, dimension_names=names,
             attributes={_MARK: {"of": said, "complete": False}},
-            config={"write_empty_chunks": True},  # a chunk that is not there is not done
         )  # fmt: skip
     mark: Mapping[str, Any] = store.attrs.get(_MARK) or {"of": "something else"}
     if mark["of"] != said:
@@ -220,8 +219,9 @@ def _task(y: Any, target: str, at: tuple[int, ...]) -> Any:
 def _written(block: Any, target: str, window: tuple[slice, ...]) -> None:
     import zarr
 
-    store = zarr.open_array(target, mode="r+", config={"write_empty_chunks": True})
-    store[window] = block
+    store = zarr.open_array(target, mode="r+")
+    # What is not there is not done; else a chunk of zeros would not be written.
+    store.with_config({"write_empty_chunks": True})[window] = block
 
 
 def _computed(tasks: list[Any], scheduler: str | None) -> None:

@@ -90,6 +90,14 @@ def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
     assert "0 chunks" in capsys.readouterr().err
 
 
+def test_chunks_of_zeros_are_there_too(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros_like(X))
+    assert run(tmp_path / "x.npy", tmp_path / "y.zarr") == 0
+    assert not zarr.open_array(tmp_path / "y.zarr", mode="r")[:].any()
+    assert run(tmp_path / "x.npy", tmp_path / "y.zarr") == 0
+    assert "0 chunks" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_mistakes(source, tmp_path, capsys):
     (tmp_path / "some.zarr").mkdir()
     assert run(source, tmp_path / "some.zarr") == 2
