@@ -24,22 +24,26 @@
 #
 # And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
+#   make first-contact  the first hour: from "is there a GPU" to "how fast is it", in seven steps with
+#                       limits of time, into first-contact.md; STEPS="1 2" for some of them
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
 #   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch; BENCH=--quick for
 #                       a quarter of them
-#   make sanitize-gpu   the tests of all patterns under NVIDIA's compute-sanitizer
+#   make sanitize-gpu   every family of kernels under NVIDIA's compute-sanitizer: memcheck-gpu,
+#                       initcheck-gpu, racecheck-gpu and synccheck-gpu, of 10 minutes at most each
 #
-# With SYSTEM=python3 these three use the packages that this Python has, and install nothing, which
+# With SYSTEM=python3 these use the packages that this Python has, and install nothing, which
 # needs no network: NumPy, Numba, ml_dtypes, tqdm, CuPy and pytest; PyTorch and JAX if they are there.
 #
 # Each of the others builds .venv from nothing when it is not there. A stamp file for each group of
 # packages is newer than pyproject.toml once they are installed, so a second run is quick.
 
 PYTHON ?= python3
-VENV   := .venv
+CUDA   ?= 13
+# CuPy for CUDA 12 and that for 13, which the tests bring, do not go together.
+VENV   := .venv$(if $(filter 12,$(CUDA)),-cuda12)
 LOWEST := .venv-lowest
 BIN    := $(VENV)/bin
-CUDA   ?= 13
 SYSTEM ?=
 BENCH  ?=
 SEED   ?= 1
@@ -48,8 +52,10 @@ CPU    ?=
 TESTS  ?=
 EXTRA  ?= test
 OBJECTS ?=
+STEPS  ?= 1 2 3 4 5 6 7
 
-.PHONY: demo docs test test-lowest fuzz lint wheel clean test-gpu bench-gpu sanitize-gpu
+.PHONY: demo docs test test-lowest fuzz lint wheel clean first-contact test-gpu bench-gpu \
+  sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
 demo: $(VENV)/.demo
 	@$(BIN)/python demo/demo.py
@@ -69,12 +75,15 @@ fuzz: $(VENV)/.test
 
 ifeq ($(SYSTEM),)
 GPU_PYTHON := $(BIN)/python
-GPU_NEEDS  := $(VENV)/.test $(VENV)/.cuda$(CUDA)
+GPU_NEEDS  := $(VENV)/.testing $(VENV)/.jax $(VENV)/.torch $(VENV)/.cuda$(CUDA)
 BENCH_NEEDS := $(VENV)/.bench $(VENV)/.cuda$(CUDA)
 else
 GPU_PYTHON := $(SYSTEM)
 endif
 GPU_TESTS := $(GPU_PYTHON) -m pytest
+
+first-contact: $(GPU_NEEDS)
+	$(GPU_PYTHON) tests/gpu/first_contact.py --report first-contact.md --steps $(STEPS)
 
 test-gpu: $(GPU_NEEDS)
 	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
@@ -97,13 +106,18 @@ wheel: $(VENV)/.wheel
 bench-gpu: $(BENCH_NEEDS)
 	$(GPU_PYTHON) -m layoutkit bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
-# Only the patterns: under these tools a kernel takes a hundred times as long.
-PATTERNS := $(GPU_TESTS) tests/gpu/test_patterns.py
-SANITIZE := compute-sanitizer --target-processes all --error-exitcode 1
+# Small arrays: under these tools a kernel takes a hundred times as long. Without the pools of CuPy and
+# PyTorch, in whose blocks they see no array: beyond its end is another one, and no byte is unwritten.
+SMALL    := $(GPU_PYTHON) -m pytest -q -x tests/gpu/test_small.py
+NO_POOLS := LAYOUTKIT_TEST_POOL=off PYTORCH_NO_CUDA_MEMORY_CACHING=1
+SANITIZE := $(NO_POOLS) timeout 600 compute-sanitizer --target-processes all --error-exitcode 1
 
-sanitize-gpu: $(GPU_NEEDS)
-	$(SANITIZE) --tool memcheck env $(PATTERNS)
-	$(SANITIZE) --tool racecheck env $(PATTERNS)
+sanitize-gpu: memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
+
+# Reads and writes beyond an array, or not aligned; reads of what nobody wrote; accesses of threads to
+# shared memory that no barrier orders; barriers that not all threads come to.
+memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu: %-gpu: $(GPU_NEEDS)
+	$(SANITIZE) --tool $* $(SMALL)
 
 clean:
 	rm -rf $(VENV) .venv-* build dist site *.egg-info demo/output .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -120,6 +134,8 @@ $(VENV)/.base:
 ABOUT_demo   := NumPy, Numba, matplotlib, Pillow and scikit-learn (100 MB): about 1 minute
 ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not there, which for Linux \
   is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
+ABOUT_jax    := JAX: about 1 minute
+ABOUT_torch  := PyTorch, which for Linux is some GB with CUDA: minutes
 ABOUT_testing := NumPy, Numba, pytest and the rest: about 1 minute
 ABOUT_lint   := ruff and mypy: seconds
 ABOUT_docs   := NumPy, Numba, Zensical and mkdocstrings: about 1 minute

@@ -59,7 +59,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A GPU that is none, for as long as a test runs: memory of the host, and the real kernels."""
     from fake_cuda import install
 
-    return install(monkeypatch)
+    found = install(monkeypatch)
+    yield found
+    found.check()
 
 
 @pytest.fixture

@@ -105,12 +105,12 @@ def variants(work: Work) -> list[Variant]:
     np.testing.assert_array_equal(collator(work.samples, **work.turns[0]), steps(work.turns[0]))
     found = [
         Variant(OURS, [lambda: collator(work.samples, out=out, **next(turns))]),
-        Variant(CONVERT, [lambda: steps(next(turns))]),
+        Variant(CONVERT, [_in_turn(steps, turns)]),
         Variant(LIMIT, [_limit(work, out)]),
     ]
     for name, way in (OPENCV, _by_opencv(work, out)), (DALI, dali.collated(work, out)):
         if way is not None:
-            found.append(Variant(name, [lambda way=way: way(next(turns))], lingers=0.01))
+            found.append(Variant(name, [_in_turn(way, turns)], lingers=0.01))
     try:
         import torch
     except ImportError:
@@ -118,8 +118,12 @@ def variants(work: Work) -> list[Variant]:
     torch.set_num_threads(layoutkit.get_num_threads())
     tensors = _tensors(torch, work.samples)
     by_torch = partial(_by_torch, torch, work, tensors)
-    found.append(Variant(TORCH, [lambda: by_torch(next(turns))], lingers=0.01))
+    found.append(Variant(TORCH, [_in_turn(by_torch, turns)], lingers=0.01))
     return found
+
+
+def _in_turn(way: Callable[[dict[str, Any]], Any], turns: Iterator[dict[str, Any]]) -> Call:
+    return lambda: way(next(turns))
 
 
 def _limit(work: Work, out: Array) -> Call:

@@ -36,6 +36,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pickle import PickleBuffer
 from typing import Any
@@ -74,8 +75,19 @@ def set_limit(nbytes: int) -> None:
 
 
 def clear() -> None:
-    """Drop all idle memory. Arrays in use are not touched."""
+    """Drop all idle memory. Arrays in use are not touched.
+
+    Page-locked memory and blocks on GPUs that copies between them and the CPU go through are
+    dropped too, when those under way are done.
+    """
     _pool.clear()
+    for drop in tuple(_others):
+        drop()
+
+
+def on_clear(drop: Callable[[], None]) -> None:
+    """Call this too where idle memory is dropped."""
+    _others.append(drop)
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -104,6 +116,8 @@ def empty_with_address(
     block.loan = weakref.ref(array, partial(_pool.give_back, block))
     return array, block.address
 
+
+_others: list[Callable[[], None]] = []  # what drops idle memory that is not the pool's
 
 # A limit that nobody has asked for yet. Importing asks for none, as what LAYOUTKIT_BUFFERS_LIMIT
 # says may be wrong, and an import is no place to hear of it.

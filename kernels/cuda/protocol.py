@@ -6,6 +6,7 @@ nobody but an adapter looks into.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -78,6 +79,9 @@ class Runtime(Protocol):
     def new_event(self, ordinal: int) -> CudaEvent:
         """An event that was not recorded yet."""
 
+    def has_happened(self, event: Any) -> bool:
+        """Whether the GPU has come to an event; may be asked while a graph is captured."""
+
     # -- memory ----------------------------------------------------------------------------
 
     def empty(
@@ -94,8 +98,11 @@ class Runtime(Protocol):
     def from_dlpack(self, x: Any, ordinal: int) -> Any:
         """The array that shares the memory of another one, ordered after what made it."""
 
-    def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
+    def pinned(self, nbytes: int, ordinal: int) -> npt.NDArray[np.uint8]:
         """Bytes of page-locked memory from the pool, as a NumPy array that holds them."""
+
+    def release(self, ordinal: int, stream: Any) -> None:
+        """Let go what is kept of page-locked memory, and of memory for a stream."""
 
     def copy_in(self, address: int, host: npt.NDArray[Any], stream: Any) -> None:
         """Begin to copy page-locked bytes to a device."""
@@ -114,5 +121,5 @@ class Runtime(Protocol):
     def load(self, launch: CudaLaunch, ordinal: int) -> DeviceKernel:
         """The kernel of a launch on a device, compiled if it is not kept from before."""
 
-    def launch(self, kernel: Any, pointers: list[int], stream: Any) -> None:
+    def launch(self, kernel: Any, pointers: Sequence[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""

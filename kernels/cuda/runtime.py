@@ -1,7 +1,7 @@
 """What does things on GPUs: compiled kernels, memory, streams, all of CuPy's.
 
-The only module that imports CuPy. It decides nothing: which kernel runs where, in what order and
-on what memory, is for `layoutkit.cuda` to say.
+The only module that calls CuPy, which `driver.py` finds. It decides nothing: which kernel runs
+where, in what order and on what memory, is for `layoutkit.cuda` to say.
 
 Nothing here waits for a GPU but `Event.synchronize`, which callers ask for, and the upload of the
 constants of a formula, once for a plan and on a stream of its own.
@@ -9,23 +9,24 @@ constants of a formula, once for a plan and on a stream of its own.
 
 from __future__ import annotations
 
-import re
+import struct
 import threading
-from contextlib import AbstractContextManager
-from importlib import import_module
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ...errors import DeviceError
+from .driver import compiled, count_devices, described, load_cupy, relaxed
 from .launch import CudaLaunch
 from .source import source
 
 __all__ = ["CudaKernel", "CupyRuntime"]
 
 _DEFAULT = (0, 1)  # the default stream's names
-LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
+_STAYS = nullcontext()  # a tenth of what it costs to set a device that is set
+_MOST_STREAMS = 64  # of other libraries that are kept
 
 
 class CudaKernel:
@@ -33,21 +34,24 @@ class CudaKernel:
 
     __slots__ = (
         "block",
-        "coefficients",
+        "constants",
         "function",
         "grid",
         "launch",
+        "pack",
         "params",
-        "pointers",
+        "spare",
         "words",
     )
 
-    def __init__(self, launch: CudaLaunch, function: Any, coefficients: Any) -> None:
-        self.launch, self.function, self.coefficients = launch, function, coefficients
+    def __init__(self, launch: CudaLaunch, function: Any, constants: int) -> None:
+        self.launch, self.function, self.constants = launch, function, constants
         self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
         # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
         self.params = np.frombuffer(launch.params, f"V{len(launch.params)}")
         self.words = np.dtype(f"V{8 * launch.pointers}")
+        self.pack = struct.Struct(f"{launch.pointers}Q").pack
+        self.spare = (0,) * (launch.pointers - 2)  # for sources that are not there
 
 
 class CupyRuntime:
@@ -58,18 +62,16 @@ class CupyRuntime:
     """
 
     def __init__(self) -> None:
-        self.cupy = _load_cupy()
-        self.count = _count_devices(self.cupy)
+        self.cupy = load_cupy()
+        self.count = count_devices(self.cupy)
         self._functions: dict[Any, Any] = {}
         self._kept: dict[tuple[bytes, int], Any] = {}
+        self._foreign: dict[int, Any] = {}  # streams by pointer: CuPy's object knows no more
         self._lock = threading.Lock()
 
     def describe(self) -> str:
         """What was found, in a line."""
-        api = self.cupy.cuda.runtime
-        names = [api.getDeviceProperties(n)["name"].decode() for n in range(self.count)]
-        driver = _version(api.driverGetVersion())
-        return f"{', '.join(names)}; driver for CUDA {driver}, CuPy {self.cupy.__version__}"
+        return described(self.cupy, self.count)
 
     # -- devices and streams ---------------------------------------------------------------
 
@@ -83,6 +85,8 @@ class CupyRuntime:
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
         """Makes a device the current one of this thread for a while."""
+        if self.cupy.cuda.runtime.getDevice() == ordinal:
+            return _STAYS
         device: AbstractContextManager[Any] = self.cupy.cuda.Device(ordinal)
         return device
 
@@ -92,8 +96,13 @@ class CupyRuntime:
 
     def stream_at(self, pointer: int) -> Any:
         """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
-        foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
-        return self.cupy.cuda.Stream.from_external(foreign)
+        found = self._foreign.get(pointer)
+        if found is None:
+            if len(self._foreign) >= _MOST_STREAMS:
+                self._foreign.clear()
+            foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
+            found = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
+        return found
 
     def new_stream(self, ordinal: int) -> Any:
         """A stream that does not wait for the default one."""
@@ -109,6 +118,11 @@ class CupyRuntime:
         """An event of CuPy that was not recorded yet."""
         with self.on(ordinal):
             return self.cupy.cuda.Event(disable_timing=True)
+
+    def has_happened(self, event: Any) -> bool:
+        """Whether the GPU has come to an event; may be asked while a graph is captured."""
+        with relaxed():
+            return bool(event.done)
 
     # -- memory ----------------------------------------------------------------------------
 
@@ -135,10 +149,17 @@ class CupyRuntime:
         with self.on(ordinal):
             return self.cupy.from_dlpack(x)
 
-    def pinned(self, nbytes: int) -> Any:
+    def pinned(self, nbytes: int, ordinal: int) -> Any:
         """Bytes of page-locked memory from CuPy's pool, as a NumPy array that holds them."""
-        memory = self.cupy.cuda.alloc_pinned_memory(nbytes)
+        with self.on(ordinal):  # else a context is made on whichever device is current
+            memory = self.cupy.cuda.alloc_pinned_memory(nbytes)
         return np.frombuffer(memory, np.uint8, nbytes)
+
+    def release(self, ordinal: int, stream: Any) -> None:
+        """Let go what CuPy's pools keep of page-locked memory, and of memory for a stream."""
+        with self.on(ordinal):
+            self.cupy.get_default_memory_pool().free_all_blocks(stream)
+            self.cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def copy_in(self, address: int, host: Any, stream: Any) -> None:
         """Begin to copy page-locked bytes to a device."""
@@ -168,82 +189,48 @@ class CupyRuntime:
         function = self._function(launch, ordinal)
         return CudaKernel(launch, function, self._constants(launch.coefficients, ordinal))
 
-    def launch(self, kernel: CudaKernel, pointers: list[int], stream: Any) -> None:
+    def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
         """Put a kernel on a stream. `pointers`: the output, and then the sources."""
-        words = np.zeros(kernel.launch.pointers, np.uint64)
-        words[0] = pointers[0]
-        words[2 : 1 + len(pointers)] = pointers[1:]
-        if kernel.coefficients is not None:
-            words[1] = kernel.coefficients.data.ptr
-        arguments = (kernel.params, words.view(kernel.words))
+        # Anew each time: a block that is kept could be filled for another launch, by a finaliser
+        # that runs here, before this one is put on its stream.
+        spare = kernel.spare[len(pointers) - 1 :]
+        words = kernel.pack(pointers[0], kernel.constants, *pointers[1:], *spare)
+        arguments = (kernel.params, np.frombuffer(words, kernel.words))
         kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 
     def _function(self, launch: CudaLaunch, ordinal: int) -> Any:
         key = (launch.family, launch.defines, ordinal)
         found = self._functions.get(key)
         if found is None:
+            options = tuple(f"-D{name}={value}" for name, value in launch.defines)
             with self._lock, self.on(ordinal):
-                found = self._functions.setdefault(key, self._compiled(launch))
+                found = self._functions.get(key)  # again: others may have compiled it meanwhile
+                if found is None:
+                    found = compiled(self.cupy, source(launch.family), options, launch.family)
+                    self._functions[key] = found
         return found
 
-    def _compiled(self, launch: CudaLaunch) -> Any:
-        options = tuple(f"-D{name}={value}" for name, value in launch.defines)
-        code = source(launch.family)
-        module = self.cupy.RawModule(code=code, options=options, backend="nvrtc")
-        return module.get_function(launch.family).kernel
-
-    def _constants(self, coefficients: bytes, ordinal: int) -> Any:
-        """Bytes on a device, where every stream may read them at once.
+    def _constants(self, coefficients: bytes, ordinal: int) -> int:
+        """The address of bytes on a device, where every stream may read them at once; 0 for none.
 
         They stay until the process ends: kernels that wait in a stream, and captured graphs, read
         them after those who asked for them are gone.
         """
         if not coefficients:
-            return None
+            return 0
         key = (coefficients, ordinal)
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = self._uploaded(coefficients, ordinal)
-            return self._kept[key]
+            return int(self._kept[key].data.ptr)
 
     def _uploaded(self, coefficients: bytes, ordinal: int) -> Any:
         # A stream of its own, and memory of that stream, so that nobody's work is waited for.
         stream = self.new_stream(ordinal)
         found = self.empty((len(coefficients),), np.uint8, ordinal, stream)
-        host = self.pinned(len(coefficients))
+        host = self.pinned(len(coefficients), ordinal)
         host[:] = np.frombuffer(coefficients, np.uint8)
         with self.on(ordinal):
             self.copy_in(found.data.ptr, host, stream)
             stream.synchronize()
         return found
-
-
-def _load_cupy() -> Any:
-    extra = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver of CUDA 12)'
-    try:
-        cupy = import_module("cupy")
-    except ImportError as error:
-        raise DeviceError(f"a GPU needs CuPy, which does not load here: {extra}") from error
-    found = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
-    if found < LEAST_CUPY:
-        least = ".".join(map(str, LEAST_CUPY))
-        raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {extra}")
-    return cupy
-
-
-def _count_devices(cupy: Any) -> int:
-    try:
-        count = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception as error:  # CuPy's own class, which has no base of its own
-        version = _version(cupy.cuda.runtime.driverGetVersion())
-        found = f"one for CUDA {version} was found" if version != "0.0" else "none was found"
-        raise DeviceError(
-            f"a GPU needs the NVIDIA driver, and {found}: install one for CUDA 12 or newer"
-        ) from error
-    if count == 0:
-        raise DeviceError("the NVIDIA driver finds no GPU; see what nvidia-smi says")
-    return count
-
-
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"

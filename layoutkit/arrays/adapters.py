@@ -16,7 +16,7 @@ import numpy as np
 
 from ..checks import kind_text
 from ..cuda.memory import DeviceArray, check_same_device
-from ..cuda.program import DevicePrograms
+from ..cuda.program import programs_of
 from ..cuda.sums import DeviceSums
 from ..cuda.transfers import Unmade, download, upload
 from ..devices import CPU, ordinal_of
@@ -169,8 +169,10 @@ def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = _target_on(adapter, out, array, "x")
-    found = _programs(converter).run(array, target, adapter)
-    adapter.keep([array] if target is None else [array, target])
+    programs = programs_of(converter)
+    with adapter.keeping([array, target]):
+        found = programs.run(array, target, adapter)
+    programs.learn(adapter.key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
     return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
@@ -181,7 +183,7 @@ def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any
     there = adapter.on_gpu() or CUPY
     nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
     target = _target_on(there, out, nowhere, "the result")
-    made = upload(_programs(converter), array, target, there)
+    made = upload(programs_of(converter), array, target, there)
     return there.finished(made, None) if target is None else there.written(out)
 
 
@@ -193,16 +195,8 @@ def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> A
         refuse_out_on_gpu(out, None)
         here = writer_of(here, out)
         target = here.target(out)
-    host = download(_programs(converter), array, target, adapter)
+    host = download(programs_of(converter), array, target, adapter)
     return here.leave(host, x) if target is None else here.written(out)
-
-
-def _programs(converter: Converter) -> DevicePrograms:
-    """What a converter keeps for GPUs."""
-    if converter.on_gpus is None:
-        converter.on_gpus = DevicePrograms(converter.task)
-    found: DevicePrograms = converter.on_gpus
-    return found
 
 
 def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
@@ -246,7 +240,7 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
         return leader.record_sum(accumulator, parts, out)
     arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
     if isinstance(leader, CudaAdapter):
-        return _sum_on_gpu(accumulator, leader, arrays, parts[0], out)
+        return _sum_on_gpu(accumulator, adapters, arrays, parts[0], out)
     return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
 
 
@@ -262,13 +256,14 @@ def _sum_on_cpu(
 
 
 def _sum_on_gpu(
-    accumulator: Accumulator, adapter: CudaAdapter, arrays: list[Any], like: Any, out: Any
+    accumulator: Accumulator, adapters: Sequence[Any], arrays: list[Any], like: Any, out: Any
 ) -> Any:
+    adapter: CudaAdapter = adapters[0]
     target = _target_on(adapter, out, arrays[0], "part 0")
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
-    found = accumulator.on_gpus.run(arrays, target, adapter)
-    adapter.keep(arrays if target is None else [*arrays, target])
+    with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
+        found = accumulator.on_gpus.run(arrays, target, adapter)
     return adapter.finished(found, like) if target is None else adapter.written(out)
 
 

@@ -7,31 +7,33 @@ which the library's users expect work. CuPy itself is imported by the runtime al
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..axes import Move
+from ..caching import remember
 from ..checks import kind_text
+from ..converter import shortcuts
+from ..cuda import order
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.runtime import runtime
 from ..devices import CPU
-from ..errors import ArgumentError, DtypeError
-from ..memory import Array
+from ..errors import ArgumentError, DeviceError, DtypeError
+from ..memory import Array, layout_key
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
 from .base import NUMPY, Adapter, on_device, out_of_reach
 
 if TYPE_CHECKING:
+    from ..converter import Converter
     from ..planning.composed import Larger
 
-__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
+__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "again", "handed"]
 
-# Arrays of other libraries that kernels may not have done with, each behind an event.
-_held: list[tuple[Any, Sequence[DeviceArray]]] = []
-_held_lock = threading.Lock()
+_cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
 
 
 class CudaAdapter(Adapter):
@@ -69,6 +71,10 @@ class CudaAdapter(Adapter):
         """A new contiguous array."""
         return self.located(runtime().empty(shape, dtype, ordinal))
 
+    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """The same, of a conversion's own, which a graph that is captured writes for ever."""
+        return order.keep_captured(self.empty(shape, dtype, ordinal), self.stream(ordinal))
+
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
         return move.view_of(array.owner)
@@ -79,7 +85,15 @@ class CudaAdapter(Adapter):
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one array to another as NumPy's unsafe cast does, in the library's words."""
-        runtime().cast_into(out.owner, values.owner, self.stream(out.ordinal))
+        stream = self.stream(out.ordinal)
+        key = (runtime(), out.ordinal, *layout_key(out, values))
+        if key not in _cast_before and order.is_capturing(stream):
+            raise DeviceError(
+                f"a cast from {values.dtype} to {out.dtype}, which is CuPy's, runs for the first "
+                "time while a CUDA graph is captured; call it once before the capture"
+            )
+        runtime().cast_into(out.owner, values.owner, stream)
+        remember(_cast_before, key, True)
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result of `empty` or `view`, as the library of the caller's array has it."""
@@ -95,6 +109,33 @@ class CudaAdapter(Adapter):
         CuPy and torch hand memory on in the order of the stream that kernels are put on.
         """
 
+    @contextmanager
+    def keeping(
+        self, arrays: Sequence[DeviceArray | None], others: Sequence[DeviceArray] = ()
+    ) -> Iterator[None]:
+        """Keeps arrays, and holds those of other libraries, for what is launched meanwhile.
+
+        Also where it ends with an error: what was launched before reads them.
+        """
+        given = [array for array in arrays if array is not None]
+        try:
+            yield
+        finally:
+            self.keep(given)
+            order.hold(others, self.stream(given[0].ordinal), given[0].ordinal)
+
+    def join(
+        self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
+    ) -> list[DeviceArray]:
+        """Let our stream wait for those of other libraries; their arrays, for `order.hold`."""
+        ordinal = arrays[0].ordinal
+        mine, others = self.stream(ordinal), []
+        for number, (array, adapter) in enumerate(zip(arrays, adapters, strict=True)):
+            if type(adapter) is not type(self):
+                order.wait_for(mine, adapter.stream(ordinal), ordinal, f"part {number}")
+                others.append(array)
+        return others
+
     def enlarged(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
         array = self.reach(x, "x")
@@ -106,6 +147,15 @@ class CudaAdapter(Adapter):
             made[tuple(place)] = value.item()
         made[found.window] = array.owner.reshape(found.sizes)
         return made
+
+    # -- again -----------------------------------------------------------------------------
+
+    def key(self, x: Any, out: Any) -> Any:
+        """What quick ways are kept by (`again`); None where there is none."""
+        found = (x.data.device_id, x.shape, x.strides, x.dtype)
+        if out is None:
+            return found
+        return (*found, out.data.device_id, out.shape, out.strides, out.dtype)
 
     # -- in and out ------------------------------------------------------------------------
 
@@ -158,6 +208,9 @@ class ForeignAdapter(CudaAdapter):
 
     name = "CuPy, or of the library of x"
 
+    def key(self, x: Any, out: Any) -> Any:
+        """None: others have to be asked, waited for and held each time."""
+
     def reach(self, x: Any, what: str) -> DeviceArray:
         """Where an array lies; work that is under way on it is waited for on our stream."""
         found = runtime()
@@ -170,15 +223,21 @@ class ForeignAdapter(CudaAdapter):
         address, readonly = interface["data"]
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
         ordinal = found.device_of(address) if address else found.current()
+        if _hands_over(x) and order.is_capturing(self.stream(ordinal)):
+            order.refuse_capture(what)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
             return self.located(self.imported(x, what, ordinal), not readonly)
         strides = interface.get("strides") or contiguous(shape, dtype)
-        self._wait_for(interface.get("stream"), ordinal)
+        pointer = interface.get("stream")
+        if pointer is not None:
+            order.wait_for(self.stream(ordinal), found.stream_at(pointer), ordinal, what)
         owner = found.wrap(address, shape, tuple(strides), dtype, ordinal, x)
         return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
     def imported(self, x: Any, what: str, ordinal: int) -> Any:
         """The CuPy array that shares the memory of `x`, by DLPack."""
+        if order.is_capturing(self.stream(ordinal)):  # its library would wait with an event
+            order.refuse_capture(what)
         try:
             return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -186,44 +245,45 @@ class ForeignAdapter(CudaAdapter):
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Hold arrays until our stream is done with them, which their library knows nothing of."""
-        found, ordinal = runtime(), arrays[0].ordinal
-        stream = self.stream(ordinal)
-        if found.is_capturing(stream):  # whoever replays a graph keeps what it reads
-            return
-        event = found.new_event(ordinal)
-        with found.on(ordinal):
-            event.record(stream)
-        with _held_lock:
-            _held[:] = [pair for pair in _held if not pair[0].done]
-            _held.append((event, arrays))
-
-    def _wait_for(self, pointer: int | None, ordinal: int) -> None:
-        """Let our stream wait for another library's, without waiting for it here."""
-        found, mine = runtime(), self.stream(ordinal)
-        if pointer is None or pointer == mine.ptr:
-            return
-        with found.on(ordinal):
-            event = found.new_event(ordinal)
-            event.record(found.stream_at(pointer))
-            mine.wait_event(event)
+        ordinal = arrays[0].ordinal
+        order.hold(arrays, self.stream(ordinal), ordinal)
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as the library of the caller's array has it, if it can take one."""
-        namespace = getattr(like, "__array_namespace__", None)
-        if namespace is None or not hasattr(namespace(), "from_dlpack"):
-            return owner
-        return handed(owner, namespace().from_dlpack)
+        return handed(owner, like.__array_namespace__().from_dlpack) if _hands_over(like) else owner
 
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
-    return CUPY if isinstance(x, sys.modules["cupy"].ndarray) else None
+    kind = sys.modules["cupy"].ndarray
+    shortcuts.setdefault(id(kind), again)
+    return CUPY if isinstance(x, kind) else None
+
+
+def again(converter: Converter, x: Any, out: Any) -> Any:
+    """`converter(x, out)` where arrays like these came before; else NotImplemented."""
+    programs = converter.on_gpus
+    if programs is None or (out is not None and type(out) is not type(x)):
+        return NotImplemented
+    quick = programs.quick.get(CUPY.key(x, out))
+    if quick is None:
+        return NotImplemented
+    found = runtime()
+    made = found.empty(quick.shape, quick.dtype, quick.ordinal) if out is None else out
+    ready = quick(x.data.ptr, made.data.ptr, found.stream(quick.ordinal))
+    return made if ready else NotImplemented
 
 
 def handed(owner: Any, take: Any) -> Any:
     """What `take` makes of a CuPy array, which then waits for our stream of its device."""
     with runtime().on(int(owner.data.device_id)):
         return take(owner)
+
+
+def _hands_over(x: Any) -> bool:
+    """Whether results of an array go to its library."""
+    namespace = getattr(x, "__array_namespace__", None)
+    return namespace is not None and hasattr(namespace(), "from_dlpack")
 
 
 def _in_cupy(dtype: DType) -> bool:

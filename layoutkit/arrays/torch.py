@@ -12,7 +12,12 @@ from ..devices import CPU, name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from .base import Adapter
-from .torch_tensors import Tensors, adapter_of_memory, refuse_recorded_out
+from .torch_tensors import (
+    Tensors,
+    adapter_of_memory,
+    adapter_on_gpu,
+    refuse_recorded_out,
+)
 from .torch_traced import converted, is_traced, is_watched, sizes_of, summed
 from .torch_words import Torch, library
 
@@ -111,7 +116,9 @@ def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
 
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` of a tensor on the CPU that nobody looks at; else NotImplemented."""
+    """`converter(x, out)` of a plain tensor that nobody looks at; else NotImplemented."""
+    if x.is_cuda and not is_traced(x):
+        return adapter_on_gpu().again(converter, x, out)
     if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
         return NotImplemented
     try:

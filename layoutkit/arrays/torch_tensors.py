@@ -30,6 +30,7 @@ __all__ = [
     "TorchAdapter",
     "TorchCudaAdapter",
     "adapter_of_memory",
+    "adapter_on_gpu",
     "refuse_recorded_out",
 ]
 
@@ -147,7 +148,7 @@ class TorchAdapter(Tensors, Adapter):
 
     def on_gpu(self) -> CudaAdapter:
         """The adapter of tensors on a GPU."""
-        return _adapters()[1]
+        return adapter_on_gpu()
 
     def _check_host(self, x: Any, what: str) -> None:
         """Raise unless the tensor is on the CPU."""
@@ -193,6 +194,10 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
         return self.located(made)
 
+    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """The same: a graph of torch has a pool of its own, which nobody else is lent from."""
+        return self.empty(shape, dtype, ordinal)
+
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The tensor that shares the memory, moved where nothing has to move."""
         return self.words.rearranged(array.owner, move)
@@ -203,6 +208,37 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
             source = self.words.cut(source, out.dtype)
         out.owner.detach().copy_(source)
+
+    def key(self, x: Any, out: Any) -> Any:
+        """What quick ways are kept by; of plain tensors, which `again` has seen to be so."""
+        found = (x.device.index, x.shape, x.stride(), x.dtype)
+        if out is None:
+            return found
+        return (*found, out.device.index, out.shape, out.stride(), out.dtype)
+
+    def again(self, converter: Converter, x: Any, out: Any) -> Any:
+        """`converter(x, out)` where tensors like these came before; else NotImplemented."""
+        programs = converter.on_gpus
+        if programs is None or not self._is_plain(x):
+            return NotImplemented
+        if out is not None and not (type(out) is type(x) and out.is_cuda and self._is_plain(out)):
+            return NotImplemented
+        quick = programs.quick.get(self.key(x, out))
+        if quick is None:
+            return NotImplemented
+        made = out
+        if out is None:
+            kind = getattr(self.torch, quick.dtype.name)
+            made = self.torch.empty(quick.shape, dtype=kind, device=x.device)
+        if not quick(x.data_ptr(), made.data_ptr(), self.stream(quick.ordinal)):
+            return NotImplemented
+        return made if out is None else self.written(out)
+
+    def _is_plain(self, x: Any) -> bool:
+        """Whether a tensor is its memory, and no graph records what is done to it."""
+        return not (
+            x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
+        )
 
     def target_of(self, out: Any) -> DeviceArray:
         """Where the caller's output lies."""
@@ -229,6 +265,11 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
 def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
     """The adapter of a tensor that has memory."""
     return _adapters()[x.is_cuda]
+
+
+def adapter_on_gpu() -> TorchCudaAdapter:
+    """The adapter of tensors on a GPU."""
+    return _adapters()[1]
 
 
 def refuse_recorded_out(out: Any, name: str) -> None:

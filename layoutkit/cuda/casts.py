@@ -25,7 +25,7 @@ __all__ = ["aligned", "cast", "cast_into"]
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
     """A contiguous copy in another dtype: NumPy's unsafe cast."""
-    made = adapter.empty(array.shape, dtype, array.ordinal)
+    made = adapter.scratch(array.shape, dtype, array.ordinal)
     cast_into(made, array, adapter)
     return made
 
@@ -39,7 +39,7 @@ def cast_into(
         return
     values = values if values.is_aligned else aligned(values, adapter)
     if not out.is_aligned:
-        made = adapter.empty(out.shape, out.dtype, out.ordinal)
+        made = adapter.scratch(out.shape, out.dtype, out.ordinal)
         cast_into(made, values, adapter, saturate=saturate)
         _move(out, made, adapter)
         return
@@ -56,7 +56,7 @@ def cast_into(
 
 def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     """A contiguous copy of an array whose elements begin anywhere."""
-    made = adapter.empty(array.shape, array.dtype, array.ordinal)
+    made = adapter.scratch(array.shape, array.dtype, array.ordinal)
     with runtime().on(array.ordinal):
         _move(made, array, adapter)
     return made

@@ -31,14 +31,14 @@ class Launches:
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
         self.plan, self.ordinal = plan, ordinal
-        self._kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
+        self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
 
     def __call__(self, array: DeviceArray, result: DeviceArray, stream: Any) -> None:
         """Launch it, once for each place of the loops that are too many for a kernel."""
         for src, dst in self.plan.launches():
             x, y = array.address + src, result.address + dst
-            kernel = self._kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
-            runtime().launch(kernel, [y, x], stream)
+            kernel = self.kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
+            runtime().launch(kernel, (y, x), stream)
 
     def warm(self) -> str:
         """Load the kernel for memory of the pool; what it is called."""
@@ -57,7 +57,7 @@ class Launches:
         launch = prepare(plan.choice, plan.epilogue, src, dst)
         if stream is not None:
             check_warm(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
-        return self._kernels.setdefault((src, dst), found.load(launch, self.ordinal))
+        return self.kernels.setdefault((src, dst), found.load(launch, self.ordinal))
 
 
 def check_warm(launch: Any, ordinal: int, stream: Any, what: str) -> None:

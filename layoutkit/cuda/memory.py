@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DeviceError
 from ..memory import Array, overlaps
 from ..spec import DType
 
-__all__ = ["DeviceAdapter", "DeviceArray", "check_same_device", "check_writable"]
+__all__ = ["DeviceAdapter", "DeviceArray", "check_same_device", "check_writable", "span"]
 
 _ALIGNMENT = 16  # bytes; more does not matter to a kernel
 
@@ -72,6 +72,9 @@ class DeviceAdapter(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """A new contiguous array."""
 
+    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+        """The same, of a conversion's own, which a graph that is captured writes for ever."""
+
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The library's array that shares the memory, moved where nothing has to move."""
 
@@ -97,6 +100,13 @@ def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> Non
         raise ArgumentError("out is read-only; give a writeable array")
     if array.size and out.size and overlaps(_shadow(array), _shadow(out)):
         raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
+
+
+def span(array: DeviceArray) -> tuple[int, int]:
+    """Where the bytes of an array begin and end, counted from its address; it has elements."""
+    ends = [(count - 1) * step for count, step in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(min(0, end) for end in ends), sum(max(0, end) for end in ends)
+    return low, high + array.dtype.itemsize
 
 
 class _Interface:

@@ -15,9 +15,10 @@ from ..spec import DType
 from .casts import aligned, cast, cast_into
 from .launches import Launches, has_half
 from .memory import DeviceAdapter, DeviceArray, check_writable
+from .quick import Quick, quick_of
 from .runtime import runtime
 
-__all__ = ["DeviceProgram", "DevicePrograms"]
+__all__ = ["DeviceProgram", "DevicePrograms", "programs_of"]
 
 
 class DevicePrograms:
@@ -31,6 +32,8 @@ class DevicePrograms:
         self.others: dict[Any, Any] = {}
         self._programs: Cache[DeviceProgram] = Cache()
         self._stays: dict[Any, DevicePrograms] = {}
+        # By what the library of an array says of it and of out; None where there is no quick way.
+        self.quick: Cache[Quick | None] = Cache()
 
     def find(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
         """What converts an array that lies so, into `out` if given."""
@@ -41,6 +44,16 @@ class DevicePrograms:
             program = DeviceProgram(plan, array.ordinal)
             found = remember(self._programs, key, program, PROGRAM_BYTES)
         return found
+
+    def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
+        """Keep the quick way of arrays like these, which were converted, by a key of theirs.
+
+        Where the key is None, there is none.
+        """
+        if key is not None and key not in self.quick:
+            found = self.find(array, out)
+            quick = quick_of(found.plan, found.launches, array, out)
+            remember(self.quick, key, quick, PROGRAM_BYTES)
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """The programs of the same conversion, to `dtype`, of an array that stays on its GPU."""
@@ -63,6 +76,14 @@ class DevicePrograms:
             return program(array, out, adapter)
 
 
+def programs_of(converter: Any) -> DevicePrograms:
+    """What a Converter keeps for GPUs, made with the first array that is on one or goes there."""
+    if converter.on_gpus is None:
+        converter.on_gpus = DevicePrograms(converter.task)
+    found: DevicePrograms = converter.on_gpus
+    return found
+
+
 class DeviceProgram:
     """What converts arrays of one shape, strides and dtype on one GPU.
 
@@ -71,7 +92,7 @@ class DeviceProgram:
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
         self.plan, self._ordinal = plan, ordinal
-        self._launch = Launches(plan, ordinal)
+        self.launches = Launches(plan, ordinal)
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Convert into `out` or a new array; return the library's array."""
@@ -90,11 +111,11 @@ class DeviceProgram:
         after = plan.after
         if after is None and plan.epilogue is not None and not result.is_aligned:
             after = result.dtype
-        middle = result if after is None else adapter.empty(result.shape, after, self._ordinal)
-        self._launch(array, middle, adapter.stream(self._ordinal))
+        middle = result if after is None else adapter.scratch(result.shape, after, self._ordinal)
+        self.launches(array, middle, adapter.stream(self._ordinal))
         if after is not None:
             cast_into(result, middle, adapter, saturate=plan.saturate)
 
     def warm(self) -> str:
         """Load the kernel for memory of the pool; what it is called."""
-        return self._launch.warm()
+        return self.launches.warm()

@@ -1,36 +1,42 @@
-"""The way up: two slots of page-locked memory for each GPU, so that a copy runs beside a kernel.
+"""Page-locked memory, in pieces that go round: bytes cross the bus beside kernels and the CPU.
 
-A slot has page-locked memory, a block on the device, and two events. The host fills the page-locked
-memory, a stream of its own copies it to the block, and the caller's stream converts it from there:
+Each GPU has some pieces for the way up and as many for the way down, whatever the size of arrays.
+Up, the host fills a piece, a stream of its own copies it to a block on the device, and the caller's
+stream converts the block when its last piece is there:
 
-    host      fill 0 | fill 1 |          fill 0 | ...
-    copies             copy 0 | copy 1 |          copy 0 | ...
-    caller's                    kernel 0 | kernel 1 |       kernel 0
+    host      fill a | fill b | fill c |
+    copies             copy a | copy b | copy c |
+    caller's                                      kernel of a, b and c
 
-`copied` holds the kernel back until its bytes are there, and the host from filling a slot that is
-still being copied; `used` holds the next copy back until the kernel before it has read the block.
-The host waits for nothing else, so a loop that converts batch after batch copies one while the
-GPU works on another.
+A piece is filled again when it was `copied`; that is all that the host waits for. The copies of an
+array begin when the kernel before the last one has read its block, whose memory they get, so that
+they go on beside the last one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
+from .. import buffers
 from ..errors import DeviceError
 from ..memory import Array
 from .memory import DeviceAdapter, DeviceArray
 from .program import DeviceProgram
 from .runtime import runtime
 
-__all__ = ["Load", "Ring", "refuse_capture", "ring_of"]
+__all__ = ["PIECES", "PIECE_BYTES", "WHOLE_BYTES", "Load", "Ring", "refuse_capture", "ring_of"]
 
-SLOTS = 2
+PIECE_BYTES = 8 << 20  # long enough for PCIe's full speed
+PIECES = 4  # each way: one is copied, one filled, and two are for a host that is late
+WHOLE_BYTES = 64 << 20  # of what is made in a piece, which is as large then; more is copied there
 _BYTES = np.dtype(np.uint8)
+
+Fill = Callable[[Array], Any]
 
 
 class Load(Protocol):
@@ -39,8 +45,8 @@ class Load(Protocol):
     nbytes: int
     program: DeviceProgram
 
-    def fill(self, x: Any, host: Array) -> Iterator[tuple[int, int]]:
-        """Fill page-locked memory; yields the ends of what is ready to be copied."""
+    def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
+        """Where each piece begins and ends, and what fills page-locked memory with it."""
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
@@ -48,67 +54,117 @@ class Load(Protocol):
         """The bytes that went up, as an array at an address of the device."""
 
 
-class Slot:
-    """Page-locked memory, a block on the device, and what guards them."""
+class Piece:
+    """Page-locked memory, and the event behind the last copy from it or to it."""
 
     def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
-        self.host: Array = np.empty(0, _BYTES)
-        self.block: Any = None
-        self.address = 0
-        self.was_used = False
-        self.copied, self.used = runtime().new_event(ordinal), runtime().new_event(ordinal)
+        self._ordinal, self._was_used = ordinal, False
+        self._memory: Array = np.empty(0, _BYTES)
+        self.copied = runtime().new_event(ordinal)
 
-    def reserve(self, nbytes: int, copies: Any) -> None:
-        """Have room for so many bytes. The caller has waited for `copied`."""
-        if nbytes <= self.host.nbytes:
-            return
-        # Given up first, so that their memory can be had again; and where there is no more, the
-        # slot has none, instead of the address of memory that others have by then.
-        self.host, self.block, self.address = np.empty(0, _BYTES), None, 0
-        host = runtime().pinned(nbytes)
-        # Memory of the stream that writes it: others never get it while a copy is under way.
-        self.block = runtime().empty((nbytes,), _BYTES, self._ordinal, copies)
-        self.host, self.address = host, self.block.data.ptr
+    def free(self, nbytes: int) -> Array:
+        """So many bytes of it, once the last copy is done."""
+        self.wait()
+        if nbytes > self._memory.nbytes:
+            self._memory = np.empty(0, _BYTES)  # first, so that its memory can be had again
+            self._memory = runtime().pinned(max(nbytes, PIECE_BYTES), self._ordinal)
+        return self._memory[:nbytes]
+
+    def record(self, stream: Any) -> None:
+        """Say that a copy was put on a stream."""
+        self.copied.record(stream)
+        self._was_used = True
+
+    def wait(self) -> None:
+        """Wait for the last copy."""
+        if self._was_used:
+            self.copied.synchronize()
 
 
 class Ring:
-    """The slots of one GPU. One call at a time fills; the GPU works on what was filled before."""
+    """The pieces of one GPU. One call at a time has those of a way."""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
-        self._lock = threading.Lock()
+        self._going_up, self._coming_down = threading.Lock(), threading.Lock()
         self._copies = runtime().new_stream(ordinal)
-        self._slots = [Slot(ordinal) for _ in range(SLOTS)]
-        self._turn = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._up = deque(Piece(self._ordinal) for _ in range(PIECES))
+        self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
+        self._read: deque[tuple[Any, Any]] = deque()  # blocks, each behind the kernel that reads it
 
     def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Bring x up and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)
-        with self._lock, runtime().on(self._ordinal):
-            slot = self._slots[self._turn]
-            self._turn = (self._turn + 1) % SLOTS
-            self._fill(slot, load, x)
-            stream.wait_event(slot.copied)
-            staged = load.at(slot.address, x.shape, self._ordinal, slot.block)
+        with self._going_up, runtime().on(self._ordinal):
+            # Memory of the stream that writes it: others never get it while a copy is under way.
+            block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self._copies)
+            used = runtime().new_event(self._ordinal)
             try:
+                stream.wait_event(self._fill(load, x, block.data.ptr))
+                staged = load.at(block.data.ptr, x.shape, self._ordinal, block)
                 return load.program(staged, out, adapter)
             finally:
-                slot.used.record(stream)
+                used.record(stream)
+                self._read.append((used, block))
+                self._let_go(1)
 
-    def _fill(self, slot: Slot, load: Load, x: Any) -> None:
-        if slot.was_used:
-            slot.copied.synchronize()
-            self._copies.wait_event(slot.used)
-        slot.reserve(load.nbytes, self._copies)
-        slot.was_used = True
-        host = slot.host[: load.nbytes]
-        try:
-            for start, end in load.fill(x, host):
-                runtime().copy_in(slot.address + start, host[start:end], self._copies)
-        finally:
-            slot.copied.record(self._copies)
+    def _fill(self, load: Load, x: Any, address: int) -> Any:
+        """Put the copies of x on their stream; the event behind them."""
+        for start, end, fill in load.pieces(x):
+            self._up.rotate(-1)
+            piece = self._up[0]
+            host = piece.free(end - start)
+            fill(host)
+            runtime().copy_in(address + start, host, self._copies)
+            piece.record(self._copies)
+        return self._up[0].copied
+
+    def _let_go(self, kept: int) -> None:
+        """Give back all blocks but the last ones: to the stream of copies, behind their kernels."""
+        while len(self._read) > kept:
+            used, _ = self._read[0]
+            self._copies.wait_event(used)
+            del self._read[0]
+
+    def fetch(self, made: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]) -> None:
+        """Bring the bytes of a contiguous array down: `take` gets each piece of them."""
+        refuse_capture(stream)
+        nbytes = made.size * made.dtype.itemsize
+        with self._coming_down, runtime().on(self._ordinal):
+            coming: deque[tuple[Piece, int, int, Array]] = deque()
+            for start in range(0, nbytes, PIECE_BYTES):
+                if len(coming) == PIECES:
+                    _taken(coming.popleft(), take)
+                end = min(start + PIECE_BYTES, nbytes)
+                self._down.rotate(-1)
+                piece = self._down[0]
+                host = piece.free(end - start)
+                runtime().copy_out(host, made.address + start, stream)
+                piece.record(stream)
+                coming.append((piece, start, end, host))
+            while coming:
+                _taken(coming.popleft(), take)
+
+    def clear(self) -> None:
+        """Give back all memory, once the copies under way are done."""
+        with self._going_up, self._coming_down, runtime().on(self._ordinal):
+            for piece in (*self._up, *self._down):
+                piece.wait()
+            del piece  # it would keep its memory
+            self._let_go(0)
+            self._start()
+            runtime().release(self._ordinal, self._copies)
+
+
+def _taken(coming: tuple[Piece, int, int, Array], take: Callable[[int, int, Array], Any]) -> None:
+    """Wait for a piece, and hand it on."""
+    piece, start, end, host = coming
+    piece.wait()
+    take(start, end, host)
 
 
 _rings: dict[Any, Ring] = {}  # by runtime and ordinal
@@ -116,7 +172,7 @@ _rings_lock = threading.Lock()
 
 
 def ring_of(ordinal: int) -> Ring:
-    """The ring of a GPU, made when the first array goes there."""
+    """The ring of a GPU, made when the first array goes there or comes from there."""
     key = runtime(), ordinal
     with _rings_lock:
         if key not in _rings:
@@ -131,3 +187,11 @@ def refuse_capture(stream: Any) -> None:
             "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy "
             "it before, and capture the conversion on the device alone"
         )
+
+
+def _clear() -> None:
+    for ring in tuple(_rings.values()):
+        ring.clear()
+
+
+buffers.on_clear(_clear)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..caching import PROGRAM_BYTES, Cache, remember
@@ -97,7 +98,7 @@ class _DeviceSum:
         in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
         total = final
         if not in_place:
-            total = adapter.empty(self._request.shape, plan.written, self._ordinal)
+            total = adapter.scratch(self._request.shape, plan.written, self._ordinal)
         pairs = zip(arrays, self._stages, strict=True)
         parts = [array if stage is None else stage(array, adapter) for array, stage in pairs]
         self._add(plan, parts, total, adapter)
@@ -113,8 +114,7 @@ class _DeviceSum:
         if stage.plan is None:
             dtype = stage.dtype
             return lambda array, adapter: cast(array, dtype, adapter)
-        program = DeviceProgram(stage.plan, self._ordinal)
-        return lambda array, adapter: adapter.located(program(array, None, adapter))
+        return partial(_staged, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
 
     def _add(
         self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
@@ -126,7 +126,7 @@ class _DeviceSum:
         while at < len(parts):
             end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
-            made = total if is_last else adapter.empty(total.shape, computed, self._ordinal)
+            made = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
             kernel = self._kernels.get(at) or self._load(plan, at, end, is_last, stream)
             sources = [] if sum_so_far is None else [sum_so_far.address]
             offsets = plan.nest.src_offsets[at:end]
@@ -152,3 +152,15 @@ class _DeviceSum:
         before = (loop.dst // item * computed,) if at else ()
         srcs = (*before, *loop.srcs[at:end])
         return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
+
+
+def _staged(
+    program: DeviceProgram, ordinal: int, array: DeviceArray, adapter: DeviceAdapter
+) -> DeviceArray:
+    """A part after its stage: a view of it, or memory of the sum's own."""
+    if program.plan.kernel == "view":
+        return adapter.located(program(array, None, adapter))
+    target = program.plan.target
+    made = adapter.scratch(target.shape, target.dtype, ordinal)
+    program(array, made, adapter)
+    return made

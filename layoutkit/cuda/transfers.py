@@ -1,22 +1,24 @@
 """Host to device and back: `device="cuda"` for arrays of the CPU, `device="cpu"` for a GPU's.
 
-**Up.** Bytes go as they are (uint8 stays uint8), through the ring of the GPU (`ring.py`), and are
-converted on the device. When a call returns, the caller's array was read for the last time.
+Bytes cross in pieces, through the page-locked memory of the GPU's ring (`ring.py`).
 
-**Down.** The result is made on the device and copied to page-locked memory, which the NumPy array
-that is returned holds; the call waits for that copy.
+**Up.** They go as they are (uint8 stays uint8) and are converted on the device. When a call
+returns, the caller's array was read for the last time.
+
+**Down.** The result is made on the device and brought to memory of the pool, or straight to the
+caller's output where that lies as the result does; the call waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..buffers import empty
+from .. import buffers
 from ..caching import remember
 from ..cpu.program import Program
 from ..cpu.program import has_half as has_half_here
@@ -28,15 +30,13 @@ from ..planning.epilogue import is_known
 from ..planning.plan import Plan, contiguous
 from ..planning.task import make_task
 from ..spec import DType, as_dtype
+from . import ring
 from .launches import has_half
 from .memory import DeviceAdapter, DeviceArray
 from .program import DevicePrograms
-from .ring import refuse_capture, ring_of
-from .runtime import runtime
+from .ring import Fill, ring_of
 
 __all__ = ["Unmade", "brought", "download", "sent", "upload"]
-
-PIECE_BYTES = 8 << 20  # copied while the next piece is filled; long enough for PCIe's full speed
 
 _BYTES = np.dtype(np.uint8)
 
@@ -53,7 +53,7 @@ class Unmade:
 
     def made(self) -> Array:
         """The array, in memory that the CPU converts."""
-        out: Array = empty(self.shape, self.dtype)
+        out: Array = buffers.empty(self.shape, self.dtype)
         self.make(out)
         return out
 
@@ -68,7 +68,8 @@ def upload(
     shipment = _shipment(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
-    if isinstance(x, Unmade) and (shipment.wire != x.dtype or not x.size):
+    whole = 0 < shipment.nbytes <= ring.WHOLE_BYTES and shipment.wire == x.dtype
+    if isinstance(x, Unmade) and not whole:
         x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
@@ -89,9 +90,8 @@ class Shipment:
         self.nbytes = x.size * self.wire.itemsize
         self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
         moved = self.plan.formula is None and self.wire == target.dtype
-        self._pack = _writer(
-            x.shape, x.strides, x.dtype, self.wire, task.casting if moved else "unsafe"
-        )
+        self._casting = task.casting if moved else "unsafe"
+        self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, ordinal_of(target.device))
         self.program = programs.staying(target.dtype, copy=True).find(staged, out)
 
@@ -101,22 +101,50 @@ class Shipment:
         """The bytes that went up, as an array at an address of the device."""
         return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
 
-    def fill(self, x: Array | Unmade, host: Array) -> Iterator[tuple[int, int]]:
-        """Fill page-locked memory; yields the ends of what is ready to be copied."""
+    def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
+        """Where each piece begins and ends, and what fills page-locked memory with it."""
         if isinstance(x, Unmade):
-            x.make(host.view(self.wire).reshape(x.shape))
-            yield 0, self.nbytes
+            yield 0, self.nbytes, partial(self._made, x)
             return
-        if self.order is None:
-            self._pack(x, x, host.view(self.wire).reshape(x.shape))
-            yield 0, self.nbytes
+        if self.order is not None:
+            flat = x.transpose(self.order).reshape(-1).view(_BYTES)
+            for at in range(0, self.nbytes, ring.PIECE_BYTES):
+                piece = flat[at : at + ring.PIECE_BYTES]
+                yield at, at + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
             return
-        flat = x.transpose(self.order).reshape(-1).view(_BYTES)
-        for at in range(0, self.nbytes, PIECE_BYTES):
-            end = min(at + PIECE_BYTES, self.nbytes)
-            piece = flat[at:end]
-            _copier(end - at)(piece, piece, host[at:end])
-            yield at, end
+        at = 0
+        for place in _boxes(x.shape, self.wire.itemsize):
+            box = x[place]
+            end = at + box.size * self.wire.itemsize
+            yield at, end, partial(self._packed, box)
+            at = end
+
+    def _made(self, x: Unmade, host: Array) -> None:
+        """Have an array made where it goes up from, which saves a copy."""
+        x.make(host.view(self.wire).reshape(x.shape))
+
+    def _packed(self, box: Array, host: Array) -> None:
+        """Write a part of x, without gaps and in the dtype that goes up."""
+        write = self._packers.get(box.shape)
+        if write is None:
+            write = _writer(box.shape, box.strides, box.dtype, self.wire, self._casting)
+            self._packers[box.shape] = write
+        write(box, box, host.view(self.wire).reshape(box.shape))
+
+
+def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
+    """The places of the parts of an array that follow each other, each of one piece at most."""
+    at, inner = 0, prod(shape[1:])
+    while at + 1 < len(shape) and inner * item > ring.PIECE_BYTES:
+        at += 1
+        inner //= shape[at]
+    if not shape:
+        yield (...,)
+        return
+    step = max(1, ring.PIECE_BYTES // (inner * item))
+    for outer in np.ndindex(shape[:at]):
+        for begin in range(0, shape[at], step):
+            yield (*outer, slice(begin, begin + step), ...)
 
 
 def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
@@ -169,17 +197,12 @@ class Delivery:
     """What is kept for arrays that lie so on one GPU and go to the CPU, into arrays like `out`."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        plan = programs.task.plan(*array.facts, out, has_half)
-        self.programs = programs.staying(plan.target.dtype, copy=None)
-        self._write: Program | None = None
-        if out is not None:
-            shape, dtype = plan.target.shape, plan.target.dtype
-            self._write = _writer(shape, contiguous(shape, dtype), dtype, None, "same_kind", out)
-
-    def hand(self, host: Array, out: Array) -> None:
-        """Write what came to the caller's array."""
-        if self._write is not None:
-            self._write(host, host, out)
+        target = programs.task.plan(*array.facts, out, has_half).target
+        self.programs = programs.staying(target.dtype, copy=None)
+        self.write: Program | None = None  # where out does not lie as the result does
+        plain = contiguous(target.shape, target.dtype)
+        if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
+            self.write = _writer(target.shape, plain, target.dtype, None, "same_kind", out)
 
 
 def download(
@@ -192,12 +215,12 @@ def download(
         delivery = remember(programs.others, key, Delivery(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    made = delivery.programs.run(array, None, adapter)
-    host = _brought(adapter.located(made), adapter)
-    if out is None:
-        return host
-    delivery.hand(host, out)
-    return out
+    made = adapter.located(delivery.programs.run(array, None, adapter))
+    if delivery.write is None:
+        return _brought(made, out, adapter)
+    host = _brought(made, None, adapter)
+    delivery.write(host, host, out)
+    return out  # type: ignore[return-value]  # what is written is given
 
 
 # ---- as they are -------------------------------------------------------------------------
@@ -206,7 +229,7 @@ def download(
 def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """The NumPy array of an array on a GPU, in its own layout and dtype."""
     made = _unmoved(len(array.shape), None).run(array, None, adapter)
-    return _brought(adapter.located(made), adapter)
+    return _brought(adapter.located(made), None, adapter)
 
 
 def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
@@ -219,16 +242,14 @@ def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
     return DevicePrograms(make_task(identity(ndim), device=device))
 
 
-def _brought(made: DeviceArray, adapter: DeviceAdapter) -> Array:
-    """The NumPy array, in page-locked memory, of a contiguous array of a device."""
-    if made.size == 0:
-        return np.empty(made.shape, made.dtype)
-    stream, found = adapter.stream(made.ordinal), runtime()
-    refuse_capture(stream)
-    host: Array = found.pinned(made.size * made.dtype.itemsize)
-    done = found.new_event(made.ordinal)
-    with found.on(made.ordinal):
-        found.copy_out(host, made.address, stream)
-        done.record(stream)
-        done.synchronize()
-    return host.view(made.dtype).reshape(made.shape)
+def _brought(made: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
+    """The NumPy array, `out` if given, of a contiguous array of a device; both lie alike."""
+    host = buffers.empty(made.shape, made.dtype) if out is None else out
+    if made.size:
+        flat = host.reshape(-1).view(_BYTES)
+
+        def take(start: int, end: int, piece: Array) -> None:
+            _copier(end - start)(piece, piece, flat[start:end])
+
+        ring_of(made.ordinal).fetch(made, adapter.stream(made.ordinal), take)
+    return host

@@ -51,6 +51,14 @@ def headers():
     return text[: text.index("struct Params")]
 
 
+# What saturating casts clip to, on either side of which rounding decides.
+BOUNDS = {
+    kind: [float(bound) + half for bound in (np.iinfo(kind).min, np.iinfo(kind).max)
+           for half in (-0.5, 0, 0.5, 1)]
+    for kind in "bhilBHIL"
+}  # fmt: skip
+
+
 def edges(name):
     """Values of a dtype about the limits of all others, and random bits."""
     dtype = np.dtype(DTYPES[name])
@@ -66,8 +74,10 @@ def edges(name):
         limits += [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 6e-8, 2.9e-8, 3e-8,
                    1e-45, 1.2e-38, 3.4e38, 1e39, 1 + 2**-11, 1 + 2**-11 + 2**-40]  # fmt: skip
         with np.errstate(over="ignore"):
-            near = np.array(limits, "f8").astype(dtype)
-            return np.concatenate([near, near * dtype.type(1.0000001), random])
+            near = np.array([*limits, *(n for kind in "bhilBHIL" for n in BOUNDS[kind])], "f8")
+            near = near.astype(dtype)
+            beside = [np.nextafter(near, dtype.type(to)) for to in (-np.inf, np.inf)]
+            return np.concatenate([near, *beside, near * dtype.type(1.0000001), random])
     info = np.iinfo(dtype)
     bounds = {int(f(i)) + d for i in map(np.iinfo, "bhilBHIL") for f in (lambda i: i.min,
               lambda i: i.max) for d in (-1, 0, 1)}  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from arrays_of import assert_same
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
+from fake_gpus import PINNED
 
 from layoutkit import (
     ArgumentError,
@@ -19,6 +20,7 @@ from layoutkit import (
 )
 from layoutkit.cuda import ring
 from layoutkit.data import sampled_batcher
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 
 pytestmark = needs_compiler
 
@@ -90,28 +92,34 @@ def test_rows_of_an_array_go_up(gpu, left):
 
 
 def test_only_the_bytes_of_windows_go_up(gpu, monkeypatch):
-    sizes, copy = [], type(gpu).copy_in
+    to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
+    to(PHOTOS)  # and the constants of the formula
+    sizes, copy = [], CupyRuntime.copy_in
     monkeypatch.setattr(
-        type(gpu), "copy_in", lambda *args: sizes.append(args[2].nbytes) or copy(*args)
+        CupyRuntime, "copy_in", lambda *args: sizes.append(args[2].nbytes) or copy(*args)
     )
-    collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
+    to(PHOTOS)
     assert sizes == [3 * 6 * 8 * 3]
 
 
-def test_pinned_memory_is_used_again_and_bounded(gpu, monkeypatch):
-    made, pinned = [], type(gpu).pinned
-    monkeypatch.setattr(
-        type(gpu), "pinned", lambda self, nbytes: made.append(nbytes) or pinned(self, nbytes)
-    )
+def test_pinned_memory_is_used_again_and_bounded(gpu):
     to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
     batches = [PHOTOS, PHOTOS[::-1], PHOTOS[:2], PHOTOS[:1], PHOTOS] * 3
     corners = [{"h": n % 3} for n in range(len(batches))]
     found = [to(batch, corner=corner) for batch, corner in zip(batches, corners, strict=True)]
-    # Nothing of them has been waited for but what a slot needs to be filled again.
+    # Nothing of them has been waited for but what a piece needs to be filled again.
     for batch, corner, result in zip(batches, corners, found, strict=True):
         wanted = collate(batch, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
         assert_same(values_of(result), wanted)
-    assert made == [3 * 6 * 8 * 3] * ring.SLOTS
+    assert gpu.gpus.held(PINNED) <= ring.PIECES * ring.PIECE_BYTES + 4096  # and for constants
+
+
+def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeypatch):
+    monkeypatch.setattr(ring, "WHOLE_BYTES", 100)
+    monkeypatch.setattr(ring, "PIECE_BYTES", 64)
+    found = collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda")
+    assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", h=6, w=8))
+    assert gpu.gpus.held(PINNED) <= ring.PIECES * 512  # what the fake rounds to
 
 
 def test_threads_share_the_slots(gpu):

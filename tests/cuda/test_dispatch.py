@@ -137,12 +137,29 @@ def test_a_program_is_made_once_for_arrays_that_lie_alike(gpu):
     assert gpu.launches() == 5  # and one that brings the elements into line
 
 
+def test_elements_of_which_only_the_first_is_aligned(gpu):
+    """As in a column of packed records: a kernel that reads numbers gets them in line."""
+    room = np.zeros(IMAGES.shape, [("number", "f4"), ("flag", "u1")])
+    room["number"] = IMAGES
+    x, plain = gpu.array(room["number"]), gpu.array(IMAGES)
+    same(convert(x, "bhwc->bchw", scale=2.0), reference_convert(IMAGES, "bhwc->bchw", scale=2.0))
+    assert gpu.launches() == 2  # one brings them into line
+    out = gpu.array(np.zeros((2, 3, 4, 5), room.dtype)["number"])
+    convert(plain, "bhwc->bchw", scale=2.0, out=out)
+    assert gpu.launches() == 4
+    np.testing.assert_array_equal(
+        values_of(out), reference_convert(IMAGES, "bhwc->bchw", scale=2.0)
+    )
+    same(accumulate([(x, "bhwc"), (plain, "bhwc")], "bhwc"), 2 * IMAGES)
+    assert gpu.launches() == 6
+
+
 def test_work_goes_on_the_current_stream_and_is_not_waited_for(gpu):
     stream, x = gpu.new_stream(0), gpu.array(IMAGES)
     with gpu.using(stream):
         y = convert(x, "bhwc->bchw", dtype="f8")
         z = accumulate([(y, "bchw"), (x, "bhwc")], "chwb")
-    assert {where for where, _ in gpu.log} == {stream.name}
+    assert {where for where, _ in gpu.log} == {"other"}
     assert gpu.host_waits == []
     assert (np.unique(z.memory.view(np.uint8)) == 0xA5).all()
     stream.synchronize()
@@ -160,20 +177,25 @@ def test_each_gpu_runs_its_own(gpu):
 
 def test_a_graph_is_captured_of_what_is_warm(gpu):
     converter, x = Converter("bhwc->bchw", mean=1), gpu.array(IMAGES)
-    gpu.stream(0).capturing = True
-    with pytest.raises(DeviceError, match="call it once"):
-        converter(x)
-    with pytest.raises(DeviceError, match="call it once"):
-        accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+    with gpu.capturing():
+        with pytest.raises(DeviceError, match="call it once"):
+            converter(x)
+        with pytest.raises(DeviceError, match="call it once"):
+            accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
     assert gpu.launches() == 0
-    gpu.stream(0).capturing = False
     converter(x)
     layoutkit.warmup("bhwc->chwb", IMAGES.shape, mean=2, device="cuda")
-    gpu.stream(0).capturing = True
-    converter(x)
-    convert(x, "bhwc->chwb", mean=2)
-    assert gpu.launches() == 3
-    assert gpu.host_waits == []
+    waits = len(gpu.host_waits)  # one for the constants of each formula
+    with gpu.capturing() as graph:
+        with pytest.raises(DeviceError, match="call it once"):
+            convert(x, "bhwc->bchw", mean=3)  # the kernel is there, but not its constants
+        y = converter(x)
+        z = convert(x, "bhwc->chwb", mean=2)
+    assert gpu.launches() == 1
+    assert len(gpu.host_waits) == waits
+    graph[0].launch(gpu.stream(0))
+    same(y, reference_convert(IMAGES, "bhwc->bchw", mean=1))
+    same(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
 
 
 # ---- gradients ---------------------------------------------------------------------------
@@ -229,6 +251,19 @@ def test_sums_that_no_one_nest_of_loops_fits(gpu):
     x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
     parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
     same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
+
+
+@pytest.mark.parametrize("how", ["backward", "sliced", "fortran"])
+@pytest.mark.parametrize("count", [2, 17])
+def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
+    part = laid(np.arange(24, dtype="f4").reshape(2, 3, 4), how)
+    parts = [(part, "bcw"), (np.ones((4, 3, 2), "f4"), "wcb")] + [(part, "bcw")] * (count - 2)
+    wanted = accumulate(parts, "bwc")
+    on_gpu = [(gpu.array(each), name) for each, name in parts]
+    same(accumulate(on_gpu, "bwc"), wanted)
+    out = gpu.array(laid(np.zeros((2, 4, 3), "f4"), how))
+    accumulate(on_gpu, "bwc", out=out)
+    np.testing.assert_array_equal(values_of(out), wanted)
 
 
 def test_sums_of_unaligned_parts(gpu):
@@ -322,6 +357,16 @@ def test_any_array_with_the_cuda_array_interface(gpu):
     same(out.array, reference_convert(IMAGES, "bhwc->bchw"))
 
 
+@pytest.mark.parametrize("how", ["fortran", "backward", "sliced", "zero"])
+def test_arrays_of_the_interface_lie_in_any_way(gpu, how):
+    x = laid(IMAGES, how)
+    same(convert(Interface(gpu.array(x)), "bhwc->bchw"), reference_convert(x, "bhwc->bchw"))
+    out = gpu.array(laid(np.zeros((2, 3, 4, 5), "f4"), "fortran"))
+    convert(gpu.array(x), "bhwc->bchw", out=out)
+    convert(Interface(gpu.array(x)), "bhwc->bchw", out=Interface(out))
+    np.testing.assert_array_equal(values_of(out), reference_convert(x, "bhwc->bchw"))
+
+
 def test_arrays_of_others_are_held_until_they_were_read(gpu):
     """Their library may hand the memory on at once, whatever waits in our stream."""
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
@@ -343,7 +388,7 @@ def test_results_are_handed_over_on_their_own_device(gpu):
 
     class Standard(Interface):
         def __array_namespace__(self):
-            take = lambda array: current.append(gpu.current()) or array  # noqa: E731
+            take = lambda array: current.append(gpu.runtime.current()) or array  # noqa: E731
             return SimpleNamespace(from_dlpack=take)
 
     convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")
@@ -354,17 +399,17 @@ def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     converter = Converter("bhwc->bchw")
     converter(x, out)
-    gpu.stream(0).capturing = True
     before = gpu.launches("record")
-    converter(x, out)
+    with gpu.capturing() as graph:
+        converter(x, out)
     assert gpu.launches("record") == before
+    assert [name for name, _, _ in graph[0].nodes] == ["kernel"]
 
 
 def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu):
     theirs = gpu.new_stream(0)
-    gpu.foreign = (theirs,)
     array = gpu.array(np.zeros_like(IMAGES))
-    theirs.put("made", lambda: np.copyto(array.memory, IMAGES))
+    theirs.queue.put("made", lambda: np.copyto(array.memory, IMAGES))
     y = convert(Interface(array, stream=theirs.ptr), "bhwc->bchw")
     assert gpu.host_waits == []
     same(y, reference_convert(IMAGES, "bhwc->bchw"))

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from children import python
+from cuda_shim import needs_compiler
 from fake_cuda import install, replace
+from fake_cupy import CompileException
 
 from layoutkit import (
     ArraySpec,
     Converter,
     DeviceError,
     ImageView,
+    buffers,
     convert,
     plan,
     show_config,
@@ -34,13 +37,16 @@ class CudaError(RuntimeError):
     """As CuPy's own."""
 
 
-def cupy_module(version="14.2.0", count=0, driver=0):
+def cupy_module(version="14.2.0", count=0, driver=0, wheel=13000):
     def device_count():
         if isinstance(count, Exception):
             raise count
         return count
 
-    runtime = SimpleNamespace(getDeviceCount=device_count, driverGetVersion=lambda: driver)
+    runtime = SimpleNamespace(
+        getDeviceCount=device_count, driverGetVersion=lambda: driver,
+        runtimeGetVersion=lambda: wheel,
+    )  # fmt: skip
     return SimpleNamespace(
         __version__=version,
         cuda=SimpleNamespace(runtime=runtime),
@@ -76,9 +82,32 @@ def fresh(monkeypatch):
             CudaError,
         ),
         (cupy_module(count=0, driver=13000), "finds no GPU; see what nvidia-smi says", type(None)),
+        (
+            cupy_module(count=CudaError("cudaErrorInsufficientDriver: old"), driver=12040),
+            r"the NVIDIA driver is for CUDA 12\.4, but this CuPy is for CUDA 13: pip uninstall "
+            r'cupy-cuda13x, and then pip install "layoutkit\[cuda12\]"; or install a driver for '
+            "CUDA 13",
+            CudaError,
+        ),
+        (
+            cupy_module(count=CudaError("cudaErrorInitializationError: no"), driver=13000),
+            "forked from one that uses CUDA, as by torch",
+            CudaError,
+        ),
+        (
+            cupy_module(count=CudaError("cudaErrorNoDevice: none"), driver=12040, wheel=12090),
+            "finds no GPU; see what nvidia-smi says",
+            CudaError,
+        ),
+        (
+            cupy_module(count=CudaError("cudaErrorSystemNotReady: wait"), driver=13010),
+            r"driver for CUDA 13\.1 does not answer \(CudaError: cudaErrorSystemNotReady: wait\)",
+            CudaError,
+        ),
     ],
-    ids=["no CuPy", "old CuPy", "no driver", "old driver", "no GPU"],
-)
+    ids=["no CuPy", "old CuPy", "no driver", "old driver", "no GPU", "driver older than CuPy",
+         "forked", "no device", "another error"],
+)  # fmt: skip
 def test_what_is_missing_is_named(fresh, door, cupy, words, cause):
     fresh.setitem(sys.modules, "cupy", cupy)  # None: an ImportError
     for _ in range(2):
@@ -86,18 +115,97 @@ def test_what_is_missing_is_named(fresh, door, cupy, words, cause):
             DOORS[door]()
         assert type(caught.value) is DeviceError
         assert "\n" not in str(caught.value)
-        assert bool(caught.value.__cause__) == (
-            cupy is None or "needs the" in words or "one for CUDA 11" in words
-        )
+        assert isinstance(caught.value.__cause__, cause)
     assert convert(IMAGES, "bhwc->bchw").shape == (2, 3, 4, 5)
 
 
-def test_the_real_cupy_without_a_driver(fresh):
+class Unwritable:
+    """A finder of modules whose CuPy cannot make the folder of its kernels."""
+
+    def find_spec(self, name, *_):
+        if name == "cupy":
+            raise FileNotFoundError(2, "No such file or directory", "/home/nobody")
+
+
+def test_a_home_that_cannot_be_written(fresh):
+    fresh.delitem(sys.modules, "cupy", raising=False)
+    fresh.setattr(sys, "meta_path", [Unwritable(), *sys.meta_path])
+    with pytest.raises(DeviceError, match=r"FileNotFoundError.*let CUPY_CACHE_DIR name a folder"):
+        DOORS["convert"]()
+
+
+class DynamicLibNotFoundError(RuntimeError):
+    """As that of cuda-pathfinder."""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DynamicLibNotFoundError("libnvrtc.so.13"), f"CuPy does not find NVRTC.*: {EXTRA}"),
+        (RuntimeError("CuPy failed to load libnvrtc.so.12"), f"CuPy does not find NVRTC.*{EXTRA}"),
+        (
+            CompileException("nvrtc: error: invalid value for --gpu-architecture\nmore"),
+            r"NVRTC does not compile the kernel interleave for this GPU \(CompileException: nvrtc: "
+            r"error: invalid value for --gpu-architecture\); .* needs layoutkit\[cuda12\]",
+        ),
+    ],
+    ids=["no NVRTC", "no library", "refused"],
+)
+def test_a_compiler_that_is_missing_or_refuses(gpu, monkeypatch, error, words):
+    def refused(self, name):
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(gpu.cupy.RawModule, "get_function", refused)
+        for door in ("convert", "view"):
+            with pytest.raises(DeviceError, match=words) as caught:
+                DOORS[door]()
+            assert caught.value.__cause__ is error
+    assert DOORS["convert"]() is not None
+    with monkeypatch.context() as broken:
+        broken.setattr(gpu.cupy.RawModule, "get_function", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):  # what is not understood is not explained
+            convert(IMAGES, "bhwc->chwb", device="cuda")
+
+
+@needs_compiler
+def test_nothing_is_made_on_a_gpu_that_is_not_used(gpu):
+    """A context takes some hundred megabytes of a GPU, for as long as the process runs."""
+    to_gpu = Converter("bhwc->bchw", dtype="f4", scale=0.5, device="cuda:1")
+    for _ in range(6):
+        y = to_gpu(IMAGES)
+    convert(y, "bchw->bhwc", device="cpu")
+    convert(y, "bchw->bhwc", dtype="i4", casting="unsafe")
+    warmup("bhwc->chwb", IMAGES.shape, "uint8", to_dtype="f4", scale=0.25, device="cuda:1")
+    buffers.clear()
+    assert gpu.gpus.contexts == {1}
+
+
+def without_a_driver():
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
     if cupy.cuda.is_available():
         pytest.skip("this machine has a GPU")
+
+
+def test_the_real_cupy_without_a_driver(fresh):
+    without_a_driver()
     with pytest.raises(DeviceError, match="needs the NVIDIA driver, and none was found"):
         DOORS["convert"]()
+
+
+def test_the_real_cupy_without_a_home():
+    without_a_driver()
+    code = """
+from layoutkit import DeviceError, convert
+import numpy as np
+try:
+    convert(np.zeros((2, 3)), "bf->fb", device="cuda")
+except DeviceError as error:
+    print(error)
+"""
+    said = python(code, HOME="/proc/nobody", CUPY_CACHE_DIR="/proc/nobody/kernels")
+    assert "let CUPY_CACHE_DIR name a folder that may be written" in said
 
 
 def test_config_says_what_is_missing(fresh, capsys):

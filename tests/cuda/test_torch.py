@@ -1,11 +1,9 @@
 """Tensors of PyTorch on a GPU: torch's real code on tensors that only say that they are there."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from cuda_shim import needs_compiler
-from fake_cuda import install, values_of
+from fake_cuda import values_of
 
 from layoutkit import (
     ArgumentError,
@@ -18,55 +16,28 @@ from layoutkit import (
     convert,
 )
 
-torch = pytest.importorskip("torch", reason="needs PyTorch")
+fake_torch = pytest.importorskip("fake_torch", reason="needs PyTorch")
+torch, here = fake_torch.torch, fake_torch.here
 pytestmark = needs_compiler
 
 
-class Cuda(torch.Tensor):
-    """A tensor in memory of the CPU that claims to be on the first GPU."""
-
-    device = torch.device("cuda", 0)
-    is_cuda = True
-
-
-def there(x):
-    """A leaf on the fake GPU with the values of a tensor on the CPU."""
-    return x.detach().clone(memory_format=torch.preserve_format).as_subclass(Cuda)
-
-
-def here(x):
-    """The plain tensor that shares the memory of one on the fake GPU."""
-    assert type(x) is Cuda
-    return x.detach().as_subclass(torch.Tensor)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    runtime, empty = install(monkeypatch), torch.empty
-    runtime.eager = True  # torch's own work is done at once, so ours has to be
-    theirs = runtime.new_stream(0)
-    runtime.foreign = (theirs,)
-    current = SimpleNamespace(cuda_stream=theirs.ptr)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current)
-
-    def empty_there(shape, *, dtype, device):
-        assert device == torch.device("cuda", 0)
-        return empty(shape, dtype=dtype).as_subclass(Cuda)
-
-    monkeypatch.setattr(torch, "empty", empty_there)
-    return runtime
+@pytest.fixture(autouse=True)
+def there(gpu, monkeypatch):
+    """Brings a tensor to the fake GPU; torch's own work is done at once, so ours has to be."""
+    gpu.eager = True
+    return fake_torch.FakeTorch(gpu, monkeypatch).there
 
 
 IMAGES = torch.rand(2, 4, 5, 3, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "float8_e5m2"])
-def test_tensors_are_converted_on_torchs_stream(gpu, dtype):
+def test_tensors_are_converted_on_torchs_stream(gpu, dtype, there):
     x = IMAGES.to(getattr(torch, dtype))
     y = convert(there(x), "bhwc->bchw")
     assert (here(y).dtype, y.is_contiguous()) == (x.dtype, True)
     assert torch.equal(here(y).view(torch.uint8), convert(x, "bhwc->bchw").view(torch.uint8))
-    assert {where for where, _ in gpu.log} == {gpu.foreign[0].name}
+    assert {where for where, _ in gpu.log} == {"torch"}
     assert gpu.host_waits == []
 
 
@@ -81,7 +52,7 @@ CASTS = [
 
 
 @pytest.mark.parametrize(("source", "target", "keywords"), CASTS)
-def test_dtypes_change_on_the_way(gpu, source, target, keywords):
+def test_dtypes_change_on_the_way(gpu, source, target, keywords, there):
     x = (IMAGES * 100).to(getattr(torch, source))
     y = here(convert(there(x), "bhwc->bchw", dtype=target, **keywords))
     wanted = convert(x, "bhwc->bchw", dtype=target, **keywords)
@@ -89,7 +60,7 @@ def test_dtypes_change_on_the_way(gpu, source, target, keywords):
     torch.testing.assert_close(y.double(), wanted.double(), rtol=1e-2, atol=1e-5)
 
 
-def test_nothing_is_moved_where_nothing_has_to_be(gpu):
+def test_nothing_is_moved_where_nothing_has_to_be(gpu, there):
     x = there(IMAGES)
     assert convert(x, "bhwc->bhwc") is x
     assert convert(x, "bhwc->b(hwc)").data_ptr() == x.data_ptr()
@@ -97,7 +68,7 @@ def test_nothing_is_moved_where_nothing_has_to_be(gpu):
     assert convert(last, "bchw->bhwc").data_ptr() == last.data_ptr()
 
 
-def test_outputs(gpu):
+def test_outputs(gpu, there):
     x, out = there(IMAGES), there(torch.zeros(2, 3, 4, 5))
     version = out._version
     assert convert(x, "bhwc->bchw", out=out) is out
@@ -115,7 +86,7 @@ def test_outputs(gpu):
         convert(x, "bhwc->bchw", dtype=np.longdouble)
 
 
-def test_gradients_pass_through(gpu):
+def test_gradients_pass_through(gpu, there):
     x = there(IMAGES).requires_grad_()
     y = convert(x, "bhwc->b(chw)", scale=2.0, std=(1.0, 2.0, 4.0))
     (grad,) = torch.autograd.grad(y, x, there(torch.ones(2, 60)))
@@ -123,7 +94,7 @@ def test_gradients_pass_through(gpu):
     torch.testing.assert_close(here(grad), wanted)
 
 
-def test_gradients_come_back_over_the_bus(gpu):
+def test_gradients_come_back_over_the_bus(gpu, there):
     x = IMAGES.clone().requires_grad_()
     y = convert(x, "bhwc->bchw", scale=2.0, device="cuda")
     assert torch.equal(here(y), 2 * IMAGES.permute(0, 3, 1, 2))
@@ -137,7 +108,7 @@ def test_gradients_come_back_over_the_bus(gpu):
     assert torch.equal(here(grad), torch.ones(2, 4, 5, 3))
 
 
-def test_tensors_cross_and_stay_tensors(gpu):
+def test_tensors_cross_and_stay_tensors(gpu, there):
     for dtype in ("uint8", "bfloat16", "float8_e4m3fn"):
         x = (IMAGES * 50).to(getattr(torch, dtype))
         up = convert(x, "bhwc->bchw", device="cuda")
@@ -148,7 +119,7 @@ def test_tensors_cross_and_stay_tensors(gpu):
         convert(IMAGES, "bhwc->bhwc", out=there(IMAGES))
 
 
-def test_sums(gpu):
+def test_sums(gpu, there):
     x, y = there(IMAGES).requires_grad_(), there(IMAGES.permute(0, 3, 1, 2))
     total = accumulate([(x, "bhwc"), (y, "bchw")], "chwb")
     assert torch.equal(here(total), 2 * IMAGES.permute(3, 1, 2, 0))
@@ -158,19 +129,19 @@ def test_sums(gpu):
         accumulate([(there(IMAGES), "bhwc"), (IMAGES, "bhwc")], "bhwc")
 
 
-def test_one_array_of_cupy_among_tensors(gpu):
+def test_one_array_of_cupy_among_tensors(gpu, there):
     total = accumulate([(gpu.array(IMAGES.numpy()), "bhwc"), (there(IMAGES), "bhwc")], "bhwc")
     np.testing.assert_array_equal(values_of(total), 2 * IMAGES.numpy())
 
 
-def test_gradients_of_torch_for_a_view(gpu):
+def test_gradients_of_torch_for_a_view(gpu, there):
     view = ImageView("bhwc", IMAGES.numpy())
     view.forward_get("bchw", device="cuda")
     view.backward_put("bchw", there(torch.ones(2, 3, 4, 5)))
     np.testing.assert_array_equal(view.backward_get(), np.ones((2, 4, 5, 3), "f4"))
 
 
-def test_sparse_and_conjugated_tensors_are_refused(gpu):
+def test_sparse_and_conjugated_tensors_are_refused(gpu, there):
     conjugated = there(IMAGES.to(torch.complex64)).conj()
     with pytest.raises(ArgumentError, match="conj bit"):
         Converter("bhwc->bchw")(conjugated)

@@ -11,7 +11,8 @@ import pytest
 from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
 from children import python
 from cuda_shim import needs_compiler
-from fake_cuda import Event, FakeArray, Stream, values_of
+from fake_cuda import FakeArray, values_of
+from fake_gpus import PINNED, Mark
 
 from layoutkit import (
     ArgumentError,
@@ -23,11 +24,14 @@ from layoutkit import (
     DtypeError,
     ImageView,
     ShapeError,
+    buffers,
     convert,
     show_config,
     warmup,
 )
 from layoutkit.cuda import ring, transfers
+from layoutkit.cuda.program import DevicePrograms
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -43,9 +47,9 @@ def same(got, wanted):
 
 def sent(monkeypatch):
     """The number of bytes of every copy to a device from now on."""
-    sizes, copy = [], type(transfers.runtime()).copy_in
+    sizes, copy = [], CupyRuntime.copy_in
     monkeypatch.setattr(
-        type(transfers.runtime()),
+        CupyRuntime,
         "copy_in",
         lambda self, address, host, stream: (
             sizes.append(host.nbytes) or copy(self, address, host, stream)
@@ -76,6 +80,7 @@ def test_every_dtype_that_cupy_has_goes_up(gpu, dtype):
 
 
 def test_bytes_go_up_as_they_are(gpu, monkeypatch):
+    convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)  # and the constants of the formula
     sizes = sent(monkeypatch)
     convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)
     assert sizes == [IMAGES.nbytes]
@@ -103,12 +108,69 @@ def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
-    monkeypatch.setattr(transfers, "PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 12)
     sizes = sent(monkeypatch)
     x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
     same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
     assert sum(sizes) == x.nbytes
     assert max(sizes) <= 1 << 12
+
+
+@pytest.mark.parametrize("how", LAYINGS)
+@pytest.mark.parametrize("dtype", ["u1", ">i2"])
+@pytest.mark.parametrize("nbytes", [1, 50, 128])
+def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, how, dtype, nbytes):
+    monkeypatch.setattr(ring, "PIECE_BYTES", nbytes)
+    x = laid(IMAGES.astype(dtype), how)
+    y = convert(x, "bhwc->bchw", device="cuda")
+    native = x.astype(x.dtype.newbyteorder("="))
+    same(y, reference_convert(native, "bhwc->bchw"))
+    np.testing.assert_array_equal(convert(y, "bchw->bhwc", device="cpu"), x)
+
+
+@pytest.mark.parametrize("how", LAYINGS)
+def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
+    monkeypatch.setattr(ring, "PIECE_BYTES", 100)  # three rows of four
+    x = laid(IMAGES.astype(">i2"), how)
+    programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
+    shipment, at = transfers.Shipment(programs, x, None), 0
+    whole = np.zeros(shipment.nbytes, np.uint8)
+    for start, end, fill in shipment.pieces(x):
+        assert start == at < end <= start + 100
+        room = np.full(end - start + 256, 0xEE, np.uint8)
+        fill(room[: end - start])
+        assert (room[end - start :] == 0xEE).all()
+        whole[start:end], at = room[: end - start], end
+    assert at == shipment.nbytes
+    sent = np.lib.stride_tricks.as_strided(whole.view("i2"), x.shape, shipment.strides)
+    np.testing.assert_array_equal(sent, x)
+
+
+def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
+    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 10)
+    images = np.concatenate([IMAGES] * 100)  # 12 pieces
+    up, down = Converter("bhwc->bchw", device="cuda:1"), Converter("bchw->bhwc", device="cpu")
+    results = []
+    for _ in range(5):
+        y = up(images)
+        results.append(down(y))
+        assert gpu.gpus.held(PINNED) == 2 * ring.PIECES << 10
+    held = gpu.gpus.held(1)
+    buffers.clear()
+    assert gpu.gpus.held(PINNED) == 0
+    assert gpu.gpus.held(1) < held - images.nbytes  # the blocks of the last two batches
+    assert all(np.array_equal(each, images) for each in results)  # not in what was given back
+    same(up(images), reference_convert(images, "bhwc->bchw"))
+
+
+def test_memory_is_given_back_when_the_copies_are_done(gpu):
+    """A kernel still has to read its block, and a copy its page-locked memory."""
+    converter = Converter("bhwc->bchw", device="cuda")
+    results = [converter(IMAGES + n) for n in range(3)]
+    buffers.clear()
+    gpu.check()
+    for n, y in enumerate(results):
+        same(y, reference_convert(IMAGES + n, "bhwc->bchw"))
 
 
 def test_no_elements_and_one(gpu):
@@ -135,29 +197,33 @@ def test_nothing_is_shared_with_the_callers_array(gpu):
 # ---- order -------------------------------------------------------------------------------
 
 
-def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_slot(gpu):
+def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_piece(gpu):
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    batches = [np.full((2, 4, 5, 3), n, np.uint8) for n in range(7)]
+    batches = [np.full((2, 4, 5, 3), n, np.uint8) for n in range(9)]
     results = []
     for n, batch in enumerate(batches):
         results.append(converter(batch))
         batch[:] = 255  # a batch belongs to the caller again once the call returns
-        assert len(gpu.host_waits) == max(0, n - 1)
-    assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(7))
+        assert len(gpu.host_waits) == max(0, n + 1 - ring.PIECES)
+    assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(9))
 
 
 def test_copies_go_on_beside_the_kernels(gpu):
-    """The copy of the next batch waits for no kernel but the one that last read its block."""
+    """The copy of the next batch waits for the kernel before the last one, whose block it gets."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    first, second = converter(IMAGES), converter(IMAGES + 1)
-    copies = ring.ring_of(0)._copies
-    copies.last.finish()
-    del first, second
-    kernels = [work for work in _history(gpu.stream(0).last) if work.name == "kernel"]
-    assert len(kernels) == 2
-    assert not any(work.done for work in kernels)
+    results = [converter(IMAGES + n) for n in range(3)]
+    works = _history(ring.ring_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
+    copies, kernels = (
+        sorted({w for w in works if w.name == name}, key=lambda w: len(_history(w)))
+        for name in ("copy in", "kernel")
+    )
+    assert (len(copies), len(kernels)) == (3, 3)
+    for number, kernel in enumerate([[], [], kernels[:1]]):
+        copies[number].finish()
+        assert [each for each in kernels if each.done] == kernel
     where = [stream for stream, what in gpu.log if what in ("copy in", "kernel")]
-    assert where == ["copies 0", "main 0"] * 2
+    assert where == ["copies 0", "main 0"] * 3
+    del results
 
 
 def _history(work):
@@ -173,7 +239,7 @@ def _history(work):
 def _loop():
     """Whether seven batches of growing and of equal size come through a Converter unharmed."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
-    sizes = (2, 3, 3, 2, 3, 3, 4, 4)
+    sizes = (2, 3, 3, 2, 3, 3, 4, 4, 2, 3, 3)
     results = [converter(np.full((b, 4, 5, 3), b * 16 + n, np.uint8)) for n, b in enumerate(sizes)]
     return all(
         (values_of(y) == b * 16 + n).all()
@@ -184,18 +250,20 @@ def _loop():
 def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
     assert _loop()
     with monkeypatch.context() as broken:
-        broken.setattr(Event, "synchronize", lambda self: None)  # fills before the copy has read
+        broken.setattr(Mark, "synchronize", lambda self: None)  # fills before the copy has read
         assert not _loop()
     assert _loop()
-    wait = Stream.wait_event
+    gpu.check()
+    wait = Mark.hold_back
     for name in ("main 0", "copies 0"):  # the kernel for its bytes; the copy for the kernel
         with monkeypatch.context() as broken:
             broken.setattr(
-                Stream,
-                "wait_event",
-                lambda self, event, name=name: None if self.name == name else wait(self, event),
+                Mark,
+                "hold_back",
+                lambda self, to, name=name: None if to.name == name else wait(self, to),
             )
             assert not _loop()
+        gpu.gpus.violations.clear()  # blocks went back before they were read
         assert _loop()
 
 
@@ -221,40 +289,36 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     converter(IMAGES)
     with monkeypatch.context() as broken:
-        broken.setattr(type(gpu), "launch", lambda *_: 1 / 0)
+        broken.setattr(CupyRuntime, "launch", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             converter(IMAGES)
     assert _loop()
 
 
 def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
-    """A slot that was to grow and could not has no block, rather than one that is too small."""
     converter = Converter("bhwc->bchw", device="cuda")
-    for _ in range(ring.SLOTS):
-        converter(IMAGES[:1])
-    empty = type(gpu).empty
-
-    def full(self, shape, dtype, ordinal, stream=None):
-        if stream is not None:
-            raise MemoryError("the device is full")
-        return empty(self, shape, dtype, ordinal)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(type(gpu), "empty", full)
-        for _ in range(2 * ring.SLOTS):
-            with pytest.raises(MemoryError):
-                converter(IMAGES)
-    for _ in range(2 * ring.SLOTS):
+    converter(IMAGES[:1])
+    full = lambda *_: (_ for _ in ()).throw(MemoryError("it is full"))  # noqa: E731
+    for place, name in ((CupyRuntime, "empty"), (CupyRuntime, "pinned")):
+        with monkeypatch.context() as broken:
+            broken.setattr(place, name, full)
+            for _ in range(2 * ring.PIECES):
+                with pytest.raises(MemoryError):
+                    converter(IMAGES)
+        if name == "empty":
+            same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+            buffers.clear()
+    for _ in range(2 * ring.PIECES):
         same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 
 def test_a_transfer_is_no_part_of_a_graph(gpu):
     converter, x = Converter("bhwc->bchw", device="cuda"), gpu.array(IMAGES)
     converter(IMAGES)
-    gpu.stream(0).capturing = True
-    for cross in (lambda: converter(IMAGES), lambda: convert(x, "bhwc->bchw", device="cpu")):
-        with pytest.raises(DeviceError, match="while a CUDA graph is captured"):
-            cross()
+    with gpu.capturing():
+        for cross in (lambda: converter(IMAGES), lambda: convert(x, "bhwc->bchw", device="cpu")):
+            with pytest.raises(DeviceError, match="while a CUDA graph is captured"):
+                cross()
 
 
 # ---- down --------------------------------------------------------------------------------
@@ -271,15 +335,16 @@ def test_results_come_down(gpu, pattern, keywords):
     np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-6)
     y[:] = 0
     np.testing.assert_array_equal(x.memory, IMAGES)
-    assert gpu.host_waits == ["event"]
+    assert gpu.host_waits.count("event") == 1  # beside those for the constants of a formula
 
 
 def test_strided_arrays_and_outputs_come_down(gpu):
     x = gpu.array(laid(IMAGES.copy(), "sliced"))
     np.testing.assert_array_equal(convert(x, "bhwc->bhwc", device="cpu"), IMAGES)
-    out = np.zeros((2, 3, 4, 5), "f4")[..., ::-1]
-    assert convert(x, "bhwc->bchw", device="cpu", out=out) is out
-    np.testing.assert_array_equal(out, IMAGES.transpose(0, 3, 1, 2))
+    plain = [np.zeros((2, 3, 4, 5), dtype) for dtype in ("f4", "u1", ">f4")]
+    for out in (*plain, plain[0][..., ::-1], laid(plain[2], "unaligned")):
+        assert convert(x, "bhwc->bchw", device="cpu", out=out) is out
+        np.testing.assert_array_equal(out, IMAGES.transpose(0, 3, 1, 2))
     with pytest.raises(ArgumentError, match="from cuda:0 to cpu; allow a copy"):
         convert(x, "bhwc->bhwc", device="cpu", copy=False)
 
@@ -368,7 +433,7 @@ def test_labels_and_lists_on_a_gpu(gpu):
 
 def test_config_and_warmup(gpu, capsys):
     show_config()
-    assert "cuda       2 fake GPUs" in capsys.readouterr().out
+    assert "cuda       Fake, Fake; driver for CUDA 13.0, CuPy 14.2.0" in capsys.readouterr().out
     names = warmup("bhwc->bchw", (8, 16, 16, 3), "uint8", to_dtype="f4", device="cuda:1")
     assert len(names) == 1
     assert len(gpu.loaded) == 1

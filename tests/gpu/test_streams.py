@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 import pytest
 
-from layoutkit import Converter, DeviceError, accumulate, convert
+from layoutkit import Converter, DeviceError, accumulate, buffers, convert
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -79,6 +79,36 @@ def test_a_cuda_graph_is_captured_and_replayed():
             np.testing.assert_array_equal(
                 total.get(), convert(wanted * np.float32(3), "bchw->bhwc")
             )
+
+
+def test_memory_of_a_captured_conversion_stays_its_own():
+    """What a graph writes on its way is not lent to arrays that are made after the capture."""
+    x = cupy.asarray(IMAGES[:8]).astype(np.float32)
+    out = cupy.empty((8, 3, 224, 224), np.int32)
+    converter = Converter("bhwc->bchw", dtype="i4", casting="unsafe")  # through float32
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        converter(x, out)
+        stream.begin_capture()
+        converter(x, out)
+        graph = stream.end_capture()
+        others = [cupy.full(out.shape, 7, np.float32) for _ in range(8)]
+        out[:] = 0
+        graph.launch(stream)
+        stream.synchronize()
+    assert all((other == 7).all() for other in others)
+    np.testing.assert_array_equal(out.get(), IMAGES[:8].transpose(0, 3, 1, 2))
+
+
+def test_page_locked_memory_is_bounded_and_given_back():
+    pool = cupy.get_default_pinned_memory_pool()
+    pool.free_all_blocks()
+    up = Converter("bhwc->bchw", device="cuda")
+    results = [convert(up(IMAGES), "bchw->bhwc", device="cpu") for _ in range(20)]
+    buffers.clear()
+    assert pool.n_free_blocks() == 0
+    for each in results:
+        np.testing.assert_array_equal(each, IMAGES)
 
 
 @pytest.mark.parametrize("layout", ["plain", "strided"])

@@ -86,3 +86,22 @@ def test_memory_of_results_is_torchs():
     y = converter(x)
     assert torch.cuda.memory_allocated() - before >= y.numel() * 8
     np.testing.assert_array_equal(y.cpu().numpy(), x.cpu().double().permute(0, 3, 1, 2).numpy())
+
+
+@pytest.mark.parametrize("leader", ["torch", "cupy"])
+def test_a_sum_waits_for_the_work_of_both_libraries(leader):
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
+    tensor, array = torch.zeros(64, 99, 99, 8, device=cuda), cupy.zeros((64, 99, 99, 8), np.float32)
+    accumulate([(tensor, "bhwc"), (array, "bhwc")], "bchw")
+    accumulate([(array, "bhwc"), (tensor, "bhwc")], "bchw")
+    torch.cuda.synchronize()
+    theirs, ours = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
+    with torch.cuda.stream(theirs), ours:
+        torch.cuda._sleep(200_000_000)
+        tensor.fill_(1)
+        array.fill(2)
+        parts = [(tensor, "bhwc"), (array, "bhwc")]
+        total = accumulate(parts if leader == "torch" else parts[::-1], "bchw")
+    theirs.synchronize()
+    ours.synchronize()
+    assert (float(total.min()), float(total.max())) == (3.0, 3.0)

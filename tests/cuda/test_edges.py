@@ -1,0 +1,92 @@
+"""Coefficients along axes that tiles fuse, and steps of outer loops that are odd."""
+
+from math import prod
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import assert_same, random_array
+from cuda_moves import copied, placed, planned, prepared, summed
+
+from layoutkit import accumulate
+from reference import reference_convert
+
+pytestmark = cuda_shim.needs_compiler
+
+RNG = np.random.default_rng(0)
+SIZES = {"p": 3, "q": 11, "r": 5, "s": 7}  # short, so that an axis of a tile takes two of them
+
+
+@pytest.mark.parametrize("axis", SIZES)
+@pytest.mark.parametrize("pattern", ["pqrs->rspq", "rspq->pqrs", "prqs->rpsq"])
+def test_formulas_along_each_part_of_a_fused_axis(pattern, axis):
+    """Exact with any rounding, and another number at each place."""
+    mean = (0.5 + np.arange(SIZES[axis])).tolist()
+    keywords = {"dtype": "f4", "mean": {axis: mean}}
+    shape = [SIZES[a] for a in pattern[:4]]
+    x = copied(RNG.integers(0, 120, shape).astype("f4"), 0)
+    wanted = reference_convert(x, pattern, **keywords)
+    run = prepared(x, pattern, **keywords)
+    for order in cuda_shim.ORDERS:
+        assert_same(run(order=order, poison=0xFF), wanted)
+
+
+def test_they_were_fused():
+    """What the test above means to run is what it runs."""
+    fused = set()
+    for pattern in ("pqrs->rspq", "rspq->pqrs"):
+        x = copied(np.zeros([SIZES[a] for a in pattern[:4]], "f4"), 0)
+        for axis in SIZES:
+            mean = {axis: [1.0] * (SIZES[axis] - 1) + [2.0]}
+            _, [(launch, _, _)] = planned(x, pattern, dtype="f4", mean=mean)
+            defines = dict(launch.defines)
+            fused |= {(name, axis) for name in ("ROWS_FUSED", "RUN_FUSED") if defines[name] == "1"}
+    assert {name for name, _ in fused} == {"ROWS_FUSED", "RUN_FUSED"}
+    assert len(fused) >= 4
+
+
+# Planes of whole words, which begin on 16 bytes in one batch and anywhere in the next.
+ODD = [
+    ("bnm->bmn", (3, 64, 64), "u4"), ("bnm->bmn", (3, 128, 128), "u1"),
+    ("bpc->bcp", (3, 64, 3), "u4"), ("bcp->bpc", (3, 3, 64), "u4"), ("bpc->bcp", (3, 64, 4), "u1"),
+    ("bn->bn", (3, 128), "u2"), ("bnm->mbn", (3, 32, 48), "u4"),
+]  # fmt: skip
+
+
+def odd(shape, dtype, extra):
+    """An array of which each batch begins `extra` items behind the end of the one before."""
+    item, inner = np.dtype(dtype).itemsize, prod(shape[1:])
+    room = placed((shape[0] * (inner + extra),), dtype)
+    steps = np.zeros(shape, dtype).strides[1:]
+    return np.lib.stride_tricks.as_strided(room, shape, ((inner + extra) * item, *steps))
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "f4"}], ids=["move", "cast"])
+@pytest.mark.parametrize(("pattern", "shape", "dtype"), ODD)
+def test_batches_that_begin_anywhere(pattern, shape, dtype, keywords):
+    values = random_array(RNG, shape, dtype) % 100
+    wanted = reference_convert(values, pattern, **keywords)
+    runs = []
+    for extra in (1, 3, 2):
+        x = odd(shape, dtype, extra)
+        x[...] = values
+        runs.append(prepared(x, pattern, **keywords))
+        runs.append(prepared(copied(values, 0), pattern, odd(wanted.shape, wanted.dtype, extra),
+                             **keywords))  # fmt: skip
+    for run in runs:
+        assert_same(run(), wanted)
+
+
+@pytest.mark.parametrize("which", ["out", "part"])
+def test_sums_of_batches_that_begin_anywhere(which):
+    shape = (3, 32, 48)
+    values = RNG.integers(0, 99, shape).astype("f4")
+    part, out = copied(values, 0), None
+    if which == "part":
+        part = odd(shape, "f4", 1)
+        part[...] = values
+    else:
+        out = odd(shape, "f4", 3)
+    parts = [(part, "bnm"), (copied(values.transpose(2, 1, 0), 0), "mnb")]
+    wanted = accumulate(parts, "bnm")
+    assert_same(summed(parts, "bnm", out=out), wanted)

@@ -1,0 +1,107 @@
+"""Memory that is far apart on either side: steps beyond 2**32 bytes, of which little is there."""
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import assert_same, random_array
+from cuda_moves import address, planned, planned_sum
+
+from layoutkit import accumulate
+from reference import reference_convert
+
+pytestmark = cuda_shim.needs_compiler
+
+RNG = np.random.default_rng(0)
+FAR = 2**32 + 192  # bytes from one place to the next, more than 32 bits count
+ROOM = 5 * FAR
+
+
+@pytest.fixture(scope="module")
+def room():
+    """Addresses; only the pages that are written are ever memory."""
+    try:
+        return np.zeros(ROOM + 4096, np.uint8)
+    except MemoryError:
+        pytest.skip("needs 20 GiB of addresses")
+
+
+def far(room, shape, dtype, axis, sign=1):
+    """An array whose places along an axis are FAR apart."""
+    packed = [n for at, n in enumerate(shape) if at != axis]
+    steps = list(np.zeros(packed, dtype).strides)
+    steps.insert(axis, sign * FAR)
+    begin = (shape[axis] - 1) * FAR if sign < 0 else 0
+    memory = room[begin : begin + 64].view(dtype)
+    return np.lib.stride_tricks.as_strided(memory, shape, steps)
+
+
+# One of each family, and for each axis of the result the family's own way to step along it.
+MOVES = [
+    ("bc->cb", (5, 70)), ("bc->cb", (70, 5)), ("bwc->bcw", (3, 40, 5)), ("abc->cba", (4, 33, 5)),
+    ("bpc->bcp", (2, 70, 3)), ("bcp->bpc", (2, 3, 5)), ("bpc->bpc", (3, 5, 2)),
+    ("abcd->cbad", (3, 2, 4, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "f4", "mean": 0.5}], ids=["move", "formula"])
+@pytest.mark.parametrize(("pattern", "shape"), MOVES)
+def test_outputs_that_are_far_apart(room, pattern, shape, keywords, sign):
+    x = random_array(RNG, shape, "u4") % 1000
+    wanted = reference_convert(x, pattern, **keywords)
+    for axis, count in enumerate(wanted.shape):
+        if count <= 5:
+            out = far(room, wanted.shape, wanted.dtype, axis, sign)
+            out[...] = 0
+            run(x, pattern, out, keywords)
+            assert_same(out, wanted)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("pattern", "shape"), MOVES)
+def test_arrays_that_are_far_apart(room, pattern, shape, sign):
+    values = random_array(RNG, shape, "u4")
+    for axis, count in enumerate(shape):
+        if count <= 5:
+            x = far(room, shape, "u4", axis, sign)
+            x[...] = values
+            _, [(launch, out, (dst, src))] = planned(x, pattern)
+            cuda_shim.launch(launch, [address(out) + dst, 0, address(x) + src])
+            assert_same(out, reference_convert(values, pattern))
+
+
+def run(x, pattern, out, keywords):
+    plan, launches = planned(x, pattern, out, **keywords)
+    assert plan.after is None
+    for launch, _, (dst, src) in launches:
+        constants = np.frombuffer(launch.coefficients or b"\0", np.uint8).copy()
+        cuda_shim.launch(launch, [address(out) + dst, address(constants), address(x) + src])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("which", ["out", "part 0", "part 1"])
+def test_sums_that_are_far_apart(room, which, axis, sign):
+    shape = [40, 40, 40]
+    shape[axis] = 5
+    sizes = dict(zip("bwc", shape, strict=True))
+    layouts = ("bwc", "cbw")
+    parts = [RNG.integers(0, 99, [sizes[a] for a in of]).astype("f4") for of in layouts]
+    wanted = accumulate(list(zip(parts, layouts, strict=True)), "bwc")
+    out = np.zeros(wanted.shape, "f4")
+    if which == "out":
+        out = far(room, wanted.shape, "f4", axis, sign)
+        out[...] = 0
+    else:
+        number = int(which[-1])
+        place = layouts[number].index("bwc"[axis])
+        moved = far(room, parts[number].shape, "f4", place, sign)
+        moved[...] = parts[number]
+        parts[number] = moved
+    launch, _, arrays, (dst, *srcs) = planned_sum(
+        list(zip(parts, layouts, strict=True)), "bwc", out
+    )
+    words = [address(out) + dst, 0]
+    words += [address(a) + src for a, src in zip(arrays, srcs, strict=True)]
+    cuda_shim.launch(launch, words + [0] * (launch.pointers - len(words)))
+    assert_same(out, wanted)

@@ -1,0 +1,269 @@
+"""Order and lifetime where two libraries, two streams or a CUDA graph meet."""
+
+import gc
+import threading
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from arrays_of import laid
+from cuda_shim import needs_compiler
+from fake_cuda import FakeArray, values_of
+
+from layoutkit import Converter, DeviceError, accumulate, convert
+from layoutkit.cuda import order
+from reference import reference_convert
+
+pytestmark = needs_compiler
+
+IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
+
+
+class Foreign:
+    """An array of a library that has the interface, and a stream of its own."""
+
+    def __init__(self, array, stream):
+        self.array, self.stream = array, stream
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__cuda_array_interface__, "stream": self.stream.ptr}
+
+
+class Dlpack:
+    """An array of a library that hands memory over by DLPack."""
+
+    def __init__(self, array, stream):
+        self.memory, self.ordinal, self.stream = array.memory, array.ordinal, stream
+        self.asked = []
+
+    def __dlpack_device__(self):
+        return 2, self.ordinal
+
+    def __dlpack__(self, *, stream):
+        self.asked.append(stream)
+        return
+
+
+def made_on(gpu, stream, values, how=Foreign):
+    """An array whose values are there when its library's stream has made them."""
+    array = gpu.array(np.zeros_like(values))
+    block = gpu.gpus.block_of(array.data.ptr)
+    stream.queue.put("made", lambda: np.copyto(array.memory, values), [block])
+    return how(array, stream) if how else array
+
+
+# ---- sums of two libraries ---------------------------------------------------------------
+
+
+@pytest.fixture
+def torchs(gpu, monkeypatch):
+    """Torch on the fake GPU, with a stream of its own."""
+    found = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    yield found.FakeTorch(gpu, monkeypatch)
+    for queue in (*gpu.gpus.main, *gpu.gpus.queues.values()):
+        queue.synchronize()  # before arrays of the test are given back
+
+
+@pytest.mark.parametrize(
+    "kinds", [("cupy", "torch"), ("torch", "cupy"), ("torch", "foreign"), ("cupy", "foreign"),
+              ("foreign", "torch")],
+    ids=" and ".join,
+)  # fmt: skip
+def test_a_sum_waits_for_the_work_of_both_libraries(gpu, torchs, kinds):
+    ours, theirs = gpu.new_stream(0, "ours"), gpu.new_stream(0, "theirs")
+    make = {
+        "cupy": lambda: made_on(gpu, ours, IMAGES, None),
+        "torch": lambda: torchs.made(IMAGES),
+        "foreign": lambda: made_on(gpu, theirs, IMAGES),
+    }
+    with gpu.using(ours):
+        parts = [(make[kind](), "bhwc") for kind in kinds]
+        z = accumulate(parts, "bchw")
+        assert gpu.host_waits == []
+        got = values_of(z) if isinstance(z, FakeArray) else torchs.values_of(z)
+        np.testing.assert_array_equal(got, 2 * IMAGES.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("leader", ["cupy", "torch"])
+def test_parts_of_another_library_are_held_until_they_were_read(gpu, torchs, leader):
+    """Their library may hand the memory on at once, whatever waits in the leader's stream."""
+    theirs = gpu.new_stream(0, "theirs")
+    first, second = gpu.array(IMAGES), torchs.made(IMAGES)
+    if leader == "torch":
+        first, second = second, first
+    third = made_on(gpu, theirs, IMAGES)
+    alive = [weakref.ref(second), weakref.ref(third)]
+    z = accumulate([(part, "bhwc") for part in (first, second, third)], "bchw")
+    del second, third
+    gc.collect()
+    assert all(part() is not None for part in alive)
+    gpu.stream(0).synchronize()
+    torchs.stream.synchronize()
+    accumulate([(first, "bhwc"), (made_on(gpu, theirs, IMAGES), "bhwc")], "bchw")
+    gc.collect()
+    assert [part() for part in alive] == [None, None]
+    del z
+
+
+def test_one_stream_of_two_libraries_needs_no_event(gpu):
+    x = gpu.array(IMAGES)
+    for default in (0, 1):  # both are names of the default stream
+        y = Foreign(gpu.array(IMAGES), SimpleNamespace(ptr=default))
+        accumulate([(x, "bhwc"), (y, "bhwc")], "bchw")
+    assert gpu.launches("record") == 2  # behind the kernels, to hold what is foreign
+
+
+# ---- lifetime ----------------------------------------------------------------------------
+
+
+def test_what_a_failed_call_has_launched_still_holds_its_arrays(gpu, monkeypatch):
+    theirs = gpu.new_stream(0, "theirs")
+    x = made_on(gpu, theirs, IMAGES)
+    alive = weakref.ref(x)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(gpu.runtime), "cast_into", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            convert(x, "bhwc->bchw", dtype="i4", casting="unsafe")
+    del x
+    gc.collect()
+    assert alive() is not None
+    assert gpu.launches() == 1
+
+
+def test_a_finaliser_may_convert(gpu):
+    """What is let go may run any code, which may come here again; nothing is waited for."""
+    theirs, called = gpu.new_stream(0, "theirs"), []
+
+    class Dying(Foreign):
+        def __del__(self):
+            convert(Foreign(gpu.array(IMAGES), theirs), "bhwc->bchw")
+            called.append(len(order._held))
+
+    convert(Dying(gpu.array(IMAGES), theirs), "bhwc->bchw")
+    gpu.stream(0).synchronize()
+    done = threading.Thread(
+        target=lambda: convert(Foreign(gpu.array(IMAGES), theirs), "bhwc->bchw"), daemon=True
+    )
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+    assert called
+
+
+def test_holding_asks_only_as_one_may_while_others_capture(gpu):
+    """An event that is queried ends the capture of any thread, unless this one has relaxed."""
+    theirs = gpu.new_stream(0, "theirs")
+    converter = Converter("bhwc->bchw")
+    x = Foreign(gpu.array(IMAGES), theirs)
+    converter(x)
+    other = gpu.new_stream(0, "captured elsewhere")
+    other.begin_capture(mode=0)  # as torch does: no thread may ask
+    converter(x)
+    other.end_capture()
+
+
+# ---- graphs ------------------------------------------------------------------------------
+
+OWN = {  # conversions that need memory of their own: keywords, how x lies, how out lies
+    "gaps in out": ({"dtype": "f8"}, "plain", "unaligned"),
+    "unaligned x": ({"scale": 2.0}, "unaligned", "plain"),
+    "unaligned out": ({"scale": 2.0}, "plain", "unaligned"),
+    "unsafe": ({"dtype": "i4", "casting": "unsafe"}, "plain", "plain"),
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_memory_of_a_captured_conversion_stays_its_own(gpu, what):
+    keywords, x_lies, out_lies = OWN[what]
+    x = gpu.array(laid(IMAGES, x_lies))
+    dtype = np.dtype(keywords.get("dtype", "f4"))
+    out = gpu.array(laid(np.zeros((2, 3, 4, 5), dtype), out_lies))
+    converter = Converter("bhwc->bchw", **keywords)
+    captured_and_replayed(gpu, lambda: converter(x, out))
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **{**keywords, "dtype": dtype})
+    np.testing.assert_array_equal(values_of(out), wanted)
+
+
+@pytest.mark.parametrize("count", [2, 17])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_memory_of_a_captured_sum_stays_its_own(gpu, count, dtype):
+    parts = [(gpu.array(laid(IMAGES, "unaligned")), "bhwc")] * count
+    out = gpu.array(laid(np.zeros((2, 3, 4, 5), dtype), "unaligned"))
+    captured_and_replayed(gpu, lambda: accumulate(parts, "bchw", out=out))
+    np.testing.assert_allclose(values_of(out), count * IMAGES.transpose(0, 3, 1, 2), rtol=1e-6)
+
+
+def captured_and_replayed(gpu, call):
+    """Warm, capture, let others have all memory that was given back, and replay."""
+    call()
+    with gpu.capturing() as graph:
+        call()
+    gc.collect()
+    others = [gpu.array(np.full(4096, 7, np.uint8)) for _ in range(40)]
+    graph[0].launch(gpu.stream(0))
+    gpu.stream(0).synchronize()
+    for other in others:
+        assert (other.memory == 7).all()
+
+
+@pytest.mark.parametrize("how", [Foreign, Dlpack])
+def test_arrays_of_others_are_refused_before_a_capture_is_lost(gpu, how):
+    theirs, ours = gpu.new_stream(0, "theirs"), gpu.array(IMAGES)
+    x = how(gpu.array(IMAGES), theirs)
+    converter = Converter("bhwc->bchw")
+    converter(x)
+    accumulate([(ours, "bhwc"), (x, "bhwc")], "bchw")
+    log = list(gpu.log)
+    with gpu.capturing() as graph:
+        with pytest.raises(DeviceError, match="x belongs to a library with a stream of its own"):
+            converter(x)
+        with pytest.raises(DeviceError, match="part 1 belongs to a library with a stream"):
+            accumulate([(ours, "bhwc"), (x, "bhwc")], "bchw")
+        converter(ours)
+    assert [name for name, _, _ in graph[0].nodes] == ["kernel"]
+    assert gpu.log == log
+
+
+def test_a_part_of_torch_is_refused_while_cupy_captures(gpu, torchs):
+    x, y = gpu.array(IMAGES), torchs.made(IMAGES)
+    with gpu.capturing() as graph:
+        for parts in ((x, y), (y, x)):
+            with pytest.raises(DeviceError, match="part 1 belongs to a library"):
+                accumulate([(part, "bhwc") for part in parts], "bchw")
+    assert graph[0].nodes == []
+
+
+def test_what_others_capture_is_not_waited_for(gpu):
+    """To wait for it would make our stream a part of their graph."""
+    theirs = gpu.new_stream(0, "theirs")
+    x = Foreign(gpu.array(IMAGES), theirs)
+    theirs.begin_capture()
+    with pytest.raises(DeviceError, match="x belongs to a library with a stream of its own"):
+        convert(x, "bhwc->bchw")
+    theirs.end_capture()
+
+
+def test_results_are_not_handed_over_in_a_capture(gpu):
+    """Their library would wait for our stream, and lose the capture."""
+
+    class Standard(Foreign):
+        def __array_namespace__(self):
+            return SimpleNamespace(from_dlpack=lambda array: 1 / 0)
+
+    converter, x = Converter("bhwc->bchw"), gpu.array(IMAGES)
+    converter(x)
+    with gpu.capturing(), pytest.raises(DeviceError, match="x belongs to a library"):
+        converter(Standard(x, SimpleNamespace(ptr=0)))
+
+
+def test_casts_that_are_the_librarys_are_warm_before_a_capture(gpu):
+    x = gpu.array(IMAGES)
+    casts = [Converter("bhwc->bchw", dtype=dtype, casting="unsafe") for dtype in ("i4", "i2")]
+    convert(x, "bhwc->bchw")
+    casts[0](x)
+    with gpu.capturing():
+        casts[0](x)
+        with pytest.raises(DeviceError, match="cast from float32 to int16, which is CuPy's"):
+            casts[1](x)

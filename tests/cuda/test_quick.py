@@ -1,0 +1,193 @@
+"""The quick way of conversions that came before, and where the long one is taken again."""
+
+import numpy as np
+import pytest
+from arrays_of import laid
+from cuda_shim import needs_compiler
+from fake_cuda import values_of
+
+from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
+from layoutkit.arrays import adapters
+from layoutkit.converter import shortcuts
+from layoutkit.cuda import order
+from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.kernels.cuda.runtime import CupyRuntime
+from reference import reference_convert
+
+pytestmark = needs_compiler
+
+IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
+WANTED = reference_convert(IMAGES, "bhwc->bchw", scale=2)
+KEYWORDS = [{}, {"scale": 2.0}, {"dtype": "f2"}]
+
+
+@pytest.fixture
+def long_ways(monkeypatch):
+    """How often the long way was taken."""
+    taken, way = [], adapters.convert_foreign
+    monkeypatch.setattr(
+        adapters, "convert_foreign", lambda *args: taken.append(args[0]) or way(*args)
+    )
+    return taken
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+@pytest.mark.parametrize("keywords", KEYWORDS, ids=str)
+def test_what_came_before_is_quick(gpu, long_ways, keywords, ordinal):
+    converter = Converter("bhwc->bchw", **keywords)
+    for turn in range(3):
+        x = IMAGES + np.float32(turn)
+        wanted = reference_convert(x, "bhwc->bchw", **keywords)
+        out = gpu.array(np.zeros(wanted.shape, wanted.dtype), ordinal)
+        stream = gpu.new_stream(ordinal, f"turn {turn}")
+        with gpu.using(stream, ordinal):
+            there = gpu.array(x, ordinal)
+            y = converter(there)
+        before = len(gpu.log)
+        assert converter(there, out) is out
+        assert y.ordinal == ordinal
+        assert (y.shape, y.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_array_equal(values_of(out), wanted)
+        stream.synchronize()
+        np.testing.assert_array_equal(y.memory, wanted)
+        assert gpu.log[before:][0] == (f"main {ordinal}", "kernel")
+        assert (f"turn {turn}", "kernel") in gpu.log
+    assert len(long_ways) == 2
+
+
+def test_memory_that_lies_otherwise_goes_another_way(gpu):
+    """Of one shape and dtype, by one Converter, on both GPUs."""
+    converter, ways = Converter("bhwc->bchw", scale=2.0), ("plain", "fortran", "backward", "sliced")
+    for turn in range(2):
+        cases = [*zip(ways, ways[::-1], (0, 1) * 2, strict=True), ("plain", "plain", 1)]
+        for x_lies, out_lies, number in [*(("plain", way, 0) for way in ways), *cases]:
+            x = gpu.array(laid(IMAGES + turn, x_lies), number)
+            out = gpu.array(laid(np.zeros(WANTED.shape, "f4"), out_lies), number)
+            for _ in range(2):
+                values_of(out)[...] = 0
+                converter(x, out)
+                np.testing.assert_array_equal(values_of(out), WANTED + 2 * turn)
+                np.testing.assert_array_equal(values_of(converter(x)), WANTED + 2 * turn)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"scale": 2.0}], ids=str)
+def test_memory_that_begins_anywhere(gpu, keywords, monkeypatch):
+    """The addresses say how a kernel may read and write; the rest is known."""
+    launched, launch = [], CupyRuntime.launch
+    monkeypatch.setattr(
+        CupyRuntime,
+        "launch",
+        lambda self, kernel, pointers, stream: (
+            launched.append((kernel.launch, pointers)) or launch(self, kernel, pointers, stream)
+        ),
+    )
+    converter = Converter("bhwc->bchw", **keywords)
+    wanted = reference_convert(IMAGES, "bhwc->bchw", **keywords)
+    for x_at, out_at in [(0, 0), (4, 0), (0, 4), (8, 12), (1, 0), (0, 2), (0, 0), (4, 0)]:
+        room = gpu.array(np.zeros(IMAGES.nbytes * 2 + 64, np.uint8))
+        begin = x_at, IMAGES.nbytes + 32 + out_at
+        x, out = (room[at : at + IMAGES.nbytes] for at in begin)
+        x, out = (each._like(each.memory.view("f4").reshape(shape)) for each, shape in
+                  ((x, IMAGES.shape), (out, WANTED.shape)))  # fmt: skip
+        x.memory[...] = IMAGES
+        launched.clear()
+        assert converter(x, out) is out
+        np.testing.assert_array_equal(values_of(out), wanted)
+        if len(launched) == 1:
+            (found, (y, source)), plan = launched[0], converter.plan(x)
+            assert found == prepare(plan.choice, plan.epilogue, source, y)
+
+
+def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways):
+    converter, n = Converter("bf->fb"), 12
+    room = gpu.array(np.arange(4.0 * n))
+    at = lambda begin: room[begin : begin + n].reshape(3, 4)  # noqa: E731
+    to = lambda begin: room[begin : begin + n].reshape(4, 3)  # noqa: E731
+    converter(at(0), to(2 * n))
+    for begin in (1, 2, n - 2, n - 1, n):
+        assert converter(at(n), to(0)) is not None
+        if begin < n:
+            with pytest.raises(ArgumentError, match="out shares memory with x"):
+                converter(at(begin), to(0))
+            with pytest.raises(ArgumentError, match="out shares memory with x"):
+                converter(at(0), to(begin))
+    taken = len(long_ways)
+    converter(at(n), to(0))  # that begin where the other ends
+    converter(at(0), to(n))
+    assert len(long_ways) == taken
+    with pytest.raises(ShapeError, match="out has shape"):
+        converter(at(0), at(n))
+    with pytest.raises(DtypeError, match="float64 to int16 is not allowed"):
+        converter(at(0), gpu.array(np.zeros((4, 3), "i2")))
+
+
+def test_backward_memory_overlaps_where_it_lies(gpu):
+    """An array whose first element is its last one in memory reaches down from its address."""
+    converter = Converter("bf->fb")
+    room = gpu.array(np.arange(64.0))
+    x = lambda at: room[at : at + 12].reshape(3, 4)[::-1, ::-1]  # noqa: E731
+    out = gpu.array(np.zeros((4, 3)))
+    converter(x(0), out)
+    converter(x(0), room[12:24].reshape(4, 3))
+    for at in (11, 1):
+        with pytest.raises(ArgumentError, match="out shares memory"):
+            converter(x(at), room[12 - 11 + 10 : 23].reshape(4, 3))
+    np.testing.assert_array_equal(converter(x(40), out) and values_of(out), x(40).memory.T)
+
+
+def test_quick_ways_are_captured_and_others_are_not_taken(gpu, long_ways):
+    converter, x = Converter("bhwc->bchw", scale=2.0), gpu.array(IMAGES)
+    out = gpu.array(np.zeros_like(WANTED))
+    converter(x, out)
+    with gpu.capturing() as graph:
+        converter(x, out)
+    assert len(long_ways) == 1
+    graph[0].launch(gpu.stream(0))
+    np.testing.assert_array_equal(values_of(out), WANTED)
+    assert not order._captured
+
+
+def test_what_takes_more_than_a_kernel_has_no_quick_way(gpu, long_ways):
+    x = gpu.array(IMAGES)
+    unsafe = Converter("bhwc->bchw", dtype="i4", casting="unsafe")
+    same, view = Converter("bhwc->bhwc"), Converter("bhwc->b(hwc)")
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            values_of(unsafe(x)), IMAGES.astype("i4").transpose(0, 3, 1, 2)
+        )
+        assert same(x) is x
+        assert view(x).data.ptr == x.data.ptr
+        assert Converter("bhwc->bchw")(gpu.array(np.zeros((0, 4, 5, 3)))).shape == (0, 3, 4, 5)
+    assert len(long_ways) == 8
+
+
+def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
+    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
+    gpu.eager = True
+    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    long_ways.clear()
+    monkeypatch.setitem(shortcuts, id(fakes.Cuda), shortcuts[id(torch.Tensor)])
+    x = torch.from_numpy(laid(IMAGES, "plain"))
+    converter = Converter("bhwc->bchw", scale=2.0)
+    out = found.there(torch.zeros(2, 3, 4, 5))
+    for _ in range(3):
+        version = out._version
+        assert converter(found.there(x), out) is out
+        assert out._version > version
+        y = converter(found.there(x))
+        for each in (out, y):
+            np.testing.assert_array_equal(fakes.here(each).numpy(), WANTED)
+        assert len(long_ways) == 2
+    assert {where for where, what in gpu.log if what == "kernel"} == {"torch"}
+    y = converter(found.there(x).requires_grad_())
+    assert y.requires_grad
+    turned = Converter("bhwc->bchw")
+    for _ in range(2):
+        turned(found.there(x.to(torch.complex64)))
+    with pytest.raises(ArgumentError, match="conj bit"):
+        turned(found.there(x.to(torch.complex64)).conj())
+    with pytest.raises(ArgumentError, match="out requires a gradient"):
+        converter(found.there(x), out.requires_grad_())
+    z = torch.func.vmap(lambda one: converter(one[None])[0])(x)
+    np.testing.assert_array_equal(z.numpy(), WANTED)
