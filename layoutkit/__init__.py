@@ -72,6 +72,7 @@ __all__ = [
     "BackwardError",
     "ClassView",
     "Collator",
+    "Columns",
     "CompositeSpace",
     "Conv2DSpace",
     "Converter",
@@ -97,6 +98,7 @@ __all__ = [
     "accumulate",
     "buffers",
     "collate",
+    "columns",
     "convert",
     "data",
     "get_num_threads",
@@ -118,6 +120,7 @@ _LAZY = {
     "collation": ("collate",),
     "collator": ("Collator",),
     "configuration": ("show_config", "warmup"),
+    "mappings": ("Columns", "columns"),
     "spaces": (
         "CompositeSpace",
         "Conv2DSpace",

@@ -109,6 +109,7 @@ class Accumulator:
             list(sizes), list(sizes.values()),
         )  # fmt: skip
         self._sums: Cache[Run] = Cache()
+        self.threads: int | None = None  # as many as there are
         self.on_gpus: DeviceSums | None = None  # for `layoutkit.arrays.adapters` to keep
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
@@ -139,7 +140,7 @@ class Accumulator:
         with forks.making:
             from .cpu.sums import prepared
 
-            run = prepared(self.plan(parts, out))
+            run = prepared(self.plan(parts, out), self.threads)
             return remember(self._sums, key, run, PROGRAM_BYTES * len(parts))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from .commands.arguments import parse, warmup_request
 from .commands.printing import accept_all_text, as_options, printable
-from .errors import LayoutkitError, PatternError
+from .errors import ArgumentError, LayoutkitError, PatternError
 
 __all__ = ["main"]
 
@@ -120,12 +120,28 @@ def _convert(arguments: argparse.Namespace) -> int:
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
     # Whatever is wrong with the pattern or the formula comes out before a file is touched.
     job.converter()
+    if isinstance(arguments.dst, str):
+        return _convert_to_store(arguments, job)
+    if arguments.scheduler is not None:
+        raise ArgumentError("--scheduler: is for chunks of a store; name DST something.zarr")
     check_destination(arguments.src, arguments.dst)
     folder = resolved(arguments.dst).parent
     windows = {"crop": arguments.crop, "flip": arguments.flip}
     pictures = _pictures(arguments, skip_bad=arguments.skip_bad, **windows)
     with open_source(arguments.src, job, pictures, folder) as source:
         convert_to_file(source, named(arguments.src), arguments.dst, job)
+    return 0
+
+
+def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
+    from .commands.stores import convert_to_store
+
+    for name in ("chunk", "crop", "flip", "resize", "fit", "fill"):
+        if getattr(arguments, name):
+            raise ArgumentError(f"--{name}: is not for chunks of a store; convert to .npy first")
+    if len(arguments.src) != 1:
+        raise ArgumentError("one .zarr or .npy becomes a store; give one SRC")
+    convert_to_store(arguments.src[0], arguments.dst, job, arguments.scheduler)
     return 0
 
 

@@ -30,6 +30,7 @@ __all__ = ["Converter"]
 
 # Quicker ways of arrays of exactly one class, by its id, as some do not hash; or NotImplemented.
 shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
+_OF_PROCESS = ("on_gpus", "_programs", "_backs", "_derived", "words")  # copies plan anew
 
 
 class Converter:
@@ -105,10 +106,11 @@ class Converter:
     def __hash__(self) -> int:
         return hash(self._task.asked())
 
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "layoutkit.Converter", repr(self)
+
     def __getstate__(self) -> dict[str, Any]:
-        # What is kept between calls is machine code: copies and other processes plan anew.
-        kept = ("on_gpus", "_programs", "_backs", "_derived", "words")
-        return {name: value for name, value in vars(self).items() if name not in kept}
+        return {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

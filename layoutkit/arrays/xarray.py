@@ -18,6 +18,7 @@ from ..checks import kind_text
 from ..errors import ArgumentError, PatternError
 from ..memory import Array, as_numpy
 from .containers import Container
+from .libraries import asked
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -58,7 +59,7 @@ class Xarray(Container):
 
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of the array inside, with names."""
-        _refuse_chunks(x, "x")
+        _refuse_chunks(x, "x", lazily=True)
         pattern = converter.task.pattern.completed(x.ndim)
         x = _ordered(x, pattern)
         data = x.data
@@ -73,7 +74,7 @@ class Xarray(Container):
         patterns = [converter.task.pattern for converter in accumulator.converters()]
         pairs = list(zip(parts, patterns, strict=True))
         ordered = [_ordered(p, pattern) if self.is_recorded(p) else p for p, pattern in pairs]
-        arrays = [self.arrive(p, "x") if self.is_recorded(p) else p for p in ordered]
+        arrays = [_inside(p) if self.is_recorded(p) else p for p in ordered]
         result = accumulator(arrays, out)
         if out is not None:
             return out
@@ -134,8 +135,18 @@ def _named(x: Any, result: Any, source: Layout, target: Layout, picks: Picks | N
     return kind(result, dims=dims, coords=kept.coords, name=x.name, attrs=x.attrs)
 
 
-def _refuse_chunks(x: Any, what: str) -> None:
-    if x.chunks is not None:
+def _inside(x: Any) -> Any:
+    """The array of a part of a sum: lazy where it is dask's, else NumPy's."""
+    return x.data if _is_lazy(x) else _ADAPTER.arrive(x, "x")
+
+
+def _is_lazy(x: Any) -> bool:
+    """Whether the array inside is one that conversions put off, as those of dask are."""
+    return x.chunks is not None and asked("adapter_for", x.data) is not None
+
+
+def _refuse_chunks(x: Any, what: str, lazily: bool = False) -> None:
+    if x.chunks is not None and not (lazily and _is_lazy(x)):
         raise ArgumentError(
             f"{what} is in chunks, whose data is read or computed later; pass {what}.compute()"
         )

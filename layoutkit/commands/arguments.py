@@ -81,7 +81,7 @@ def _take_words(arguments: argparse.Namespace, others: list[str]) -> list[str]:
             "--help"
         )
     *arguments.src, destination, arguments.pattern = words
-    arguments.dst = Path(destination)
+    arguments.dst = destination if destination.endswith(".zarr") else Path(destination)
     if "->" not in words[-1] and any("->" in word for word in words):
         raise ArgumentError("PATTERN comes last: layoutkit convert SRC DST PATTERN")
     try:
@@ -151,6 +151,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--casting", choices=CASTINGS, help=casting_help)
     add("--chunk", type=positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
     add("--quiet", action="store_true", help="no progress bar and no summary")
+    add("--scheduler", metavar="URL", help="of dask, that converts into a .zarr; default: threads")
 
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from ..memory import Array
 from .images import Pictures, find_images, named, open_images
 from .npyfiles import is_npy, open_npy
 from .printing import printable
+from .stores import ZarrSource, is_store, open_store
 from .streaming import FileJob, SlabSource
 from .windows import windowed
 
@@ -98,7 +99,7 @@ def _is_array(source: str) -> bool:
     if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
         # A pipe would be waited for, and cannot be read in any order.
         raise ArgumentError(f"{source}: is no file; write what comes from it into one first")
-    return suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path))
+    return is_store(source) or suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path))
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ class LoadedArray:
 @contextmanager
 def _open_array(source: str) -> Iterator[SlabSource]:
     """The array of a file, slab by slab where it lies there as it is; OSError for no file."""
+    if is_store(source):
+        yield ZarrSource(open_store(source))
+        return
     found = _only_one(_loaded(source), source)
     if not isinstance(found, StoredArray):
         yield LoadedArray(as_array(found, source))

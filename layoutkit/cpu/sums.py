@@ -27,11 +27,11 @@ __all__ = ["Sum", "prepared"]
 Run = Callable[[Sequence[Array], Array | None], Array]
 
 
-def prepared(request: SumRequest) -> Run:
-    """What sums arrays like those of a request into an output or new memory."""
+def prepared(request: SumRequest, threads: int | None = None) -> Run:
+    """What sums arrays like those of a request into an output or new memory, on so many threads."""
     if len(request.moves) > 1:
-        return Sum(request)
-    mover = Program(conversion(request, has_half))
+        return Sum(request, threads)
+    mover = Program(conversion(request, has_half), threads)
     return lambda parts, out: mover(parts[0], parts[0], out)
 
 
@@ -50,8 +50,8 @@ class Sum:
     Safe to call from many threads: it is not changed, except that jobs are added.
     """
 
-    def __init__(self, request: SumRequest) -> None:
-        self._request = request
+    def __init__(self, request: SumRequest, threads: int | None = None) -> None:
+        self._request, self._threads = request, threads
         self._empty = 0 in request.shape
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
@@ -76,7 +76,7 @@ class Sum:
         dst = address(total) + nest.dst_offset
         alignment = min(dst & -dst, LINE)
         ready = self._jobs.get(alignment) or self._prepare(alignment)
-        count = 1 if ready.job.alone else min(get_num_threads(), ready.job.units)
+        count = 1 if ready.job.alone else min(self._threads or get_num_threads(), ready.job.units)
         areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
         sources = map(int.__add__, map(address, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
@@ -93,7 +93,7 @@ class Sum:
         item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(
             summation.kernel, summation.params, summation.units, summation.grain,
-            item * prod(self._request.shape),
+            item * prod(self._request.shape), self._threads,
         )  # fmt: skip
         return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
 

@@ -105,6 +105,11 @@ class Epochs(ABC, Generic[T]):
         """The position, with what `_marks` gave; DataError, and nothing changes, if it is wrong."""
         return position
 
+    def _free(self, position: int) -> tuple[str, ...]:
+        """What a state of a position may differ in."""
+        # At an epoch's start, where no record counts yet, it may go on with others.
+        return () if position else ("records", "partition")
+
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """The latest loop from now on."""
         self._go(self._epoch, self._position if self._loaded else 0)
@@ -130,9 +135,7 @@ class Epochs(ABC, Generic[T]):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
         numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
-        # At an epoch's start, where no record counts yet, it may go on with others.
-        free = () if numbers["position"] else ("records", "partition")
-        compared = {*self._identity(), "records"}.difference(free)
+        compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
         differ = [k for k in own if k in compared and not _same(state[k], own[k])]
         if differ:
             wrong = ", ".join(f"{k} {state[k]!r}, not {own[k]!r}" for k in differ)

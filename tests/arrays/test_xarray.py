@@ -189,18 +189,18 @@ def test_arrays_inside_may_be_of_another_library():
     assert torch.equal(torch.from_numpy(np.array(y.data)), torch.from_numpy(PLANES))
 
 
-def test_what_is_not_there_yet_is_not_computed_unasked():
-    dask = pytest.importorskip("dask.array", reason="chunks are of dask")
-    lazy = scene().chunk({"time": 1})
+def test_chunks_of_dask_stay_lazy_and_named():
+    pytest.importorskip("dask.array", reason="chunks are of dask")
+    lazy, whole = scene().chunk({"time": 1}), scene()
+    y = convert(lazy, "bhwc->bchw")
+    assert y.chunks is not None
+    assert y.dims == convert(whole, "bhwc->bchw").dims
+    xarray.testing.assert_identical(y.compute(), convert(whole, "bhwc->bchw"))
+    total = accumulate([(lazy, "bhwc"), (lazy, "bhwc")], "bchw")
+    assert total.chunks is not None
+    np.testing.assert_array_equal(total.values, 2 * PLANES)
     with pytest.raises(ArgumentError, match=r"x is in chunks.*x\.compute\(\)"):
-        convert(lazy, "bhwc->bchw")
-    with pytest.raises(ArgumentError, match=r"x is a dask array.*blockwise"):
-        convert(dask.asarray(VALUES), "bhwc->bchw")
-    by_blocks = dask.blockwise(
-        Converter("bhwc->bchw"), "bchw", dask.from_array(VALUES, chunks=(1, 4, 5, 3)), "bhwc",
-        meta=np.empty((0, 0, 0, 0), np.uint8),
-    )  # fmt: skip
-    np.testing.assert_array_equal(by_blocks.compute(), PLANES)
+        Converter("bhwc->bchw").plan(lazy)
 
 
 def test_mistakes():

@@ -18,6 +18,7 @@ class Arguments:
     num_batches: Any
     drop_last: Any
     seed: Any
+    shard: Any
     get: Any
     processor: Any
     size: Any

@@ -22,8 +22,8 @@ _ELSEWHERE = {
     "multiprocessing_context": "num_workers=, which are threads",
     "num_epochs": "a loop for each: every `for batch in batches` is the next epoch",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
-    "num_replicas": "open_index(source, partition=p, partitions=P) as the source",
-    "num_shards": "open_index(source, partition=p, partitions=P) as the source",
+    "num_replicas": "shard=(rank, world)",
+    "num_shards": "shard=(rank, world)",
     "num_threads": "num_workers=, which are threads",
     "persistent_workers": "nothing: threads live until close(), over all epochs",
     "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
@@ -34,7 +34,7 @@ _ELSEWHERE = {
     "random_crop": 'corner="random", of the windows that collate= cuts',
     "random_flip": 'flip="random", of the windows that collate= cuts',
     "random_state": "seed=; an order is a function of seed, epoch and position",
-    "rank": "open_index(source, partition=rank, partitions=world) as the source",
+    "rank": "shard=(rank, world)",
     "repeat": "a loop for each: every `for batch in batches` is the next epoch",
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
@@ -44,7 +44,7 @@ _ELSEWHERE = {
     "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
     "worker_init_fn": "num_workers=, which are threads of this process",
     "workers": "num_workers=, which are threads",
-    "world_size": "open_index(source, partition=rank, partitions=world) as the source",
+    "world_size": "shard=(rank, world)",
 }
 
 

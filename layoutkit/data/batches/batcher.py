@@ -44,8 +44,12 @@ class Batcher(Epochs[Batch]):
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch, at most where `refill`; None while there are parts to open."""
-        limit = self._settings.limit
-        return self._settings.feeds[0].order(self._epoch).num_batches if limit is None else limit
+        settings, order = self._settings, self._settings.feeds[0].order(self._epoch)
+        if settings.shard is not None:
+            plan = order.plan
+            end = self._end(self._epoch) or 0
+            return settings.shard.steps(end, settings.batch_size, plan.even or plan.draws)
+        return order.num_batches if settings.limit is None else settings.limit
 
     def __len__(self) -> int:
         number = self.num_batches
@@ -87,7 +91,7 @@ class Batcher(Epochs[Batch]):
     def __reduce__(self) -> Any:
         raise DataError(
             "a Batcher has threads and connections, which cannot be copied or sent to another "
-            "process; call sampled_batcher there, with a partition of open_index for each process"
+            "process; call sampled_batcher there, in each with shard='auto'"
         )
 
     def __enter__(self) -> Batcher:
@@ -137,6 +141,10 @@ class Batcher(Epochs[Batch]):
     def _identity(self) -> dict[str, int | str]:
         return self._settings.identity
 
+    def _free(self, position: int) -> tuple[str, ...]:
+        free = super()._free(position)
+        return (*free, "batch_size") if self._settings.resizes else free
+
     def _records(self) -> int:
         return int(self._settings.feeds[0].sampler.plan.count)
 
@@ -148,7 +156,9 @@ class Batcher(Epochs[Batch]):
 
     def _marks(self, position: int) -> dict[str, int]:
         place = place_of(position) if position else Place()
-        counted = {"batch": place.batches, "dropped": place.dropped}
+        # A state of shards is the same on all of them, and each has left out other records.
+        dropped = place.dropped if self._settings.shard is None else 0
+        counted = {"batch": place.batches, "dropped": dropped}
         return {**counted, **self._part_marks(place)}
 
     def _part_marks(self, place: Place) -> dict[str, int]:

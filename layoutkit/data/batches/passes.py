@@ -89,7 +89,7 @@ class Pass:
         if draft.error is not None:
             raise draft.error
         draft.stats["wait"] = perf_counter() - began
-        batch, place = self._batch(draft), draft.start + draft.taken
+        batch, place = self._batch(draft), self._behind(draft)
         with self._planning:
             self._drafts.popleft()
             self._handed += 1
@@ -113,13 +113,15 @@ class Pass:
 
     def _begin(self) -> None:
         settings = self._settings
-        if self._begun == settings.limit:
+        if settings.shard is None and self._begun == settings.limit:
             self._over = True
             return
         start = self._place
         if settings.refill and self._latest:
             start = self._latest.start + self._latest.taken
         stop = start + settings.batch_size if settings.refill else self.orders[0].cut(start)
+        if settings.shard is not None:
+            start, stop = settings.shard.own(start, self.size or 0, settings.batch_size, self._full)
         numbers = self._take(start, stop)
         if not len(numbers[0]):
             self._over = True
@@ -127,12 +129,23 @@ class Pass:
         dims = settings.dims(self._begun)
         refill = self._refill if settings.refill else None
         draft = self._latest = Draft(settings.work, start, numbers, dims, refill, self._epoch)
-        self._place = start + len(numbers[0])
+        self._place = self._behind(draft)
         self._begun += 1
         self._drafts.append(draft)
         if self._crew is not None:
             draft.after = self._begin_batches if settings.refill else None
             self._crew.submit(draft)
+
+    @property
+    def _full(self) -> bool:
+        """Whether the kind makes no short batch."""
+        plan = self._settings.feeds[0].sampler.plan
+        return bool(plan.even or plan.draws)
+
+    def _behind(self, draft: Draft) -> int:
+        """The place behind a batch, and behind those of other ranks that belong to its step."""
+        shard, taken = self._settings.shard, draft.taken
+        return draft.start + taken if shard is None else shard.behind(draft.start, taken)
 
     def _refill(self, place: int, missing: int, dry: int) -> Sequence[Numbers]:
         """The records behind a batch that has some missing."""

@@ -29,6 +29,7 @@ def sampled_batcher(
     drop_last: bool = False,
     seed: int = 0,
     epoch: int = 0,
+    shard: tuple[int, int] | str | None = None,
     get: Any = None,
     processor: Callable[..., Any] | None = None,
     size: tuple[int, int] | None = None,
@@ -83,6 +84,12 @@ def sampled_batcher(
         Leave out the records at an epoch's end that fill no batch, as the kinds `even_...` do.
     seed, epoch : int
         Another seed or epoch, another order.
+    shard : (rank, world) or "auto", optional
+        Of the one order of all records, the batches of one of `world` processes: as many as any
+        other has, of the same sizes. Each step takes `world` batches from where the one before
+        ended; fewer than `world` records at the end are left out. A state is that of all ranks, and
+        any number of them goes on from it. "auto" asks torch.distributed, JAX or RANK and
+        WORLD_SIZE, and counts the workers of a DataLoader.
     get : callable, or a list with one for each source
         Reads a Record. By default its array, or the bytes of its file.
     processor : callable, optional
@@ -148,11 +155,11 @@ def sampled_batcher(
     check_names(others, [field.name for field in fields(Arguments)])
     given = Arguments(
         sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
-        drop_last=drop_last, seed=seed, get=get, processor=processor, size=size, fit=fit,
-        input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout, convert=convert,
-        scale=scale, mean=mean, std=std, clip=clip, collate=collate, corner=corner, flip=flip,
-        on_error=on_error, refill=refill, timeout=timeout, retries=retries, prefetch=prefetch,
-        num_workers=num_workers, progress=progress, cache_dir=cache_dir, cache_size=cache_size,
-        max_record_bytes=max_record_bytes,
+        drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
+        fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
+        convert=convert, scale=scale, mean=mean, std=std, clip=clip, collate=collate,
+        corner=corner, flip=flip, on_error=on_error, refill=refill, timeout=timeout,
+        retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
+        cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip
     return Batcher(settings_of(given), epoch)

@@ -19,6 +19,7 @@ from ...spec import as_dtype, check_movable
 from ..indexes import Index, open_index
 from ..reading.cache import DiskCache
 from ..reading.reader import Reader
+from ..samplers import Sampler
 from .arguments import Arguments
 from .chunks import Work
 from .collating import check_collate, collated_layout, joining_of
@@ -26,11 +27,13 @@ from .feeds import Feed
 from .orders import check_lengths, endless, samplers_of
 from .photographs import check_decoded, with_decoder
 from .preparing import check_convert
+from .shards import Shard, check_shared, shard_of
 from .viewers import Viewer, default_layout
 
 __all__ = ["Settings", "settings_of", "workers_of"]
 
 _MOST_WORKERS = 4
+_SLICED = ("batchwise_shuffled_sequential", "random_slice")  # orders of slices of that size
 
 Shape = tuple[int, ...]
 
@@ -49,6 +52,7 @@ class Settings:
 
     limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
     dims : callable   the shape of a record in batch k, or None
+    shard : Shard     which records of each step are ours; None: all
     """
 
     feeds: tuple[Feed, ...]
@@ -62,6 +66,7 @@ class Settings:
     prefetch: int
     num_workers: int
     progress: bool
+    shard: Shard | None
 
     @property
     def draws(self) -> bool:
@@ -78,6 +83,12 @@ class Settings:
             "batch_size": self.batch_size,
             "partition": plans[0].partition,
         }
+
+    @property
+    def resizes(self) -> bool:
+        """Whether a state may be of another batch size: ranks share an order that has none."""
+        plans = [feed.sampler.plan for feed in self.feeds]
+        return self.shard is not None and not any(plan.base in _SLICED for plan in plans)
 
 
 def settings_of(given: Arguments) -> Settings:
@@ -98,14 +109,14 @@ def settings_of(given: Arguments) -> Settings:
     check_decoded(given, indexes)
     if len(indexes) > 1 and given.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    samplers = samplers_of(
-        indexes, given.sampler, given.drop_last, size, given.num_batches, given.seed
-    )
+    shard, samplers = _shared(given, indexes, size)
     workers, timeout = workers_of(given.num_workers, given.timeout)
     join = joining_of(given, samplers[0].plan.seed)
     strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
     refill = as_flag("refill", given.refill)
     limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
+    if shard is not None and limit is not None:
+        limit = -(-limit // shard.world) * shard.world
     if refill and samplers[0].plan.base == "even_sequences":
         raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
     reader = _reader(given)
@@ -126,7 +137,21 @@ def settings_of(given: Arguments) -> Settings:
         prefetch=as_count("prefetch", given.prefetch),
         num_workers=workers,
         progress=as_flag("progress", given.progress),
+        shard=shard,
     )
+
+
+def _shared(
+    given: Arguments, indexes: list[Index], size: int
+) -> tuple[Shard | None, list[Sampler]]:
+    """Which records of each step are ours, and the order of all of them for each index."""
+    shard, turns = shard_of(given.shard), given.num_batches
+    if shard is not None and turns is not None:
+        turns = as_count("num_batches", turns) * shard.world
+    samplers = samplers_of(indexes, given.sampler, given.drop_last, size, turns, given.seed)
+    if shard is not None:
+        check_shared(indexes, samplers, given.refill)
+    return shard, samplers
 
 
 def _viewers(given: Arguments, layouts: tuple[str | None, str | None], index: Index) -> Viewers:

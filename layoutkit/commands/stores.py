@@ -1,0 +1,247 @@
+"""Conversions into zarr stores, chunk by chunk, on threads here or on a cluster of dask.
+
+A chunk of the store is one task: it reads its part of the source, converts it and writes it, whole
+or not at all. So a worker that is killed costs the time of its chunks, which others do again; and
+a second run of the same conversion does only the chunks that are not there.
+
+A store says in its attributes of which conversion it is, and whether all of it is there. One half
+written is only gone on with by the conversion that began it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..axes import Layout
+from ..errors import ArgumentError, DataError
+from .streaming import FileJob, check_sign
+
+__all__ = ["ZarrSource", "convert_to_store", "is_store", "open_store"]
+
+_MARK = "layoutkit"  # the attribute of our stores
+_BLOCK_BYTES = 16 << 20  # of a chunk, where the source has none
+
+
+def is_store(name: str) -> bool:
+    """Whether a path or URL is that of a zarr store, by its suffix."""
+    return str(name).rstrip("/").endswith(".zarr")
+
+
+@dataclass(frozen=True)
+class ZarrSource:
+    """An array in a zarr store, of which slabs are read."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        found: np.dtype[Any] = self.array.dtype
+        return found
+
+    def read(self, axis: int | None, start: int, stop: int) -> Any:
+        """Everything between two positions of one axis; the whole if `axis` is None."""
+        window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
+        return np.asarray(self.array[(*window, ...)])
+
+
+def open_store(name: str) -> Any:
+    """The array of a zarr store.
+
+    Raises
+    ------
+    DataError
+        There is none, or it is half written.
+    """
+    with _needed():
+        import zarr
+    try:
+        array = zarr.open_array(name, mode="r")
+    except Exception as error:
+        raise DataError(f"{name}: is no array of zarr ({type(error).__name__}: {error})") from error
+    mark = array.attrs.get(_MARK)
+    if mark is not None and not mark["complete"]:
+        raise DataError(
+            f"{name}: is half written; run `layoutkit convert` once more as before, which goes on "
+            f"with it: {mark['of']}"
+        )
+    return array
+
+
+def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | None = None) -> None:
+    """Convert an array of a `.zarr` or `.npy` file or URL into a zarr store.
+
+    Chunks that are there already are left as they are, if they are of the same conversion.
+
+    Raises
+    ------
+    ArgumentError, DataError
+        Source and target do not fit together, or the target is another array.
+    """
+    began = time.perf_counter()
+    with _needed():
+        import dask.array as da
+        import zarr
+    converter = job.converter()
+    x = _lazy(da, source)
+    y = converter(x)
+    if "casting" not in job.options:
+        check_sign(x.dtype, y.dtype, "say what becomes of them: --casting saturate, or same_kind")
+    y = y.rechunk(tuple(max(sizes) for sizes in y.chunks))
+    names = _names(converter.task.pattern.completed(x.ndim).target)
+    said = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
+    store = _begun(zarr, target, y, names, said)
+    missing = _missing(store, y.numblocks)
+    tasks = [_task(y, target, at) for at in missing]
+    _computed(tasks, scheduler)
+    if lost := _missing(store, y.numblocks):
+        raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
+    store.attrs[_MARK] = {"of": said, "complete": True}
+    if not job.quiet:
+        count, seconds = int(np.prod(y.numblocks)), time.perf_counter() - began
+        kept = f", {count - len(missing)} were there" if len(missing) < count else ""
+        print(
+            f"{source} {x.shape} {x.dtype} -> {target} {y.shape} {y.dtype}: {len(missing)} chunks "
+            f"in {seconds:.2f} s{kept}",
+            file=sys.stderr,
+        )
+
+
+def _lazy(da: Any, source: str) -> Any:
+    """The source as an array of dask, in its own chunks; each is read where it is converted."""
+    if is_store(source):
+        array = open_store(source)
+        chunks = getattr(array, "shards", None) or array.chunks
+        return da.from_array(_Reader(source, array.shape, array.dtype), chunks=chunks, name=False)
+    found = _npy(source)
+    rows = max(1, _BLOCK_BYTES * found.shape[0] // max(1, found.nbytes)) if found.ndim else 1
+    return da.from_array(_Reader(source, found.shape, found.dtype), chunks=(rows, *found.shape[1:]))
+
+
+class _Reader:
+    """An array that is opened where parts of it are read: in a worker, by its name."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.name, self.shape, self.dtype, self.ndim = name, tuple(shape), dtype, len(shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        array = open_store(self.name) if is_store(self.name) else _npy(self.name)
+        return np.asarray(array[key])
+
+
+def _npy(name: str) -> Any:
+    """The array of a `.npy` file, mapped where it is one here, else read whole."""
+    if "://" not in name:
+        return np.load(name, mmap_mode="r", allow_pickle=False)
+    with _needed():
+        import fsspec
+    with fsspec.open(name, "rb") as file:
+        return np.load(file, allow_pickle=False)
+
+
+def _names(layout: Layout) -> list[str]:
+    """The names of dimensions: those of axes, and of a fold all that it has."""
+    return ["_".join(names) for names in layout.named]
+
+
+def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
+    """The store, made now or by an earlier run of the same conversion."""
+    try:
+        store = zarr.open_array(target, mode="r+")
+    except Exception as error:
+        if _is_something(target):
+            raise ArgumentError(
+                f"{target}: is there and no array of zarr; choose another name"
+            ) from error
+        return zarr.create_array(
+            target, shape=y.shape, dtype=y.dtype, chunks=y.chunksize, dimension_names=names,
+            attributes={_MARK: {"of": said, "complete": False}},
+        )  # fmt: skip
+    mark: Mapping[str, Any] = store.attrs.get(_MARK) or {"of": "something else"}
+    if mark["of"] != said:
+        raise ArgumentError(
+            f"{target}: holds another array, of {mark['of']}; choose another name, or delete it"
+        )
+    return store
+
+
+def _is_something(target: str) -> bool:
+    if "://" in target:
+        with _needed():
+            import fsspec
+        system, path = fsspec.core.url_to_fs(target)
+        return bool(system.exists(path))
+    return Path(target).exists()
+
+
+def _missing(store: Any, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The chunks that are not in their store, in which each is whole or not at all.
+
+    The store is listed: to ask for each would take days where an answer takes milliseconds.
+    """
+    from zarr.core.sync import sync
+
+    place = store.store_path
+
+    async def listed() -> set[str]:
+        return {key async for key in place.store.list_prefix(place.path)}
+
+    there = sync(listed())
+    keys = {at: (place / store.metadata.encode_chunk_key(at)).path for at in np.ndindex(*blocks)}
+    return [at for at, key in keys.items() if key not in there]
+
+
+def _task(y: Any, target: str, at: tuple[int, ...]) -> Any:
+    """The writing of a chunk, which is computed where it is written."""
+    from dask import delayed
+
+    window = tuple(
+        slice(place * size, place * size + sizes[place])
+        for place, size, sizes in zip(at, y.chunksize, y.chunks, strict=True)
+    )
+    block = y.blocks[at] if y.ndim else y
+    return delayed(_written, pure=False)(block, target, window)
+
+
+def _written(block: Any, target: str, window: tuple[slice, ...]) -> None:
+    import zarr
+
+    store = zarr.open_array(target, mode="r+")
+    # What is not there is not done; else a chunk of zeros would not be written.
+    store.with_config({"write_empty_chunks": True})[window] = block
+
+
+def _computed(tasks: list[Any], scheduler: str | None) -> None:
+    """Run all tasks: on a cluster, or on threads here."""
+    import dask
+
+    if scheduler is None:
+        dask.compute(*tasks, scheduler="threads")
+        return
+    with _needed():
+        from distributed import Client
+    with Client(scheduler, set_as_default=False) as client:
+        client.gather(client.compute(tasks))
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    """Say how to get a library that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        fix = 'pip install "layoutkit[dask]"'
+        raise ArgumentError(f"{error.name} is not installed: {fix}") from error

@@ -1,0 +1,169 @@
+"""Arrays of dask: lazy, of known shape, dtype, chunks and meta, and equal to those of the whole."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, accumulate, convert
+from layoutkit.views import ImageView
+
+da = pytest.importorskip("dask.array", reason="the arrays are of dask")
+from dask.base import tokenize  # noqa: E402
+
+X = np.random.default_rng(0).integers(0, 255, (5, 8, 6, 3)).astype(np.uint8)
+MEANS = (0.1, 0.2, 0.3)
+
+
+def lazy(chunks=(2, 3, 6, 2), x=X):
+    return da.from_array(x, chunks=chunks)
+
+
+def never(*_, **__):
+    raise AssertionError("computed while the graph was built")
+
+
+CASES = [
+    ("bhwc->bchw", {}, ((2, 2, 1), (2, 1), (3, 3, 2), (6,))),
+    ("bhwc->bchw", {"dtype": "float32", "scale": 1 / 255, "mean": MEANS, "std": (1, 2, 3)}, None),
+    ("bhwc->bchw", {"mean": {"h": list(range(8))}}, None),
+    ("bhwc->bchw", {"mean": {"b": list(range(5))}, "clip": (3, 200)}, None),
+    ("bhwc->b(chw)", {}, ((2, 2, 1), (96, 48))),
+    ("bhwc->(hb)wc", {}, ((15, 15, 10), (6,), (2, 1))),
+    ("bhwc->bf", {}, ((2, 2, 1), (54, 54, 36))),
+    ("bhwc->hb1wc", {}, ((3, 3, 2), (2, 2, 1), (1,), (6,), (2, 1))),
+    ("...hwc->...chw", {}, None),
+    ("batch height width c->batch c (height width)", {}, None),
+    ("bhwc->bchw", {"channels": (2, 0)}, ((2, 2, 1), (2,), (3, 3, 2), (6,))),
+    ("bhwc->bchw", {"memory": "bhwc"}, None),
+    ("bhwc->bchw", {"into": {"h": 10, "w": 9}, "fill": 7, "scale": 0.5}, None),
+    ("bhwc->bchw", {"into": {"h": 10}, "fill": (1, 2, 3), "channels": (2, 1, 0)}, None),
+]
+
+
+@pytest.mark.parametrize(("pattern", "keywords", "chunks"), CASES)
+@pytest.mark.filterwarnings("ignore:.*needs other chunks")
+def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
+    x, want = lazy(), convert(X, pattern, **keywords)
+    with monkeypatch.context() as patch:
+        patch.setattr(da.Array, "compute", never)
+        patch.setattr("dask.base.compute", never)
+        y = convert(x, pattern, **keywords)
+    assert isinstance(y, da.Array)
+    assert y.shape == want.shape
+    assert y.dtype == want.dtype
+    assert type(y._meta) is np.ndarray
+    assert y._meta.dtype == want.dtype
+    assert chunks is None or y.chunks == chunks
+    got = y.compute(scheduler="threads")
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    for at in np.ndindex(*y.numblocks):  # each block is as large as the graph says
+        assert y.blocks[at].compute(scheduler="sync").shape == y.blocks[at].shape
+
+
+@pytest.mark.parametrize("chunks", [(2, 16, 3), (5, 7, 1), (5, 48, 3), (1, (1, 40, 7), 2)])
+@pytest.mark.filterwarnings("ignore:.*needs other chunks")
+def test_folds_of_x_keep_the_chunks_of_their_first_axis(chunks):
+    flat = X.reshape(5, 48, 3)
+    for pattern in ("b(hw)c->bchw", "b(hw)c->hb(wc)", "b(hw)c->bc(hw)"):
+        y = convert(lazy(chunks, flat), pattern, w=6, mean=MEANS)
+        np.testing.assert_array_equal(y.compute(), convert(flat, pattern, w=6, mean=MEANS))
+    whole = convert(lazy((2, 18, 3), flat), "b(hw)c->bchw", h=8)
+    assert whole.chunks == ((2, 2, 1), (3,), (3, 3, 2), (6,))
+
+
+def test_a_warning_says_how_many_bytes_move():
+    with pytest.warns(da.PerformanceWarning, match="chunks along c: 720 bytes"):
+        convert(lazy(), "bhwc->b(hwc)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(lazy((2, 3, 6, 3)), "bhwc->bchw", mean=MEANS)
+
+
+def test_names_are_deterministic_here_and_in_another_process():
+    def made():
+        return convert(lazy(), "bhwc->bchw", dtype="float32", mean=MEANS).name
+
+    code = (
+        "import numpy as np, dask.array as da\n"
+        "from layoutkit import convert\n"
+        "x = np.random.default_rng(0).integers(0, 255, (5, 8, 6, 3)).astype(np.uint8)\n"
+        "d = da.from_array(x, chunks=(2, 3, 6, 2))\n"
+        "print(convert(d, 'bhwc->bchw', dtype='float32', mean=[0.1, 0.2, 0.3]).name)\n"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made() == made() == other.stdout.strip()
+    assert made() != convert(lazy(), "bhwc->bchw", dtype="float32", mean=(0.1, 0.2, 0.4)).name
+    ways = [Converter("bhwc->bchw", mean=MEANS) for _ in range(2)]
+    ways[0](X)  # what it has kept is no part of it
+    assert tokenize(ways[0]) == tokenize(ways[1]) != tokenize(Converter("bhwc->bchw", mean=1))
+
+
+def test_sums_and_views_are_lazy():
+    planes = convert(X, "bhwc->bchw", dtype="float32")
+    pairs = [(lazy(), "bhwc"), (planes, "bchw"), (da.from_array(planes, chunks=2), "bchw")]
+    total = accumulate(pairs, "bchw")
+    want = accumulate([(X, "bhwc"), (planes, "bchw"), (planes, "bchw")], "bchw")
+    assert isinstance(total, da.Array)
+    assert total.dtype == want.dtype
+    np.testing.assert_array_equal(total.compute(), want)
+    view = ImageView("bhwc", lazy())
+    got = view.forward_get("bchw", "float32", scale=1 / 255)
+    assert isinstance(got, da.Array)
+    np.testing.assert_allclose(got.compute(), planes / 255, rtol=1e-6)
+    view.backward_put("bchw", got, scale=1 / 255)
+    back = view.backward_get("bhwc", "float32")
+    assert isinstance(back, da.Array)
+    assert back.shape == X.shape
+    np.testing.assert_allclose(back.compute(), X / 255**2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "call"),
+    [
+        (ShapeError, "rank 3", lambda x: convert(x, "bhw->bwh")),
+        (ShapeError, "mean has 2", lambda x: convert(x, "bhwc->bchw", mean=(1, 2))),
+        (DtypeError, "same_kind", lambda x: convert(x.astype("f4"), "bhwc->bchw", dtype="u1")),
+        (ArgumentError, "out=", lambda x: convert(x, "bhwc->bchw", out=X)),
+        (ArgumentError, "copy=False", lambda x: convert(x, "bhwc->bchw", copy=False)),
+        (ArgumentError, "chunk_sizes", lambda x: convert(x[x[:, 0, 0, 0] > 3], "bhwc->bchw")),
+        (ShapeError, "part 1", lambda x: accumulate([(x, "bhwc"), (x[1:], "bhwc")], "bchw")),
+    ],
+)  # fmt: skip
+def test_mistakes_are_found_when_the_graph_is_built(kind, words, call):
+    with pytest.raises(kind, match=words):
+        call(lazy())
+
+
+def test_workers_plan_once_with_one_thread_each_on_a_cluster_of_processes():
+    distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        y = convert(lazy((1, 4, 6, 2)), "bhwc->bchw", dtype="float32", mean=MEANS)
+        want = convert(X, "bhwc->bchw", dtype="float32", mean=MEANS)
+        np.testing.assert_array_equal(client.compute(y).result(), want)
+        total = accumulate([(y, "bchw"), (lazy((1, 4, 6, 2)), "bhwc")], "bchw")
+        np.testing.assert_array_equal(
+            client.compute(total).result(), want + X.transpose(0, 3, 1, 2)
+        )
+        told = client.run(_planned)
+    assert all(count <= 4 and threads <= {1} for count, threads in told.values()), told
+    assert any(count for count, _ in told.values())
+
+
+def _planned():
+    """How many Converters this process has made for chunks, and their threads."""
+    import gc
+
+    from layoutkit import Converter
+    from layoutkit.arrays import dask
+
+    made = [each for each in gc.get_objects() if type(each) is Converter and each._programs]
+    return dask._known.cache_info().currsize, {each.task.threads for each in made}

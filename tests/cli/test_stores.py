@@ -1,0 +1,146 @@
+"""Conversions into zarr stores: chunk by chunk, resumable, on threads and on a cluster."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from layoutkit import convert
+from layoutkit.cli import main
+from layoutkit.commands import stores
+
+pytest.importorskip("dask.array", reason="chunks are converted by dask")
+zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1")
+
+X = np.random.default_rng(0).integers(0, 255, (8, 6, 5, 3)).astype(np.uint8)
+WANT = convert(X, "bhwc->bchw", dtype="float32", scale=0.5)
+OPTIONS = ["--dtype", "float32", "--scale", "0.5", "bhwc->bchw"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    name = str(tmp_path / "x.zarr")
+    zarr.create_array(name, data=X, chunks=(2, 3, 5, 3))
+    return name
+
+
+def run(*arguments):
+    return main(["convert", *map(str, arguments), *OPTIONS])
+
+
+def test_from_zarr_to_zarr_and_to_npy(source, tmp_path):
+    target = tmp_path / "y.zarr"
+    assert run(source, target) == 0
+    found = zarr.open_array(target, mode="r")
+    np.testing.assert_array_equal(found[:], WANT)
+    assert found.chunks == (2, 3, 3, 5)
+    assert found.metadata.dimension_names == ("b", "c", "h", "w")
+    assert found.attrs["layoutkit"]["complete"]
+    assert run(source, tmp_path / "y.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), WANT)
+
+
+def test_from_npy_and_on_urls_of_fsspec(tmp_path):
+    fsspec = pytest.importorskip("fsspec", reason="the URLs are of fsspec")
+    np.save(tmp_path / "x.npy", X)
+    assert run(tmp_path / "x.npy", tmp_path / "y.zarr") == 0
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "y.zarr", mode="r")[:], WANT)
+    with fsspec.open("memory://stores/x.npy", "wb") as file:
+        np.save(file, X)
+    assert run("memory://stores/x.npy", "memory://stores/y.zarr") == 0
+    np.testing.assert_array_equal(zarr.open_array("memory://stores/y.zarr", mode="r")[:], WANT)
+    assert run("memory://stores/y.zarr", tmp_path / "z.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), convert(WANT, "bhwc->bchw") * 0.5)
+
+
+def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
+    source, tmp_path, monkeypatch, capsys
+):
+    target, written, write = tmp_path / "y.zarr", [], stores._written
+
+    def failing(block, name, window):
+        if len(written) == 3:
+            raise OSError("the disk is gone")
+        written.append(window)
+        write(block, name, window)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_written", failing)
+        import dask
+
+        with dask.config.set(num_workers=1):
+            assert run(source, target) == 2
+    assert not zarr.open_array(target, mode="r").attrs["layoutkit"]["complete"]
+    capsys.readouterr()
+    assert run(target, tmp_path / "z.npy") == 2
+    assert "half written; run `layoutkit convert` once more" in capsys.readouterr().err
+    assert main(["convert", str(source), str(target), "bhwc->bchw"]) == 2
+    assert "holds another array" in capsys.readouterr().err
+    before = {file: file.stat().st_mtime_ns for file in target.rglob("c/*/*/*/*")}
+    assert len(before) == 3
+    assert run(source, target) == 0
+    assert "5 chunks" in (told := capsys.readouterr().err)
+    assert "3 were there" in told
+    assert before.items() <= {f: f.stat().st_mtime_ns for f in target.rglob("c/*/*/*/*")}.items()
+    np.testing.assert_array_equal(zarr.open_array(target, mode="r")[:], WANT)
+    assert run(source, target) == 0
+    assert "0 chunks" in capsys.readouterr().err
+
+
+def test_chunks_of_zeros_are_there_too(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros_like(X))
+    assert run(tmp_path / "x.npy", tmp_path / "y.zarr") == 0
+    assert not zarr.open_array(tmp_path / "y.zarr", mode="r")[:].any()
+    assert run(tmp_path / "x.npy", tmp_path / "y.zarr") == 0
+    assert "0 chunks" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_mistakes(source, tmp_path, capsys):
+    (tmp_path / "some.zarr").mkdir()
+    assert run(source, tmp_path / "some.zarr") == 2
+    assert "no array of zarr; choose another name" in capsys.readouterr().err
+    assert run(tmp_path / "some.zarr", tmp_path / "y.npy") == 2
+    assert "is no array of zarr" in capsys.readouterr().err
+    assert run(source, tmp_path / "y.npy", "--scheduler", "tcp://127.0.0.1:1") == 2
+    assert "--scheduler" in capsys.readouterr().err
+
+
+def slow(block, name, window):
+    time.sleep(0.3)
+    stores_written(block, name, window)
+
+
+stores_written = stores._written
+
+
+def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
+    target = tmp_path / "y.zarr"
+    monkeypatch.setattr(stores, "_written", slow)
+    slow.__module__ = "__main__"  # pickled by value, as workers have no tests
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        workers = client.run(os.getpid)
+        killed = []
+
+        def kill():
+            while len(list(target.rglob("c/*/*/*/*"))) < 2:
+                time.sleep(0.02)
+            killed.append(next(iter(workers.values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert run(source, target, "--scheduler", cluster.scheduler_address) == 0
+        thread.join()
+        assert killed[0] not in client.run(os.getpid).values()
+    found = zarr.open_array(target, mode="r")
+    np.testing.assert_array_equal(found[:], WANT)
+    assert found.attrs["layoutkit"]["complete"]
