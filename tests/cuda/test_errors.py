@@ -146,7 +146,7 @@ class DynamicLibNotFoundError(RuntimeError):
         (RuntimeError("CuPy failed to load libnvrtc.so.12"), f"CuPy does not find NVRTC.*{EXTRA}"),
         (
             CompileException("nvrtc: error: invalid value for --gpu-architecture\nmore"),
-            r"NVRTC does not compile the kernel interleave for this GPU \(CompileException: nvrtc: "
+            r"NVRTC does not compile the kernel lines for this GPU \(CompileException: nvrtc: "
             r"error: invalid value for --gpu-architecture\); .* needs layoutkit\[cuda12\]",
         ),
     ],
