@@ -76,7 +76,7 @@ def columns(**ways: Converter) -> Columns:
     """What converts columns of a mapping and leaves the others alone: a function for pipelines.
 
     >>> columns(image=Converter("hwc->chw", dtype="float32"))
-    columns(image=Converter("hwc->chw", dtype=float32))
+    columns(image=Converter("hwc->chw", dtype='float32'))
 
     Parameters
     ----------

@@ -33,6 +33,7 @@ from .sheets import Sheet
 
 __all__ = ["Gathering"]
 
+KEPT_BYTES = 4 << 20  # of a sheet that is used again: larger ones are for thousands of samples
 MOST_KINDS = 64  # that are known at once, unless a batch has more
 
 
@@ -72,7 +73,8 @@ class Gathering:
             if not self._is_empty:
                 self._run(sheet, known, dst)
         finally:
-            self._sheets.append(sheet)
+            if sheet.words.nbytes <= KEPT_BYTES:
+                self._sheets.append(sheet)
         return out
 
     def plans(self, sources: Sources, corner: Any, flip: Any) -> list[Plan]:

@@ -221,7 +221,7 @@ def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
         ("workers", "num_workers="),
         ("drop_remainder", "drop_last=True"),
         ("pin_memory", "device="),
-        ("num_shards", "partition=p"),
+        ("num_shards", "shard=(rank, world)"),
         ("bach_dims", "did you mean batch_dims=?"),
         ("whatsoever", "there are sources, batch_size"),
     ],

@@ -20,6 +20,9 @@ class Odd(Exception):  # noqa: N818  # named for what it does
     def __init__(self, one, two):
         super().__init__(one)
 
+    def __reduce__(self):
+        return type(self), self.args  # said, as libraries teach pickle about all other exceptions
+
 
 def process(x, out):
     if x[0, 0, 0] == 4:
