@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .collation import collate
     from .collator import Collator
     from .configuration import show_config, warmup
+    from .mappings import Columns, columns
     from .spaces import (
         CompositeSpace,
         Conv2DSpace,
