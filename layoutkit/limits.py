@@ -124,7 +124,9 @@ def _settings(controller: str, *names: str) -> Iterator[list[int]]:
     """
     for folder in _groups(controller):
         with suppress(OSError, ValueError):  # "max": no limit
-            texts = [(folder / name).read_text(encoding="ascii") for name in names]
+            # UTF-8 is there from the start: another encoding is imported, and a child that was
+            # forked in that moment waits for ever.
+            texts = [(folder / name).read_text(encoding="utf-8") for name in names]
             numbers = [int(word) for text in texts for word in text.split()]
             if min(numbers) > 0:  # -1: no limit
                 yield numbers

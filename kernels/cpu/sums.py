@@ -160,7 +160,7 @@ def second_level_bytes() -> int:
     """The size of a core's second-level cache; 1 MiB where the system does not tell."""
     path = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
     with suppress(OSError, ValueError):
-        return int(path.read_text(encoding="ascii").strip().removesuffix("K")) << 10
+        return int(path.read_text(encoding="utf-8").strip().removesuffix("K")) << 10
     return 1 << 20
 
 

@@ -158,6 +158,18 @@ thread.join()
 )
 
 
+def test_a_first_conversion_imports_no_encoding():
+    """Python's own import of one is no lock that a fork waits for: 1 of 80 children hung."""
+    seen = """
+def encodings():
+    return {name for name in sys.modules if name.startswith("encodings.")}
+before = encodings()
+assert first()
+print(sorted(encodings() - before))
+"""
+    assert python(FIRST + seen) == "[]\n"
+
+
 @needs_fork
 def test_children_forked_beside_the_first_conversion_of_another_thread_finish():
     """Its imports of kernels and llvmlite take a tenth of a second: 6 of 40 children hung."""
