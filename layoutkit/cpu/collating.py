@@ -20,6 +20,7 @@ from ..constants import CHANNEL
 from ..kernels.cpu import tables as t
 from ..kernels.cpu.words import LINE
 from ..memory import Array, address, check_writable
+from ..planning.channels import evenly
 from ..planning.cuts import check_inside, said
 from ..planning.frames import Frame, make_frame, pixel_of
 from ..planning.plan import Plan, contiguous
@@ -50,6 +51,8 @@ class Gathering:
         self.frame = make_frame(asked, axes, count, window, source, out, has_half)
         self._asked, self._axes, self._source, self._count = asked, axes, source, count
         self._places = axes.places()
+        # Channels that no step leads to one after the other: windows are copied with these alone.
+        self._is_listed = asked.channels is not None and evenly(asked.channels) is None
         self._is_empty = 0 in self.frame.shape
         self._span = _span(self.frame)
         self._known: dict[int, Known] = {}  # by the alignment of samples in the output
@@ -127,13 +130,11 @@ class Gathering:
         sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
         sheet.of_axes(t.PACKED)[:] = packed
         head[t.STEP], head[t.BYTES] = frame.step, prod(frame.window) * self._source.itemsize
-        head[t.FILLED], head[t.COPIED] = asked.fill is not None, len(asked.runs) > 1
+        head[t.FILLED], head[t.COPIED] = asked.fill is not None, self._is_listed
         head[t.CHANNEL] = -1
         if asked.channels is not None:
-            run = asked.runs[0]
-            one = len(asked.runs) == 1
             head[t.CHANNEL], head[t.MOST] = self._axes.places()[CHANNEL], max(asked.channels) + 1
-            head[t.FIRST], head[t.APART] = (run.first, run.apart) if one else (0, 1)
+            head[t.FIRST], head[t.APART] = evenly(asked.channels) or (0, 1)
         return sheet
 
     def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
@@ -223,7 +224,7 @@ class Gathering:
         """What is said of copies of windows, and what it points to."""
         asked, axes, window = self._asked, self._axes, self.frame.window
         channel, channels = -1, np.array(asked.channels or (), np.int64)
-        if len(asked.runs) > 1:
+        if self._is_listed:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
         if asked.fill is not None:

@@ -21,18 +21,9 @@ from .canvas import fill_values
 from .channels import checked_channels
 from .task import Task, make_task
 
-__all__ = ["Axes", "Run", "Windows", "check_alike", "make_windows", "of_channels"]
+__all__ = ["Axes", "Windows", "check_alike", "make_windows", "of_channels"]
 
 _SAMPLES = ("b", "batch")  # what the axis of samples is called
-
-
-class Run(NamedTuple):
-    """Channels of a sample that are evenly apart, and where they go in the result."""
-
-    first: int
-    apart: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which no run needs
-    place: int
 
 
 class Windows(NamedTuple):
@@ -44,7 +35,6 @@ class Windows(NamedTuple):
     whole       whether samples come as one array, which has this axis
     fill        what is outside of samples; None: nothing may be
     channels    of samples, in the order of the result; None: all as they are
-    runs        the same, those that are evenly apart together
     """
 
     task: Task
@@ -52,7 +42,6 @@ class Windows(NamedTuple):
     whole: bool
     fill: tuple[float, ...] | None
     channels: tuple[int, ...] | None
-    runs: tuple[Run, ...]
 
     def keywords(self) -> dict[str, Any]:
         """The keywords that ask for this, without those that say the default."""
@@ -136,7 +125,7 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
     stacked, letter, whole = _stacked(task.pattern)
     known = None if fill is None else fill_values(fill)
     found = _checked_channels(channels, stacked, task)
-    return Windows(task._replace(pattern=stacked), letter, whole, known, found, _runs(found or ()))
+    return Windows(task._replace(pattern=stacked), letter, whole, known, found)
 
 
 def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
@@ -193,21 +182,6 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
             "leave c away"
         )
     return found
-
-
-def _runs(channels: tuple[int, ...]) -> tuple[Run, ...]:
-    """Channels in runs that are evenly apart, as long as can be from the left."""
-    found: list[Run] = []
-    place = 0
-    while place < len(channels):
-        rest = channels[place:]
-        apart = rest[1] - rest[0] if len(rest) > 1 else 1
-        count = 1
-        while count < len(rest) and rest[count] == rest[0] + count * apart:
-            count += 1
-        found.append(Run(rest[0], apart, count, place))
-        place += count
-    return tuple(found)
 
 
 def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
