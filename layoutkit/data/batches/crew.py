@@ -27,7 +27,7 @@ from ...errors import DataError
 from .chunks import Chunk
 from .drafts import Draft
 
-__all__ = ["Crew", "run_here"]
+__all__ = ["Crew", "finish"]
 
 _CHUNK_SECONDS = 2e-3
 _CHEAP = 1e-5  # seconds of a record that threads gain nothing by sharing,
@@ -275,14 +275,18 @@ def _began(worker: Worker) -> float | None:
     return None if under_way is None else under_way[1]
 
 
-def run_here(draft: Draft) -> None:
-    """Do all of a draft in the calling thread."""
-    while not draft.ready:
+def finish(draft: Draft, crew: Crew | None) -> None:
+    """Wait for a draft that a crew has, or do all of it in this thread; raise what ended it."""
+    if crew is not None:
+        crew.wait(draft)
+    while crew is None and not draft.ready:
         while not draft.drawn:
             chunk = draft.draw(len(draft.numbers[-1]))
             chunk.run()
             draft.commit(chunk)
         draft.ready = draft.settle()
+    if draft.error is not None:
+        raise draft.error
 
 
 def _outcome(chunk: Chunk) -> BaseException | None:

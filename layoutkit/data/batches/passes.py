@@ -18,7 +18,7 @@ from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
 from .batch import Batch, Dropped
-from .crew import Crew, run_here
+from .crew import Crew, finish
 from .drafts import Draft
 from .feeds import Numbers
 from .settings import Settings
@@ -82,12 +82,7 @@ class Pass:
                 raise self._failure
             return None
         draft = self._drafts[0]
-        if self._crew is None:
-            run_here(draft)
-        else:
-            self._crew.wait(draft)
-        if draft.error is not None:
-            raise draft.error
+        finish(draft, self._crew)
         draft.stats["wait"] = perf_counter() - began
         batch, place = self._batch(draft), self._behind(draft)
         with self._planning:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...memory import Array
 from ..batches.chunks import Work
-from ..batches.crew import Crew, run_here
+from ..batches.crew import Crew, finish
 from ..batches.drafts import Draft
 
 __all__ = ["Decoded", "Hands", "Run"]
@@ -103,12 +103,7 @@ class Run:
         return draft
 
     def _done(self, draft: Draft) -> Decoded:
-        if self._crew is None:
-            run_here(draft)
-        else:
-            self._crew.wait(draft)
-        if draft.error is not None:
-            raise draft.error
+        finish(draft, self._crew)
         failed = sorted(draft.failed)
         numbers = draft.numbers[0]
         records = self._work.feeds[0].records(numbers[failed]) if failed else []
