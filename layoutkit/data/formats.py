@@ -16,6 +16,7 @@ from ..errors import ArgumentError, DataError
 from .reading.npy import read_npy
 from .reading.tensors import read_pt, read_safetensors
 from .reading.urls import translated
+from .reading.zarrstores import is_store, read_zarr
 
 __all__ = [
     "ARRAYS",
@@ -38,6 +39,7 @@ ARRAYS: dict[str, Reader] = {
     ".npz": read_npy,
     ".safetensors": read_safetensors,
     ".pt": read_pt,
+    ".zarr": read_zarr,
 }
 
 # What stands between two cells of a row.
@@ -95,7 +97,7 @@ def container_of(path: str) -> str | None:
 
 def reader_of(path: str) -> Reader:
     """Who reads the arrays of a path or URL. Files of an unknown suffix may be NumPy's."""
-    return ARRAYS.get(suffix_of(path), read_npy)
+    return read_zarr if is_store(path) else ARRAYS.get(suffix_of(path), read_npy)
 
 
 def open_arrays(path: str) -> Any:

@@ -50,7 +50,7 @@ class Index(Sequence[Record]):
     Attributes
     ----------
     kind : str
-        "csv", "tsv", "directory", "parts" or "tensor".
+        "csv", "tsv", "directory", "parts", "tensor", "zarr" or that of a container.
     url_prefix : str
         What relative file names begin with; None for arrays.
     labels : list

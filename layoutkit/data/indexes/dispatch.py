@@ -14,6 +14,7 @@ from ...checks import as_count, kind_text
 from ...errors import DataError
 from ..formats import ARRAYS, CONTAINERS, TABLES, container_of, suffix_of
 from ..reading.urls import is_url
+from ..reading.zarrstores import is_store
 from .base import Index
 from .directory import DirectoryIndex
 from .naming import as_schemes
@@ -52,13 +53,14 @@ def open_index(
     ----------
     source : str, path, array, mapping, Dataset, or a list of these
         A csv or tsv file, a folder whose sub-folders are labels, a URL of a folder of part
-        files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, or
-        a container of records: .rec, .tar, .parquet or .tfrecord. Containers may be several files,
-        by wildcards and braces: ``"train-{000..119}.tar"``. A list gives a list of Indexes.
+        files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, a
+        .zarr store of an array or of x and y, or a container of records: .rec, .tar, .parquet or
+        .tfrecord. Containers may be several files, by wildcards and braces:
+        ``"train-{000..119}.tar"``. A list gives a list of Indexes.
     kind : str, optional
         What the source is, where its name does not say so: "csv", "tsv", "directory", "parts",
-        "tensor", "image", "raw", "tar", "parquet" or "tfrecord". "image" and "raw" are RecordIO
-        files: of image records, which is what .rec means, or of anything, as it is.
+        "tensor", "zarr", "image", "raw", "tar", "parquet" or "tfrecord". "image" and "raw" are
+        RecordIO files: of image records, which is what .rec means, or of anything, as it is.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
@@ -119,6 +121,7 @@ _OPENERS = {
     "directory": _Row(DirectoryIndex),
     "parts": _Row(PartsIndex),
     "tensor": _Row(open_tensor),
+    "zarr": _Row(open_tensor),
     "image": _Row(open_record_file, ("index", "list")),
     "raw": _Row(open_record_file, ("index", "list")),
     "tar": _Row(open_tar, ("columns",)),
@@ -145,6 +148,8 @@ def _guessed(source: Any, path: str | None) -> str:
     suffix = suffix_of(path)
     if "\0" in path:
         raise DataError(f"{path!r} has a null character, which no name of a file has")
+    if is_store(path):
+        return "zarr"
     if not is_url(path) and os.path.isdir(path):  # noqa: PTH112  # no error for too long a name
         return "directory"
     if suffix in TABLES:

@@ -18,6 +18,7 @@ from ...memory import Array
 from ..formats import explained, open_arrays
 from ..frames import is_frame, rows_of
 from ..reading.npy import StoredArray
+from ..reading.zarrstores import ChunkedArray, read_zarr
 from ..records import Record, records_of
 from .base import Index
 from .partition import Partition
@@ -27,7 +28,9 @@ __all__ = ["TensorIndex", "open_tensor"]
 
 def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
     """The index that an array, a mapping of x and y, or a file of these is."""
-    loaded = open_arrays(source) if isinstance(source, str) else source
+    loaded = source
+    if isinstance(source, str):
+        loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
     x, y = _pair(loaded, source if isinstance(source, str) else "the source")
     return TensorIndex(x, y, kind, partition)
 
@@ -63,6 +66,8 @@ class TensorIndex(Index):
         names = [*self.labels, None]
         codes = [-1] * len(numbers) if self._codes is None else self._codes[numbers].tolist()
         x = self._x
+        if isinstance(x, ChunkedArray):  # chunk by chunk
+            x, places = x.take(np.array(places, np.intp)), range(len(places))
         plain = isinstance(x, np.ndarray)
         return records_of(
             repeat(None),
@@ -96,6 +101,8 @@ class TensorIndex(Index):
         places = self._partition.place(numbers)
         if isinstance(self._y, np.ndarray):
             return take(self._y, 0, places)
+        if isinstance(self._y, ChunkedArray):
+            return self._y.take(places)
         return np.stack([_row(self._y, place) for place in places.tolist()])
 
 

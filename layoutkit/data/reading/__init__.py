@@ -9,6 +9,7 @@ reader.py          the bytes of a record, by way of these
 keptfiles.py       the same of containers, which stay open
 npy.py             .npy and .npz: where the elements lie, mapped or read
 tensors.py         .safetensors and .pt
+zarrstores.py      arrays of zarr, by chunk
 csvrows.py         rows of numbers in text
 idx.py             idx files, mapped
 ranges.py          parts of files here and there, many small ones at once

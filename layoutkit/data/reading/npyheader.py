@@ -8,6 +8,7 @@ nesting are looked at first, so that only what `numpy.save` may write is parsed.
 from __future__ import annotations
 
 import ast
+import io
 import re
 from math import prod
 from typing import Any, BinaryIO, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-__all__ = ["Header", "read_header"]
+__all__ = ["Header", "header_length", "read_header"]
 
 _LONGEST = 10_000  # bytes, as NumPy has it
 _DEEPEST = 32  # brackets inside of each other; records within records have two a level
@@ -56,6 +57,16 @@ def read_header(file: BinaryIO) -> Header:
         raise ValueError(f"its header has {length} bytes, more than {_LONGEST}")
     text = _exactly(file, length).decode("utf8" if version == (3, 0) else "latin1")
     return _checked(ast.literal_eval(_plain(text)))
+
+
+def header_length(beginning: bytes) -> int:
+    """How many bytes of a file are its header, by the first 12; ValueError as `read_header`."""
+    version = npy.read_magic(io.BytesIO(beginning))
+    if version not in _LENGTHS:
+        raise ValueError(f"version {version} of the format is not known here")
+    here = len(npy.MAGIC_PREFIX) + 2
+    stop = here + _LENGTHS[version]
+    return stop + int.from_bytes(beginning[here:stop], "little")
 
 
 def _exactly(file: BinaryIO, count: int) -> bytes:

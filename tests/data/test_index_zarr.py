@@ -1,0 +1,143 @@
+"""Zarr stores as indexes and Datasets: rows, each chunk read once where they are in order."""
+
+import multiprocessing
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from layoutkit import DataError
+from layoutkit.data import Dataset, open_index, sampled_batcher
+from layoutkit.data.reading import zarrstores
+
+zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1")
+
+X = np.random.default_rng(0).integers(0, 255, (22, 6, 5, 3)).astype(np.uint8)
+
+
+@pytest.fixture
+def store(tmp_path):
+    name = tmp_path / "x.zarr"
+    zarr.create_array(name, data=X, chunks=(4, 3, 5, 3), dimension_names=list("bhwc"))
+    return name
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The keys that zarr was asked for."""
+    keys, read = [], zarrstores.ChunkedArray._read
+
+    def counted(self, key):
+        keys.append(key)
+        return read(self, key)
+
+    monkeypatch.setattr(zarrstores.ChunkedArray, "_read", counted)
+    return keys
+
+
+def test_an_index_gives_rows_of_the_array(store):
+    index = open_index(store)
+    assert (len(index), index.kind, index.labels) == (22, "zarr", [])
+    np.testing.assert_array_equal(index[21].array, X[21])
+    np.testing.assert_array_equal(index[-2].array, X[20])
+    assert index[3].position == 3
+    part = open_index(str(store), partition=1, partitions=3)
+    np.testing.assert_array_equal(np.stack([record.array for record in part]), X[1::3])
+    assert len(open_index(f"{store}/")) == 22
+    store.rename(store.with_name("photos"))
+    np.testing.assert_array_equal(open_index(store.with_name("photos"), kind="zarr")[5].array, X[5])
+
+
+def test_groups_have_labels_and_pyramids_are_named_by_level(tmp_path):
+    group = zarr.create_group(tmp_path / "xy.zarr")
+    group.create_array("x", data=X, chunks=X.shape)
+    group.create_array("y", data=np.arange(22) % 3, chunks=(5,))
+    index = open_index(tmp_path / "xy.zarr")
+    assert index.labels == [0, 1, 2]
+    assert [record.label for record in index[:4]] == [0, 1, 2, 0]
+    group.create_array("0", data=X, chunks=X.shape)
+    assert len(open_index(tmp_path / "xy.zarr/0")) == 22
+    with pytest.raises(DataError, match="0, x, y; an index takes x and, for labels"):
+        open_index(tmp_path / "xy.zarr")
+    targets = open_index({"x": X, "y": Dataset(tmp_path / "xy.zarr/x")})
+    np.testing.assert_array_equal(targets.targets(np.array([3, 1])), X[[3, 1]])
+
+
+def test_rows_in_order_read_each_chunk_once(store, reads):
+    batches = sampled_batcher(store, batch_size=3, drop_last=False, layout="bhwc")
+    with batches:
+        found = [batch.input.forward_get("bhwc").copy() for batch in batches]
+    np.testing.assert_array_equal(np.concatenate(found), X)
+    assert len(reads) == 6  # of 4 rows
+    reads.clear()
+    with ThreadPoolExecutor(4) as pool:
+        array = zarrstores.ChunkedArray(str(store))
+        rows = list(pool.map(array.__getitem__, range(22)))
+    np.testing.assert_array_equal(rows, X)
+    assert len(reads) == 6
+
+
+def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, monkeypatch):
+    monkeypatch.setattr(zarrstores, "_KEPT_BYTES", 0)
+    array = zarrstores.ChunkedArray(str(store))
+    order = np.array([20, 3, 9, 3, 14])
+    np.testing.assert_array_equal(array.take(order), X[order])
+    assert len(reads) == 1
+    assert not array._kept
+    np.testing.assert_array_equal(array[2:15:3], X[2:15:3])
+    np.testing.assert_array_equal(array[3:6], X[3:6])
+    assert len(array._kept) == 2
+    np.testing.assert_array_equal(array.take(np.empty(0, np.intp)), X[:0])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        3,
+        slice(2, 9),
+        [5, 1, 5],
+        (slice(None), 2),
+        (4, slice(1, 3)),
+        (slice(None, None, -2), 0),
+        ...,
+    ],
+)
+def test_a_dataset_selects_as_of_an_array(store, key):
+    data = Dataset(store)
+    assert len(data) == 22
+    np.testing.assert_array_equal(data[key](), X[key])
+    with pytest.raises(DataError, match="read-only"):
+        data[3] = 0
+
+
+def test_pickles_and_forks_open_the_store_anew(store):
+    array = zarrstores.ChunkedArray(str(store))
+    assert len(pickle.dumps(array)) < 300
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(open_index(store)))[4].array, X[4])
+    array.take(np.array([0]))
+    array._lock.acquire()  # by a thread, when a fork happens
+    child = multiprocessing.get_context("fork").Process(target=_check, args=(array,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def _check(array):
+    assert array._array is None
+    np.testing.assert_array_equal(array.take(np.arange(22)), X)
+
+
+def test_mistakes(tmp_path, store):
+    with pytest.raises(DataError, match=r"none\.zarr: is no array of zarr"):
+        open_index(tmp_path / "none.zarr")
+    half = zarr.open_array(store)
+    half.attrs["layoutkit"] = {"of": "x by y", "complete": False}
+    with pytest.raises(DataError, match="half written"):
+        open_index(store)
+    half.attrs["layoutkit"] = {"of": "x by y", "complete": True}
+    index = open_index(store)
+    for chunk in store.glob("c/*/*/*/*"):
+        chunk.write_bytes(b"no chunk")
+    with pytest.raises(DataError, match=r"x\.zarr cannot be read"):
+        index[0]
