@@ -107,10 +107,11 @@ def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from .atomic import resolved
+    from .commands.destinations import check_destination, destination_of, folder_beside
     from .commands.images import named
-    from .commands.inputs import check_destination, open_source
+    from .commands.inputs import open_source
     from .commands.streaming import FileJob, convert_to_file
+    from .data.reading.zarrstores import is_store
 
     options = {"dtype": arguments.dtype, **_formula(arguments)}
     if arguments.casting is not None:
@@ -120,16 +121,19 @@ def _convert(arguments: argparse.Namespace) -> int:
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
     # Whatever is wrong with the pattern or the formula comes out before a file is touched.
     job.converter()
-    if isinstance(arguments.dst, str):
+    if is_store(arguments.dst):
         return _convert_to_store(arguments, job)
     if arguments.scheduler is not None:
-        raise ArgumentError("--scheduler: is for chunks of a store; name DST something.zarr")
-    check_destination(arguments.src, arguments.dst)
-    folder = resolved(arguments.dst).parent
+        raise ArgumentError(
+            "--scheduler: is for chunks of a store, as one process writes a .npy; name DST "
+            "something.zarr, and convert that to .npy if you need one"
+        )
+    destination = destination_of(arguments.dst)
+    check_destination(arguments.src, destination)
     windows = {"crop": arguments.crop, "flip": arguments.flip}
     pictures = _pictures(arguments, skip_bad=arguments.skip_bad, **windows)
-    with open_source(arguments.src, job, pictures, folder) as source:
-        convert_to_file(source, named(arguments.src), arguments.dst, job)
+    with open_source(arguments.src, job, pictures, folder_beside(destination)) as source:
+        convert_to_file(source, named(arguments.src), destination, job)
     return 0
 
 

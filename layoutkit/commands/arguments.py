@@ -80,8 +80,7 @@ def _take_words(arguments: argparse.Namespace, others: list[str]) -> list[str]:
             f"the following arguments are required: {', '.join(missing)}; see layoutkit convert "
             "--help"
         )
-    *arguments.src, destination, arguments.pattern = words
-    arguments.dst = destination if destination.endswith(".zarr") else Path(destination)
+    *arguments.src, arguments.dst, arguments.pattern = words
     if "->" not in words[-1] and any("->" in word for word in words):
         raise ArgumentError("PATTERN comes last: layoutkit convert SRC DST PATTERN")
     try:

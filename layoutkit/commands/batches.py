@@ -28,8 +28,8 @@ from ..memory import Array
 from ..pictures import Decoder
 from ..spec import ArraySpec
 from ..views import ClassView
+from .destinations import check_destination
 from .images import Pictures, allowing
-from .inputs import check_destination
 from .npzfiles import JoinedBatches, write_npz
 from .printing import as_options, printable
 from .streaming import check_sign

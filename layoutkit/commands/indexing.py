@@ -12,7 +12,7 @@ from ..data.reading.ranges import RangeFile
 from ..data.reading.recordframes import FrameError, span_at
 from ..data.reading.recordheads import walked
 from ..errors import ArgumentError, DataError
-from .inputs import check_destination
+from .destinations import check_destination
 from .printing import printable
 
 __all__ = ["make_index"]

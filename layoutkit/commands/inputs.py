@@ -3,7 +3,6 @@
 Knows which kind a source is; formats are known by `data/formats.py`, pictures by `images.py`.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,49 +13,23 @@ from typing import Any
 import numpy as np
 
 from ..arrays.adapters import as_array
-from ..atomic import resolved
 from ..axes import parse_pattern
 from ..data.formats import ARRAYS, reader_of, suffix_of
 from ..data.reading.npy import StoredArray
+from ..data.reading.zarrstores import is_store, open_store
 from ..errors import ArgumentError, LayoutkitError, PatternError, ShapeError
 from ..memory import Array
 from .images import Pictures, find_images, named, open_images
 from .npyfiles import is_npy, open_npy
 from .printing import printable
-from .stores import ZarrSource, is_store, open_store
+from .stores import ZarrSource
 from .streaming import FileJob, SlabSource
 from .windows import windowed
 
-__all__ = ["check_destination", "open_source"]
+__all__ = ["open_source"]
 
 # What the axes of pictures may be called.
 _PICTURES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
-
-
-def check_destination(sources: Sequence[str], destination: Path, suffix: str = ".npy") -> None:
-    """Refuse a destination that could not be written in the end, before any work is done."""
-    if str(destination) == "-":
-        raise ArgumentError(
-            f"-: the result is no stream, as its parts are written in any order; name a {suffix} "
-            "file, and read that when it is there"
-        )
-    if destination.suffix != suffix:
-        fix = f"; name it {destination.with_suffix(suffix)}" if destination.name else ""
-        raise ArgumentError(f"{destination}: the result is a {suffix} file{fix}")
-    folder = resolved(destination).parent
-    if not folder.is_dir():
-        raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
-    if not os.access(folder, os.W_OK):
-        message = f"{destination}: the folder {folder} is write-protected; choose another place"
-        raise ArgumentError(message)
-    if not destination.exists():
-        return
-    if not destination.is_file():
-        raise ArgumentError(f"{destination}: is not a file; choose another name")
-    if not os.access(destination, os.W_OK):
-        raise ArgumentError(f"{destination}: is write-protected; choose another name")
-    if any(Path(source).exists() and destination.samefile(source) for source in sources):
-        raise ArgumentError(f"{destination}: is the source itself; choose another name")
 
 
 @contextmanager

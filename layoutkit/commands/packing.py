@@ -27,8 +27,8 @@ from ..errors import ArgumentError, DataError
 from ..memory import Array
 from ..pictures import fit, read
 from ..pictures.decoding import pillow
+from .destinations import check_destination
 from .images import allowing
-from .inputs import check_destination
 from .printing import as_options, printable
 
 __all__ = ["PackRequest", "pack"]

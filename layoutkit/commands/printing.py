@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
-__all__ = ["accept_all_text", "as_options", "printable"]
+__all__ = ["accept_all_text", "amount", "as_options", "printable"]
 
 # Keywords of the library that are options, as its messages write them: with a value or without.
 _KEYWORD = re.compile(
@@ -40,6 +40,15 @@ def as_options(message: str) -> str:
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
     return _KEYWORD.sub(option, message)
+
+
+def amount(nbytes: int) -> str:
+    """A number of bytes, as people read it.
+
+    >>> amount(1_234_567)
+    '1.2 MB'
+    """
+    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
 
 
 def accept_all_text() -> None:

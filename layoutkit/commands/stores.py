@@ -10,29 +10,31 @@ written is only gone on with by the conversion that began it.
 
 from __future__ import annotations
 
+import io
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..axes import Layout
+from ..axes import Pattern
+from ..data.formats import explained
+from ..data.reading.npyheader import header_length, read_header
+from ..data.reading.reader import Reader
+from ..data.reading.urls import local_path
+from ..data.reading.zarrstores import MARK, is_store, open_store
 from ..errors import ArgumentError, DataError
 from .streaming import FileJob, check_sign
 
-__all__ = ["ZarrSource", "convert_to_store", "is_store", "open_store"]
+__all__ = ["ZarrSource", "convert_to_store"]
 
-_MARK = "layoutkit"  # the attribute of our stores
 _BLOCK_BYTES = 16 << 20  # of a chunk, where the source has none
-
-
-def is_store(name: str) -> bool:
-    """Whether a path or URL is that of a zarr store, by its suffix."""
-    return str(name).rstrip("/").endswith(".zarr")
+_SHORTEST = 64  # bytes of a header of a .npy file, at least
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,6 @@ class ZarrSource:
         return np.asarray(self.array[(*window, ...)])
 
 
-def open_store(name: str) -> Any:
-    """The array of a zarr store.
-
-    Raises
-    ------
-    DataError
-        There is none, or it is half written.
-    """
-    with _needed():
-        import zarr
-    try:
-        array = zarr.open_array(name, mode="r")
-    except Exception as error:
-        raise DataError(f"{name}: is no array of zarr ({type(error).__name__}: {error})") from error
-    mark = array.attrs.get(_MARK)
-    if mark is not None and not mark["complete"]:
-        raise DataError(
-            f"{name}: is half written; run `layoutkit convert` once more as before, which goes on "
-            f"with it: {mark['of']}"
-        )
-    return array
-
-
 def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | None = None) -> None:
     """Convert an array of a `.zarr` or `.npy` file or URL into a zarr store.
 
@@ -101,7 +80,8 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
     if "casting" not in job.options:
         check_sign(x.dtype, y.dtype, "say what becomes of them: --casting saturate, or same_kind")
     y = y.rechunk(tuple(max(sizes) for sizes in y.chunks))
-    names = _names(converter.task.pattern.completed(x.ndim).target)
+    known = open_store(source).metadata.dimension_names if is_store(source) else None
+    names = _names(converter.task.pattern.completed(x.ndim), known)
     said = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
     store = _begun(zarr, target, y, names, said)
     missing = _missing(store, y.numblocks)
@@ -109,7 +89,7 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
     _computed(tasks, scheduler)
     if lost := _missing(store, y.numblocks):
         raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
-    store.attrs[_MARK] = {"of": said, "complete": True}
+    store.attrs[MARK] = {"of": said, "complete": True}
     if not job.quiet:
         count, seconds = int(np.prod(y.numblocks)), time.perf_counter() - began
         kept = f", {count - len(missing)} were there" if len(missing) < count else ""
@@ -125,10 +105,15 @@ def _lazy(da: Any, source: str) -> Any:
     if is_store(source):
         array = open_store(source)
         chunks = getattr(array, "shards", None) or array.chunks
-        return da.from_array(_Reader(source, array.shape, array.dtype), chunks=chunks, name=False)
-    found = _npy(source)
-    rows = max(1, _BLOCK_BYTES * found.shape[0] // max(1, found.nbytes)) if found.ndim else 1
-    return da.from_array(_Reader(source, found.shape, found.dtype), chunks=(rows, *found.shape[1:]))
+        reader = _Reader(source, array.shape, array.dtype)
+    else:
+        local = local_path(source)
+        reader = _RemoteNpy(source) if local is None else _Mapped(local)
+        shape, nbytes = reader.shape, prod(reader.shape) * reader.dtype.itemsize
+        rows = max(1, _BLOCK_BYTES * shape[0] // max(1, nbytes)) if shape else 1
+        chunks = (rows, *shape[1:])
+    meta = np.empty((0,) * reader.ndim, reader.dtype)  # else dask reads some to find out
+    return da.from_array(reader, chunks=chunks, name=False, meta=meta)
 
 
 class _Reader:
@@ -138,23 +123,62 @@ class _Reader:
         self.name, self.shape, self.dtype, self.ndim = name, tuple(shape), dtype, len(shape)
 
     def __getitem__(self, key: Any) -> Any:
-        array = open_store(self.name) if is_store(self.name) else _npy(self.name)
-        return np.asarray(array[key])
+        return np.asarray(open_store(self.name)[key])
 
 
-def _npy(name: str) -> Any:
-    """The array of a `.npy` file, mapped where it is one here, else read whole."""
-    if "://" not in name:
-        return np.load(name, mmap_mode="r", allow_pickle=False)
-    with _needed():
-        import fsspec
-    with fsspec.open(name, "rb") as file:
-        return np.load(file, allow_pickle=False)
+class _Mapped(_Reader):
+    """That of a `.npy` file here."""
+
+    def __init__(self, path: str) -> None:
+        array = self._array(path)
+        super().__init__(path, array.shape, array.dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self._array(self.name)[key])
+
+    @staticmethod
+    def _array(path: str) -> Any:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _names(layout: Layout) -> list[str]:
-    """The names of dimensions: those of axes, and of a fold all that it has."""
-    return ["_".join(names) for names in layout.named]
+class _RemoteNpy(_Reader):
+    """That of a `.npy` file at a URL, of which rows are asked for by their bytes."""
+
+    def __init__(self, url: str) -> None:
+        with explained(url):
+            reader = Reader()
+            self._offset = header_length(reader.read(url, 0, _SHORTEST))
+            header = read_header(io.BytesIO(reader.read(url, 0, self._offset)))
+        if header.fortran_order:
+            raise ArgumentError(
+                f"{url}: is in Fortran's order, in which no row lies together; download it first"
+            )
+        super().__init__(url, header.shape, header.dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        key = key if isinstance(key, tuple) else (key,)
+        start, stop, _ = key[0].indices(self.shape[0]) if key else (0, 1, 1)
+        row = prod(self.shape[1:]) * self.dtype.itemsize
+        data = Reader().read(self.name, self._offset + start * row, (stop - start) * row)
+        rows = np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
+        return rows[(slice(None), *key[1:])] if key else rows.reshape(())
+
+
+def _names(pattern: Pattern, known: Sequence[str | None] | None) -> list[str]:
+    """The names of dimensions: the source's, else those of axes, and of a fold all that it has.
+
+    `known` are those of the source; where the pattern has names, these count.
+    """
+    source, target = pattern.source, pattern.target
+    if pattern.left.names or pattern.right.names or known is None:
+        known = ()
+    there = {group: name for group, name in zip(source.groups, known, strict=False) if name}
+    return [
+        there.get(group)
+        or "_".join(there.get(letter) or target.name(letter) for letter in group)
+        or "1"
+        for group in target.groups
+    ]
 
 
 def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
@@ -168,9 +192,9 @@ def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
             ) from error
         return zarr.create_array(
             target, shape=y.shape, dtype=y.dtype, chunks=y.chunksize, dimension_names=names,
-            attributes={_MARK: {"of": said, "complete": False}},
+            attributes={MARK: {"of": said, "complete": False}},
         )  # fmt: skip
-    mark: Mapping[str, Any] = store.attrs.get(_MARK) or {"of": "something else"}
+    mark: Mapping[str, Any] = store.attrs.get(MARK) or {"of": "something else"}
     if mark["of"] != said:
         raise ArgumentError(
             f"{target}: holds another array, of {mark['of']}; choose another name, or delete it"

@@ -6,9 +6,7 @@ before is converted and written, and memory is used again for every second chunk
 about two are resident. A pattern in which `b` is inside of a fold goes in one piece.
 """
 
-import errno
 import math
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +14,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import replacing, resolved
 from ..axes import parse_pattern
 from ..converter import Converter
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..sizes import FEATURE
 from ..spec import ArraySpec, DType, can_cast, integer_bounds, kind_of
-from .npyfiles import NpyFile, create_npy
-from .printing import printable
+from .destinations import Destination, created, opened_for
+from .npyfiles import NpyFile
+from .printing import amount, printable
 
 __all__ = ["FileJob", "SlabSource", "check_sign", "convert_to_file"]
 
@@ -45,8 +43,6 @@ _LONG_RUN = 64 << 10
 
 _OF_CHANNELS = {"mean", "std", "channels"}
 _BATCH = ("b", "n", "batch")  # what its axis is called
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class SlabSource(Protocol):
@@ -84,7 +80,7 @@ class FileJob:
         return Converter(self.pattern, **keywords)
 
 
-def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJob) -> None:
+def convert_to_file(source: SlabSource, name: str, destination: Destination, job: FileJob) -> None:
     """Convert `source`, called `name` in errors, into the `.npy` file `destination`.
 
     The file appears when it is complete; after any error or interruption it is as it was.
@@ -92,8 +88,8 @@ def convert_to_file(source: SlabSource, name: str, destination: Path, job: FileJ
     began = time.perf_counter()
     with _naming(name):
         result = _result(source, job)
-    with replacing(destination) as file:
-        target = _create(file, result, destination)
+    with opened_for(destination) as file:
+        target = created(file, result, destination)
         with _naming(name):
             _convert_chunks(source, target, name, job)
     if not job.quiet:
@@ -120,21 +116,6 @@ def check_sign(source: DType, result: DType, fix: str) -> None:
             f"{source} to {result} makes negative numbers of those above "
             f"{integer_bounds(result)[1]}; {fix}"
         )
-
-
-def _create(file: BinaryIO, result: ArraySpec, destination: Path) -> NpyFile:
-    try:
-        return create_npy(file, result.shape, result.dtype)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        nbytes = math.prod(result.shape) * result.dtype.itemsize
-        free = shutil.disk_usage(resolved(destination).parent).free
-        message = (
-            f"{destination}: no room for {_amount(nbytes)} ({error.strerror}; "
-            f"{_amount(free)} free there); make room or write it elsewhere"
-        )
-        raise ArgumentError(message) from error
 
 
 def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
@@ -280,20 +261,16 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _report(
-    name: str, source: SlabSource, destination: Path, target: NpyFile, seconds: float
+    name: str, source: SlabSource, destination: Destination, target: NpyFile, seconds: float
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
     large = nbytes > _CHUNK_BYTES  # below, the time is that of beginning
     print(
         f"{printable(name)} {source.shape} {source.dtype} -> {printable(destination)} "
         f"{target.shape} {target.dtype}: "
-        f"{_amount(nbytes)} in {seconds:.2f} s" + (f", {_rate(nbytes, seconds)}" if large else ""),
+        f"{amount(nbytes)} in {seconds:.2f} s" + (f", {_rate(nbytes, seconds)}" if large else ""),
         file=sys.stderr,
     )
-
-
-def _amount(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
 
 
 def _rate(nbytes: float, seconds: float) -> str:

@@ -11,6 +11,7 @@ import pytest
 from layoutkit import convert
 from layoutkit.cli import main
 from layoutkit.commands import stores
+from layoutkit.data.reading.reader import Reader
 
 pytest.importorskip("dask.array", reason="chunks are converted by dask")
 zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1")
@@ -54,6 +55,43 @@ def test_from_npy_and_on_urls_of_fsspec(tmp_path):
     np.testing.assert_array_equal(zarr.open_array("memory://stores/y.zarr", mode="r")[:], WANT)
     assert run("memory://stores/y.zarr", tmp_path / "z.npy") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), convert(WANT, "bhwc->bchw") * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "wanted"),
+    [
+        ("bhwc->bchw", ["time", "lat", "lon", None], ("time", "c", "lat", "lon")),
+        ("bhwc->b(hw)c", ["time", "lat", "lon", "band"], ("time", "lat_lon", "band")),
+        ("bhwc->bhw1c", ["time", "lat", "lon", "band"], ("time", "lat", "lon", "1", "band")),
+        ("when y x k -> when k y x", ["time", "lat", "lon", "band"], ("when", "k", "y", "x")),
+    ],
+)
+def test_names_of_dimensions_are_kept(tmp_path, pattern, names, wanted):
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=X.shape, dimension_names=names)
+    command = ["convert", str(tmp_path / "x.zarr"), str(tmp_path / "y.zarr"), pattern]
+    assert main(command) == 0
+    found = zarr.open_array(tmp_path / "y.zarr", mode="r")
+    assert found.metadata.dimension_names == wanted
+
+
+def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec", reason="the URLs are of fsspec")
+    with fsspec.open("memory://parts/x.npy", "wb") as file:
+        np.save(file, X)
+    asked, read = [], Reader.read
+
+    def counted(self, url, offset=None, length=None):
+        asked.append(length)
+        return read(self, url, offset, length)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    monkeypatch.setattr(stores, "_BLOCK_BYTES", 2 * X[0].nbytes)
+    assert run("memory://parts/x.npy", tmp_path / "y.zarr") == 0
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "y.zarr", mode="r")[:], WANT)
+    assert asked == [64, 128, *[2 * X[0].nbytes] * 4]
+    with fsspec.open("memory://parts/f.npy", "wb") as file:
+        np.save(file, np.asfortranarray(X))
+    assert run("memory://parts/f.npy", tmp_path / "z.zarr") == 2
 
 
 def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
