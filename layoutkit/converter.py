@@ -235,7 +235,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        return planned(self._task, *_adapters().memory_layout(x))
+        return _adapters().plan_of(self, x)  # type: ignore[no-any-return]
 
     def spec_of(self, x: Any) -> ArraySpec:
         """The spec of an array of any library, which need not hold data."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
     from ..planning.composed import Larger
+    from ..planning.plan import Plan
     from .cupy import CudaAdapter
 
 __all__ = ["NUMPY", "Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
@@ -113,6 +114,10 @@ class Adapter:
 
     def on_gpu(self) -> CudaAdapter | None:
         """The adapter of what arrays become on a GPU; None: CuPy's."""
+        return None
+
+    def plan(self, converter: Converter, x: Any) -> Plan | None:
+        """How an array in parts would be converted; None: as one in memory."""
         return None
 
     # -- what the library records ----------------------------------------------------------

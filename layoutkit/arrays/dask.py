@@ -9,33 +9,44 @@ In the threads of dask a conversion has one thread: those that there are work on
 
 from __future__ import annotations
 
-import itertools
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextvars import ContextVar
 from functools import lru_cache
-from math import isnan, prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..accumulation import Accumulator
-from ..axes import Layout, Move
+from ..axes import Move
 from ..converter import Converter
 from ..errors import ArgumentError
-from ..formulas import Formula
 from ..memory import Array
+from ..planning.chunked import (
+    Along,
+    ChunkedPlan,
+    Chunks,
+    Rechunked,
+    along,
+    cuts_of,
+    folded,
+    of_chunks,
+)
 from ..spec import DType
 from .base import Adapter
+from .owners import as_array
 
 if TYPE_CHECKING:
     from ..planning.composed import Larger
+    from ..planning.plan import Plan
     from ..planning.task import Task
 
 __all__ = ["adapter_for"]
 
-Chunks = tuple[int, ...]
+# What plans are told of instead of who runs the conversion.
+_noted: ContextVar[list[Rechunked] | None] = ContextVar("noted", default=None)
 
 
 class Dask(Adapter):
@@ -77,6 +88,18 @@ class Dask(Adapter):
         padded = da.where(there, da.pad(x, widths), found.fill.astype(x.dtype))
         return padded.rechunk(grown)
 
+    def plan(self, converter: Converter, x: Any) -> Plan:
+        """That of the whole and, by the graph that a conversion would be, of its chunks."""
+        whole = converter.plan(converter.spec_of(x))
+        token = _noted.set([])
+        try:
+            graph = converter(x)
+            moved = tuple(_noted.get() or ())
+        finally:
+            _noted.reset(token)
+        added = [graph.dask.layers[name] for name in graph.dask.layers.keys() - x.dask.layers]
+        return ChunkedPlan.of(whole, (x.chunks, graph.chunks), sum(map(len, added)), moved)
+
     def is_recorded(self, x: Any) -> bool:
         """Yes: it is a graph."""
         return True
@@ -86,15 +109,16 @@ class Dask(Adapter):
         _refuse(out)
         if converter.is_away:
             raise ArgumentError("x is a dask array; leave device= away, and convert in its workers")
-        result = converter.plan(converter.spec_of(x)).target
-        task = converter.task
+        plan, task = converter.plan(converter.spec_of(x)), converter.task
+        if plan.kernel == "view" and plan.source.axes == plan.target.axes:
+            return x
         move, picks = task.picked(x.shape)
         whole = move if picks is None else picks.whole(move)
-        cuts = _cuts(whole, x.chunks, {picks.letter} if picks else set())
+        cuts = cuts_of(whole, x.chunks, {picks.letter} if picks else set())
         x = _rechunked(x, whole, cuts, task.pattern.text)
         after = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
-        ours = _of_chunks(task, whole, cuts)
-        return _blocks(ours, x, move, after, result.dtype, _along(task.formula, whole, cuts))
+        ours = of_chunks(task, whole, cuts)
+        return _blocks(ours, x, move, after, plan.target.dtype, along(task.formula, whole, cuts))
 
     def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum of every chunk: parts in the layout of the sum first, which are then one grid."""
@@ -111,106 +135,35 @@ class Dask(Adapter):
         return da.blockwise(_summed, axes, *pairs, name=name, dtype=dtype, meta=meta, to=str(dtype))
 
 
-def _cuts(move: Move, chunks: Sequence[Chunks], whole: set[str]) -> dict[str, Chunks]:
-    """The chunks of every axis of x, taken apart, as they have to be; `whole` are in one."""
-    sizes = dict(zip(move.axes, move.sizes, strict=True))
-    inside = {letter for group in move.target.groups for letter in group[1:]} | whole
-    cuts: dict[str, Chunks] = {letter: (size,) for letter, size in sizes.items()}
-    for group, found in zip(move.source.groups, chunks, strict=True):
-        rest = prod(sizes[letter] for letter in group[1:])
-        if group[0] not in inside and rest:
-            cuts[group[0]] = _counted(found, rest)
-    return cuts
-
-
-def _counted(chunks: Chunks, rest: int) -> Chunks:
-    """Chunks in units of `rest`: those that divide one grow to its end."""
-    ends, place = [0], 0
-    for size in chunks:
-        place += size
-        end = -(-place // rest)
-        if end > ends[-1]:
-            ends.append(end)
-    return tuple(b - a for a, b in itertools.pairwise(ends)) or (0,)
-
-
-def _folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chunks, ...]:
-    """The chunks along every axis of a side, as folded as it is."""
-    found = []
-    for group in layout.groups:
-        rest = prod(sum(cuts.get(letter, (1,))) for letter in group[1:])
-        found.append(tuple(size * rest for size in cuts.get(group[0], (1,))))
-    return tuple(found)
-
-
 def _rechunked(x: Any, move: Move, cuts: Mapping[str, Chunks], text: str) -> Any:
     """x in the chunks that a conversion can take, with a warning where these are others."""
-    wanted = _folded(move.source, move, cuts)
+    wanted = folded(move.source, move, cuts)
     if wanted == x.chunks:
         return x
     pairs = zip(move.source.groups, x.chunks, wanted, strict=True)
     names = [" ".join(map(move.source.name, group)) for group, old, new in pairs if old != new]
-    warnings.warn(
-        f'"{text}" needs other chunks along {", ".join(names)}: {x.nbytes:,} bytes are put '
-        f"together anew; rechunk to {wanted} where x is made, or leave these axes whole",
-        _dask().PerformanceWarning,
-        stacklevel=2,
-    )
+    moved, noted = Rechunked(tuple(names), x.nbytes, wanted), _noted.get()
+    if noted is not None:
+        noted.append(moved)
+    else:
+        warnings.warn(f'"{text}" needs {moved}', _dask().PerformanceWarning, stacklevel=2)
     return x.rechunk(wanted)
 
 
-class _Along(NamedTuple):
-    """The constants of a formula where its axis is in several chunks."""
-
-    letter: str
-    formulas: tuple[Formula, ...]
-
-
-def _along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> _Along | None:
-    letter = None if formula is None else formula.letter(move)
-    if formula is None or letter is None or len(cuts.get(letter, ())) < 2:
-        return None
-    if not formula.per_channel:
-        return None
-    ends = np.cumsum((0, *cuts[letter])).tolist()
-    parts = []
-    for start, stop in itertools.pairwise(ends):
-        cut: dict[str, Any] = {
-            name: value[start:stop]
-            for name in ("mean", "std")
-            if isinstance(value := getattr(formula, name), tuple)
-        }
-        parts.append(replace(formula, **cut))
-    return _Along(letter, tuple(parts))
-
-
-def _of_chunks(task: Task, move: Move, cuts: Mapping[str, Chunks]) -> Task:
-    """The conversion of a chunk, whose sizes are its own along axes in several."""
-    sizes = dict(zip(move.axes, move.sizes, strict=True))
-    known = {
-        move.source.name(letter): sizes[letter]
-        for group in move.source.groups
-        if len(group) > 1
-        for letter in group
-        if letter != group[0] or len(cuts[letter]) == 1
-    }
-    return task._replace(sizes=known, device=None, threads=task.threads or 1)
-
-
 def _blocks(
-    task: Task, x: Any, move: Move, cuts: Mapping[str, Chunks], dtype: DType, along: _Along | None
+    task: Task, x: Any, move: Move, cuts: Mapping[str, Chunks], dtype: DType, varied: Along | None
 ) -> Any:
     """The conversion of every chunk, by the letter that each axis begins with."""
     da = _dask()
     left, right = ([group[0] for group in side.groups] for side in (move.source, move.target))
-    after = dict(zip(right, _folded(move.target, move, cuts), strict=True))
+    after = dict(zip(right, folded(move.target, move, cuts), strict=True))
     converter = Converter.of_task(task)
-    said = repr(converter), str(move.source), str(move.target), repr(along), str(dtype)
+    said = repr(converter), str(move.source), str(move.target), repr(varied), str(dtype)
     more: tuple[Any, ...] = ()
-    if along is not None:
-        ways = np.array([Converter.of_task(task._replace(formula=f)) for f in along.formulas])
+    if varied is not None:
+        ways = np.array([Converter.of_task(task._replace(formula=f)) for f in varied.formulas])
         name = f"ways-{_token(*said)}"
-        more = da.from_array(ways, chunks=1, name=name, asarray=False), (along.letter,)
+        more = da.from_array(ways, chunks=1, name=name, asarray=False), (varied.letter,)
     return da.blockwise(
         _converted, tuple(right), x, tuple(left), *more, name=f"convert-{_token(x.name, *said)}",
         new_axes={letter: after[letter][0] for letter in right if letter not in left},
@@ -252,10 +205,7 @@ def _lazy(part: Any, what: str) -> Any:
     if adapter_for(part) is not None:
         _ADAPTER.facts(part, what)
         return part
-    from .adapters import as_array  # late: it finds this file
-
-    array = as_array(part, what)
-    return _dask().from_array(array)
+    return _dask().from_array(as_array(part, what))
 
 
 def _refuse(out: Any) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..axes import Layout, Pattern
     from ..converter import Converter
     from ..planning.channels import Picks
+    from ..planning.plan import Plan
 
 __all__ = ["container_for"]
 
@@ -56,6 +57,12 @@ class Xarray(Container):
     def has_gradient(self, x: Any) -> bool:
         """No: the array can be read alone."""
         return False
+
+    def plan(self, converter: Converter, x: Any) -> Plan | None:
+        """That of an array inside that is put off."""
+        if not _is_lazy(x):
+            return None
+        return converter.plan(_ordered(x, converter.task.pattern.completed(x.ndim)).data)
 
     def record(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of the array inside, with names."""

@@ -83,6 +83,38 @@ def test_a_warning_says_how_many_bytes_move():
         convert(lazy((2, 3, 6, 3)), "bhwc->bchw", mean=MEANS)
 
 
+def test_a_plan_says_chunks_tasks_and_what_is_put_together_anew():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = Converter("bhwc->b(hwc)", dtype="float32").plan(lazy())
+    y = da.from_array(X, chunks=(2, 3, 6, 3))
+    assert plan.chunks == (lazy().chunks, ((2, 2, 1), (54, 54, 36)))
+    assert plan.tasks == 9 + 9  # to rechunk, and to convert
+    assert (plan.bytes_rechunked, plan.rechunked[0].axes) == (720, ("c",))
+    assert (plan.source.shape, plan.bytes_moved) == ((5, 8, 6, 3), 720 + 2880)
+    text = str(plan)
+    assert "rechunk   other chunks along c: 720 bytes are put together anew; rechunk to" in text
+    assert "chunks    18 of (2, 3, 6, 2) -> 9 of (2, 54), at most" in text
+    assert "a chunk   72 bytes read, 432 written" in text
+    assert "tasks     18" in text
+    easy = Converter("bhwc->bchw").plan(y)
+    assert (easy.rechunked, easy.tasks) == ((), 9)
+    assert "rechunk" not in str(easy)
+    assert Converter("bhwc->bchw", channels=(2, 1, 0), into={"h": 10}).plan(y).chunks[1][2] == (10,)
+    with pytest.raises(ShapeError, match="rank 3"):
+        Converter("bhw->bwh").plan(y)
+    with pytest.warns(da.PerformanceWarning):  # a plan has not swallowed it
+        convert(lazy(), "bhwc->b(hwc)")
+
+
+def test_what_stays_as_it_is_is_no_task():
+    x = lazy()
+    assert convert(x, "bhwc->bhwc") is x
+    assert convert(x, "bhwc->bhwc", copy=True) is not x
+    assert convert(x, "bhwc->bhwc", scale=2) is not x
+    assert convert(x[..., :1], "bhwc->bchw").shape == (5, 1, 8, 6)
+
+
 def test_names_are_deterministic_here_and_in_another_process():
     def made():
         return convert(lazy(), "bhwc->bchw", dtype="float32", mean=MEANS).name

@@ -18,6 +18,7 @@ from reference import reference_convert  # noqa: E402
 
 VALUES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 PLANES = reference_convert(VALUES, "bhwc->bchw")
+MEANS = (0.5, 0.4, 0.3)
 
 
 def scene(values=VALUES):
@@ -199,8 +200,18 @@ def test_chunks_of_dask_stay_lazy_and_named():
     total = accumulate([(lazy, "bhwc"), (lazy, "bhwc")], "bchw")
     assert total.chunks is not None
     np.testing.assert_array_equal(total.values, 2 * PLANES)
-    with pytest.raises(ArgumentError, match=r"x is in chunks.*x\.compute\(\)"):
-        Converter("bhwc->bchw").plan(lazy)
+    for key, value in lazy.coords.items():
+        xarray.testing.assert_identical(y.coords[key].compute(), value)
+    assert (y.attrs, y.name) == (lazy.attrs, lazy.name)
+    plan = Converter("time lat lon band -> time band lat lon").plan(lazy.transpose(..., "time"))
+    assert (plan.tasks, plan.chunks[1]) == (2, ((1, 1), (3,), (4,), (5,)))
+    assert Converter("bhwc->bchw").plan(whole).kernel == "split"
+    by_name = {"dtype": "float32", "mean": {"band": list(MEANS)}}
+    chunked = convert(lazy, "time lat lon band -> time band lat lon", **by_name)
+    assert chunked.chunks == ((1, 1), (3,), (4,), (5,))
+    xarray.testing.assert_identical(
+        chunked.compute(), convert(whole, "bhwc->bchw", dtype="float32", mean=MEANS)
+    )
 
 
 def test_mistakes():
