@@ -195,7 +195,7 @@ def _planned():
     import gc
 
     from layoutkit import Converter
-    from layoutkit.arrays import dask
+    from layoutkit.arrays import blocks
 
     made = [each for each in gc.get_objects() if type(each) is Converter and each._programs]
-    return dask._known.cache_info().currsize, {each.task.threads for each in made}
+    return blocks._known.cache_info().currsize, {each.task.threads for each in made}
