@@ -6,6 +6,7 @@ and take back. Knows mappings and Converters; the libraries are not known here.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ class Columns:
                 raise ArgumentError(
                     f'column {name} is {way!r}; give a Converter, as Converter("bhwc->bchw")'
                 )
-        self._ways = ways
+        self._ways = dict(sorted(ways.items()))  # in whatever order they were given, they are equal
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The same mapping with these columns converted; `batch` stays as it is.
@@ -64,7 +65,10 @@ class Columns:
         return isinstance(other, Columns) and self._ways == other._ways
 
     def __hash__(self) -> int:
-        return hash(tuple(self._ways.items()))
+        # The same in every process, which the hash of text is not.
+        asked = [(name, way.task) for name, way in self._ways.items()]
+        words = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in asked]
+        return zlib.crc32("; ".join(words).encode())
 
     def __reduce__(self) -> Any:
         # As it was asked: what Converters keep from call to call is no part of it.

@@ -151,10 +151,9 @@ class Blocks(Adapter):
         left, right = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
-        pairs, formulas = [(x, left)], (task.formula,)
+        pairs, formulas = [(x, left)], (task.formula,) if varied is None else varied.formulas
         if varied is not None:
-            pairs.append((self.numbered(len(varied.formulas), x), (varied.letter,)))
-            formulas = varied.formulas
+            pairs.append((self.numbered(len(formulas), x), (varied.letter,)))
         job = Job(
             "convert",
             (repr(Converter.of_task(ours)), str(move.source), str(move.target), repr(varied)),

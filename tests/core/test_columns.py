@@ -1,6 +1,7 @@
 """Columns of mappings in the pipelines of other libraries; each of them is the real package."""
 
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import layoutkit
-from layoutkit import ArgumentError, Converter, ShapeError, columns, convert
+from layoutkit import ArgumentError, Columns, Converter, ShapeError, columns, convert
 
 PHOTOS = np.random.default_rng(0).integers(0, 255, (6, 4, 5, 3)).astype(np.uint8)
 WANT = convert(PHOTOS, "bhwc->bchw", dtype="float32", scale=1 / 255)
@@ -52,10 +53,22 @@ def test_equal_small_and_of_one_hash_whatever_was_converted():
     code = (
         "import pickle\nfrom layoutkit import Converter, columns\n"
         "way = columns(image=Converter('bhwc->bchw', dtype='float32', scale=1 / 255))\n"
-        "print(pickle.dumps(way).hex())"
+        "print(pickle.dumps(way).hex(), hash(way))"
     )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == before.hex()
+    for seed in "12":
+        other = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        assert other.stdout.split() == [before.hex(), str(hash(first))]
+
+
+def test_the_order_in_which_columns_are_given_is_no_difference():
+    ways = {"image": Converter("bhwc->bchw"), "mask": Converter("bhw->bwh")}
+    first, second = Columns(**ways), Columns(**dict(reversed(ways.items())))
+    assert first == second
+    assert hash(first) == hash(second) != hash(Columns(image=ways["image"]))
+    assert pickle.dumps(first) == pickle.dumps(second)
 
 
 def test_mistakes():
