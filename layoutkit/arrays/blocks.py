@@ -88,8 +88,8 @@ class Blocks(Adapter):
         """The same array in these chunks."""
 
     @abstractmethod
-    def numbered(self, count: int, like: Any) -> Any:
-        """0, 1, .. count - 1 in blocks of one."""
+    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+        """An array of as many blocks, each of which says which way, and keywords beside it."""
 
     @abstractmethod
     def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
@@ -151,14 +151,17 @@ class Blocks(Adapter):
         left, right = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
-        pairs, formulas = [(x, left)], (task.formula,) if varied is None else varied.formulas
+        way = Converter.of_task(ours)
+        pairs, words = [(x, left)], {"way": way}
         if varied is not None:
-            pairs.append((self.numbered(len(formulas), x), (varied.letter,)))
+            ways = tuple(Converter.of_task(ours._replace(formula=f)) for f in varied.formulas)
+            numbers, words = self.apart(ways, x)
+            pairs.append((numbers, (varied.letter,)))
         job = Job(
             "convert",
-            (repr(Converter.of_task(ours)), str(move.source), str(move.target), repr(varied)),
+            (repr(way), str(move.source), str(move.target), repr(varied)),
             _converted,
-            {"ways": tuple(Converter.of_task(ours._replace(formula=each)) for each in formulas)},
+            words,
             right,
             dict(zip(right, folded(move.target, move, after), strict=True)),
             plan.target.dtype,
@@ -211,11 +214,15 @@ class Blocks(Adapter):
             )
 
 
-def _converted(block: Any, number: Any = None, *, ways: tuple[Converter, ...]) -> Any:
-    """The result of a chunk; one that came along axes which are gone is in lists."""
+def _converted(block: Any, way: Any, ways: tuple[Converter, ...] = ()) -> Any:
+    """The result of a chunk; one that came along axes which are gone is in lists.
+
+    way : Converter, or an array of one or of its number among `ways`
+    """
     while isinstance(block, list):
         block = block[0]
-    return _known(ways[0 if number is None else int(number.item())])(block)
+    found = way if isinstance(way, Converter) else way.item()
+    return _known(ways[found] if ways else found)(block)
 
 
 def _summed(*blocks: Any, to: str) -> Any:

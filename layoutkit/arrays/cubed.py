@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from ..converter import Converter
 from ..errors import ArgumentError
 from ..memory import Array
 from ..planning.chunked import Chunks
@@ -38,9 +39,10 @@ class Cubed(Blocks):
         """The same array in these chunks."""
         return _cubed().rechunk(x, tuple(max(sizes, default=1) for sizes in chunks))
 
-    def numbered(self, count: int, like: Any) -> Any:
-        """0, 1, .. count - 1 in blocks of one."""
-        return _cubed().from_array(np.arange(count), chunks=(1,), spec=like.spec)
+    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+        """Their numbers, as there are no arrays of objects."""
+        numbers = _cubed().from_array(np.arange(len(ways)), chunks=(1,), spec=like.spec)
+        return numbers, {"ways": ways}
 
     def cut(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
         """Each as large as the largest."""

@@ -6,6 +6,9 @@ import sys
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..converter import Converter
 from ..memory import Array
 from ..planning.chunked import Chunks
 from .base import Adapter
@@ -41,14 +44,15 @@ class Dask(Blocks):
         """The same array in these chunks."""
         return x.rechunk(chunks)
 
-    def numbered(self, count: int, like: Any) -> Any:
-        """0, 1, .. count - 1 in blocks of one."""
-        return _dask().arange(count, chunks=1)
+    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+        """An array of objects, so that a task has its own way and not all of them."""
+        name = f"ways-{_token(*map(repr, ways))}"
+        return _dask().from_array(np.array(ways), chunks=1, name=name, asarray=False), {}
 
     def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
         """A blockwise layer, of a name that says what it is."""
         da, (x, left) = _dask(), pairs[0]
-        token = sys.modules["dask.base"].tokenize(*job.said, *(array.name for array, _ in pairs))
+        token = _token(*job.said, *(array.name for array, _ in pairs))
         return da.blockwise(
             job.function, job.axes, *(each for pair in pairs for each in pair),
             name=f"{job.name}-{token}",
@@ -80,6 +84,10 @@ class Dask(Blocks):
         there = da.pad(da.ones(x.shape, dtype=bool, chunks=x.chunks), widths, constant_values=False)
         padded = da.where(there, da.pad(x, widths), found.fill.astype(x.dtype))
         return padded.rechunk(grown)
+
+
+def _token(*words: str) -> str:
+    return str(sys.modules["dask.base"].tokenize(*words))
 
 
 def _dask() -> Any:
