@@ -53,12 +53,12 @@ def expressions(x: Any, scale: float | None) -> dict[str, Any]:
     return {OURS: ours, OWN: own, PLANES: own.map_blocks(np.ascontiguousarray, dtype=own.dtype)}
 
 
-def blocks(rounds: int, shape: tuple[int, ...] = BLOCK) -> None:
+def blocks(rounds: int, shape: tuple[int, ...] = BLOCK, warm_up: float = 0.5) -> None:
     """Print the times of a block, by dtype."""
     import dask.array as da
 
     print(f"one block of {shape}, ms: {OURS}, {OWN}, {PLANES}")
-    budget = Budget(seconds=0.0, warm_up=0.5, min_rounds=rounds, max_rounds=rounds, sample=0.0)
+    budget = Budget(seconds=0.0, warm_up=warm_up, min_rounds=rounds, max_rounds=rounds, sample=0.0)
     for dtype, scale in (("uint8", SCALE), ("float32", None)):
         values = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
         lazy = da.from_array(values, chunks=shape)
@@ -104,19 +104,14 @@ def store(processes: Sequence[int], rounds: int, images: int = 128) -> None:
                 LocalCluster(
                     n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
                 ) as cluster,
-                Client(cluster) as client,
+                Client(cluster),
             ):
-                client.run(_warm)
-                for number in range(rounds):
+                for number in range(rounds + 1):  # the first is a warm-up
                     target = f"{folder}/{count}-{number}.zarr"
                     began = time.perf_counter()
                     convert_to_store(source, target, job, cluster.scheduler_address)
                     seconds.append(time.perf_counter() - began)
-            print(f"{count:3} {statistics.median(seconds):8.2f}", flush=True)
-
-
-def _warm() -> None:
-    convert(np.zeros((1, *CHUNK[1:]), np.uint8), "bhwc->bchw", dtype="float32", scale=SCALE)
+            print(f"{count:3} {statistics.median(seconds[1:]):8.2f}", flush=True)
 
 
 # ---- ranks -------------------------------------------------------------------------------
