@@ -5,9 +5,10 @@ compared. Shell blocks are run by bash with the command `layoutkit` at hand, and
 Both work in an empty folder that a page has to itself. Blocks marked `text` are not run.
 
 A page is all that its reader sees: no code is hidden in comments. Only what says which blocks are
-skipped stands there, and may ask whether packages are missing:
+skipped stands there, and may ask whether packages are missing, or a program:
 
     <!-- skip: start if(missing("torch"), reason="PyTorch is not installed") -->
+    <!-- skip: start if(no_command("java"), reason="Java is not installed") -->
 """
 
 import doctest
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from sybil import Example, Sybil
@@ -43,8 +45,13 @@ def _missing(*packages: str) -> bool:
     return any(find_spec(package) is None for package in packages)
 
 
+def _no_command(name: str) -> bool:
+    """Whether a program is not installed."""
+    return which(name) is None
+
+
 def _enter_folder(names: dict[str, Any]) -> None:
-    names["missing"] = _missing
+    names["missing"], names["no_command"] = _missing, _no_command
     names["_folder"] = tempfile.TemporaryDirectory()
     names["_before"] = Path.cwd()
     os.chdir(names["_folder"].name)
