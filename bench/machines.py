@@ -169,7 +169,8 @@ def _epochs(barrier: Any, rank: int, world: int, path: str, rounds: int) -> list
             barrier.wait()
             began = time.perf_counter()
             for batch in batches:
-                batch.input.forward_get("bchw", "float32", scale=SCALE)
+                view: Any = batch.input
+                view.forward_get("bchw", "float32", scale=SCALE)
             if turn:
                 seconds.append(time.perf_counter() - began)
     return seconds

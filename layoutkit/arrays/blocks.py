@@ -221,7 +221,7 @@ def _converted(block: Any, way: Any, ways: tuple[Converter, ...] = ()) -> Any:
     """
     while isinstance(block, list):
         block = block[0]
-    found = way if isinstance(way, Converter) else way.item()
+    found: Any = way if isinstance(way, Converter) else way.item()
     return _known(ways[found] if ways else found)(block)
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, accumulate, convert
-from layoutkit.views import ImageView
+from layoutkit.views import ClassView, ImageView
 
 da = pytest.importorskip("dask.array", reason="the arrays are of dask")
 from dask.base import tokenize  # noqa: E402
 
 X = np.random.default_rng(0).integers(0, 255, (5, 8, 6, 3)).astype(np.uint8)
 MEANS = (0.1, 0.2, 0.3)
+LABELS = np.array([2, 0, 1, 1, 0])
 
 
 def lazy(chunks=(2, 3, 6, 2), x=X):
@@ -151,6 +152,26 @@ def test_sums_and_views_are_lazy():
     assert isinstance(back, da.Array)
     assert back.shape == X.shape
     np.testing.assert_allclose(back.compute(), X / 255**2, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*needs other chunks")
+def test_views_go_from_batch_to_batch_and_add_gradients_lazily(monkeypatch):
+    view, classes = ImageView("bhwc", lazy()), ClassView("b", da.from_array(LABELS, chunks=2), 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(da.Array, "compute", never)
+        patch.setattr("dask.base.compute", never)
+        for x in (lazy(), lazy((3, 8, 3, 3), 2.0 * X)):
+            view.forward_put("bhwc", x)
+            planes, flat = view.forward_get("bchw", "float32"), view.forward_get("bf", "float32")
+            view.backward_put("bchw", planes * 2)
+            view.backward_put("bf", flat * 3)
+            back = view.backward_get("bhwc", "float32")
+        labels = classes.forward_get("b", "int16")
+        with pytest.raises(ArgumentError, match=r"compute\(\)"):
+            classes.one_hot()  # which looks at each of them
+    assert isinstance(back, da.Array)
+    np.testing.assert_array_equal(back.compute(), np.float32(10) * X)
+    np.testing.assert_array_equal(labels.compute(), LABELS)
 
 
 @pytest.mark.parametrize(
