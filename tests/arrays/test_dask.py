@@ -1,5 +1,6 @@
 """Arrays of dask: lazy, of known shape, dtype, chunks and meta, and equal to those of the whole."""
 
+import pickle
 import subprocess
 import sys
 import warnings
@@ -133,6 +134,17 @@ def test_names_are_deterministic_here_and_in_another_process():
     ways = [Converter("bhwc->bchw", mean=MEANS) for _ in range(2)]
     ways[0](X)  # what it has kept is no part of it
     assert tokenize(ways[0]) == tokenize(ways[1]) != tokenize(Converter("bhwc->bchw", mean=1))
+
+
+def test_graphs_and_tasks_stay_small():
+    x = da.zeros((10_000, 2, 2, 3), dtype="u1", chunks=(1, 2, 2, 3))
+    y = convert(x, "bhwc->bchw", dtype="float32", mean=MEANS)
+    assert len(pickle.dumps(y)) < 100_000
+    bands = convert(da.zeros((2, 2, 2, 64), chunks=(1, 2, 2, 1)), "bhwc->bchw", mean=range(64))
+    tasks = {key: task for key, task in dict(bands.dask).items() if key[0] == bands.name}
+    assert len(tasks) == 2 * 64
+    # Each has its own constants: with those of all, a graph would grow with the square of them.
+    assert max(len(pickle.dumps(task)) for task in tasks.values()) < 1000
 
 
 def test_sums_and_views_are_lazy():

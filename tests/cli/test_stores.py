@@ -14,7 +14,7 @@ from layoutkit.commands import stores
 from layoutkit.data.reading.reader import Reader
 
 pytest.importorskip("dask.array", reason="chunks are converted by dask")
-zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1")
+zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")
 
 X = np.random.default_rng(0).integers(0, 255, (8, 6, 5, 3)).astype(np.uint8)
 WANT = convert(X, "bhwc->bchw", dtype="float32", scale=0.5)

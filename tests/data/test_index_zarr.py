@@ -11,7 +11,7 @@ from layoutkit import DataError
 from layoutkit.data import Dataset, open_index, sampled_batcher
 from layoutkit.data.reading import zarrstores
 
-zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1")
+zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")
 
 X = np.random.default_rng(0).integers(0, 255, (22, 6, 5, 3)).astype(np.uint8)
 
