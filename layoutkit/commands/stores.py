@@ -16,9 +16,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
@@ -85,8 +87,7 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
     said = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
     store = _begun(zarr, target, y, names, said)
     missing = _missing(store, y.numblocks)
-    tasks = [_task(y, target, at) for at in missing]
-    _computed(tasks, scheduler)
+    _write(y, target, missing, scheduler)
     if lost := _missing(store, y.numblocks):
         raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
     store.attrs[MARK] = {"of": said, "complete": True}
@@ -121,9 +122,10 @@ class _Reader:
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.name, self.shape, self.dtype, self.ndim = name, tuple(shape), dtype, len(shape)
+        self.run = uuid4().hex
 
     def __getitem__(self, key: Any) -> Any:
-        return np.asarray(open_store(self.name)[key])
+        return np.asarray(_read(self.name, self.run)[key])
 
 
 class _Mapped(_Reader):
@@ -228,37 +230,62 @@ def _missing(store: Any, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [at for at, key in keys.items() if key not in there]
 
 
-def _task(y: Any, target: str, at: tuple[int, ...]) -> Any:
-    """The writing of a chunk, which is computed where it is written."""
-    from dask import delayed
+def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str | None) -> None:
+    """Compute these chunks, each where it is written: on a cluster, or on threads here."""
+    if not missing:
+        return
+    from dask.array import optimize
 
-    window = tuple(
-        slice(place * size, place * size + sizes[place])
-        for place, size, sizes in zip(at, y.chunksize, y.chunks, strict=True)
-    )
-    block = y.blocks[at] if y.ndim else y
-    return delayed(_written, pure=False)(block, target, window)
-
-
-def _written(block: Any, target: str, window: tuple[slice, ...]) -> None:
-    import zarr
-
-    store = zarr.open_array(target, mode="r+")
-    # What is not there is not done; else a chunk of zeros would not be written.
-    store.with_config({"write_empty_chunks": True})[window] = block
-
-
-def _computed(tasks: list[Any], scheduler: str | None) -> None:
-    """Run all tasks: on a cluster, or on threads here."""
-    import dask
-
+    done = y.map_blocks(
+        _at, write=_written, target=_Target(target, uuid4().hex), sizes=y.chunksize,
+        dtype=np.int8, meta=np.empty((0,) * y.ndim, np.int8),
+        chunks=tuple((1,) * len(sizes) for sizes in y.chunks),
+    )  # fmt: skip
+    keys = [(done.name, *at) for at in missing]
+    graph = optimize(done.dask, keys)  # reading, converting and writing as one task
     if scheduler is None:
-        dask.compute(*tasks, scheduler="threads")
+        from dask.threaded import get
+
+        get(graph, keys)
         return
     with _needed():
         from distributed import Client
     with Client(scheduler, set_as_default=False) as client:
-        client.gather(client.compute(tasks))
+        client.get(graph, keys)
+
+
+class _Target(NamedTuple):
+    """A store, as one run of a conversion knows it: another run may have made it anew."""
+
+    name: str
+    run: str
+
+
+def _at(block: Any, *, write: Any, target: _Target, sizes: Sequence[int], block_id: Any) -> Any:
+    """Write a chunk, whole; what is left of it is one element."""
+    starts = [at * size for at, size in zip(block_id, sizes, strict=True)]
+    sides = zip(starts, block.shape, strict=True)
+    write(block, target, tuple(slice(start, start + size) for start, size in sides))
+    return np.ones((1,) * block.ndim, np.int8)
+
+
+def _written(block: Any, target: _Target, window: tuple[slice, ...]) -> None:
+    _opened(target)[window] = block
+
+
+@lru_cache(maxsize=8)
+def _opened(target: _Target) -> Any:
+    """The store to write to: to open it takes longer than to write a small chunk."""
+    import zarr
+
+    # What is not there is not done; else a chunk of zeros would not be written.
+    return zarr.open_array(target.name, mode="r+").with_config({"write_empty_chunks": True})
+
+
+@lru_cache(maxsize=8)
+def _read(source: str, run: str) -> Any:
+    """The store to read from, as one run knows it."""
+    return open_store(source)
 
 
 @contextmanager
