@@ -22,7 +22,6 @@ from ..memory import Array
 from .images import Pictures, find_images, named, open_images
 from .npyfiles import is_npy, open_npy
 from .printing import printable
-from .stores import ZarrSource
 from .streaming import FileJob, SlabSource
 from .windows import windowed
 
@@ -97,6 +96,29 @@ class LoadedArray:
             return self.array
         part: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
         return part
+
+
+@dataclass(frozen=True)
+class ZarrSource:
+    """An array in a zarr store, of which slabs are read."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        found: np.dtype[Any] = self.array.dtype
+        return found
+
+    def read(self, axis: int | None, start: int, stop: int) -> Any:
+        """Everything between two positions of one axis; the whole if `axis` is None."""
+        window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
+        return np.asarray(self.array[(*window, ...)])
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -33,33 +32,10 @@ from ..data.reading.zarrstores import MARK, is_store, open_store
 from ..errors import ArgumentError, DataError
 from .streaming import FileJob, check_sign
 
-__all__ = ["ZarrSource", "convert_to_store"]
+__all__ = ["convert_to_store"]
 
 _BLOCK_BYTES = 16 << 20  # of a chunk, where the source has none
 _SHORTEST = 64  # bytes of a header of a .npy file, at least
-
-
-@dataclass(frozen=True)
-class ZarrSource:
-    """An array in a zarr store, of which slabs are read."""
-
-    array: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return tuple(self.array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Its dtype."""
-        found: np.dtype[Any] = self.array.dtype
-        return found
-
-    def read(self, axis: int | None, start: int, stop: int) -> Any:
-        """Everything between two positions of one axis; the whole if `axis` is None."""
-        window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
-        return np.asarray(self.array[(*window, ...)])
 
 
 def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | None = None) -> None:
@@ -249,9 +225,16 @@ def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str |
         get(graph, keys)
         return
     with _needed():
-        from distributed import Client
+        from distributed import Client, KilledWorker
     with Client(scheduler, set_as_default=False) as client:
-        client.get(graph, keys)
+        try:
+            client.get(graph, keys)
+        except KilledWorker as error:
+            raise DataError(
+                f"{target}: one chunk after the other cost its worker's life, perhaps for want of "
+                "memory; give them more, or the source smaller chunks, and run it again: what is "
+                "written stays"
+            ) from error
 
 
 class _Target(NamedTuple):

@@ -154,6 +154,27 @@ def slow(block, name, window):
 stores_written = stores._written
 
 
+def deadly(block, name, window):
+    os._exit(1)
+
+
+def test_a_chunk_that_kills_each_of_its_workers_is_said(source, tmp_path, monkeypatch, capsys):
+    distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
+    import dask
+
+    monkeypatch.setattr(stores, "_written", deadly)
+    deadly.__module__ = "__main__"  # pickled by value, as workers have no tests
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+    ):
+        told = run(source, tmp_path / "y.zarr", "--scheduler", cluster.scheduler_address)
+    assert told == 2
+    assert "cost its worker's life" in capsys.readouterr().err
+
+
 def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
     target = tmp_path / "y.zarr"
