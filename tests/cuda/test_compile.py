@@ -55,7 +55,7 @@ LAUNCHES = {
     "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
     # Parts of two dtypes take the compiler three times as long as parts of one.
-    "sum of f4": lambda: total("f4", "f2"),
+    "sum of f4": lambda: total("f4"),
     "sum of doubles": lambda: total("f8"),
     "sum of f8": lambda: total("f8", "f4", dtype="f4"),
     "sum of integers": lambda: total("i4"),

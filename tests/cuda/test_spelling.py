@@ -65,9 +65,7 @@ SPELT = {
     ),
     "sum of f2": (lambda: sum_of("f2"), {"cvt.f32.f16", "add.rn.f32", "cvt.rn.f16.f32"}),
     "sum of bf": (lambda: sum_of(BF16), {"add.rn.f32", "cvt.rn.bf16.f32"}),
-    "sum of f8 and f4": (
-        lambda: sum_of("f8", "f4", dtype="f8"), {"cvt.f64.f32", "add.f64"}
-    ),
+    "sum of f4 in f8": (lambda: sum_of("f4", dtype="f8"), {"cvt.f64.f32", "add.f64"}),
     "sum of integers": (lambda: sum_of("i4"), set()),
 }  # fmt: skip
 
