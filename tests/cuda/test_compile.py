@@ -21,7 +21,7 @@ from layoutkit.kernels.cuda.source import FAMILIES, source
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "gather 4", "sum of doubles")  # fmt: skip
+        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
@@ -54,11 +54,13 @@ LAUNCHES = {
     "copy 16": lambda: move("abc->bac", (8, 8, 4096), "u1"),
     "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
-    # Parts of two dtypes take the compiler three times as long as parts of one.
-    "sum of f4": lambda: total("f4"),
-    "sum of doubles": lambda: total("f8"),
+    "sum of f4": lambda: total("f4", "f2"),
     "sum of f8": lambda: total("f8", "f4", dtype="f4"),
+    "sum of bf": lambda: total(BF16),
     "sum of integers": lambda: total("i4"),
+    "sum of bytes": lambda: total("u1"),
+    "sum of c16": lambda: total("c16"),
+    "sum of f4 of some widths": lambda: total("f4", "f4", "f4", sizes=(40, 71)),
 }
 
 
@@ -142,10 +144,8 @@ def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-@pytest.mark.parametrize(
-    ("name", "generation"),
-    [("transpose 1", 75), ("split, normalised", 90), ("gather 4", 75), ("sum of doubles", 90)],
-)
+@pytest.mark.parametrize("generation", [75, 90])
+@pytest.mark.parametrize("name", ["transpose 1", "split, normalised", "gather 4", "sum of f8"])
 def test_nvcc_compiles_without_spills(name, generation, tmp_path):
     launch = LAUNCHES[name]()
     text = tmp_path / f"{launch.family}.cu"

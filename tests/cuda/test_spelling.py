@@ -63,9 +63,11 @@ SPELT = {
         ),
         {"fma.rn.f32", *WHOLE, "cvt.rzi.ftz.s64.f32"},
     ),
-    "sum of f2": (lambda: sum_of("f2"), {"cvt.f32.f16", "add.rn.f32", "cvt.rn.f16.f32"}),
+    "sum of f4 and f2": (lambda: sum_of("f4", "f2"), {"cvt.f32.f16", "add.rn.f32"}),
     "sum of bf": (lambda: sum_of(BF16), {"add.rn.f32", "cvt.rn.bf16.f32"}),
-    "sum of f4 in f8": (lambda: sum_of("f4", dtype="f8"), {"cvt.f64.f32", "add.f64"}),
+    "sum of f8 and f4": (
+        lambda: sum_of("f8", "f4", dtype="f8"), {"cvt.f64.f32", "add.f64"}
+    ),
     "sum of integers": (lambda: sum_of("i4"), set()),
 }  # fmt: skip
 
