@@ -6,6 +6,11 @@
 //
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
+//   - or words are whole though rows begin anywhere (LOAD_SHIFTED, STORE_SHIFTED): one that is read
+//     is made of the two that it lies across, in registers; one that is written begins where memory
+//     has a word, and a tile holds a word's places more along the run than the next one is away, so
+//     that no row is cut between two tiles. What lies at the very ends moves item by item, and no
+//     byte outside of a row is touched;
 //   - items of less than 4 bytes are put together, on their way in, with their neighbours along
 //     the run, so that shared memory is written in whole banks.
 //
@@ -55,7 +60,7 @@ INLINE int slot(unsigned row, int column, int beyond = 0) {
     return (row * ROW_BYTES + column + beyond) ^ exchanged;
 }
 
-// Whether a source row goes on for a word at both ends of the one that begins at this place.
+// Whether a source row goes on for a word before and behind so many items.
 INLINE bool goes_on(const Params &params, const Rows &rows, unsigned row, int items = PER_LOAD) {
     const uint64 place = rows.start + row;
     return place >= PER_LOAD && place + items + PER_LOAD <= params.rows.total;
@@ -92,13 +97,12 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
                 if (ROWS_LOOPS == APART || RUN_LOOPS != ONE)
                     at = src + run.place(params.run, place).src +
                          (ROWS_LOOPS == APART ? rows.place(params.rows, row).src : row * ITEM);
+                auto &word = words[turn - first][i];
                 const unsigned by = (uint64)at % LOAD;
-                bool is_across = LOAD_SHIFTED && (WHOLE || goes_on(params, rows, row));
-                if constexpr (LOAD_SHIFTED)
-                    if (is_across) words[turn - first][i].read_across(at - by, at - by + LOAD, by);
-                if (!is_across)
-                    words[turn - first][i].template read<LOAD_SHIFTED ? ITEM : LOAD, WHOLE>(
-                        at, left);
+                if (LOAD_SHIFTED && (WHOLE || goes_on(params, rows, row)))
+                    word.read_across(at - by, at - by + LOAD, by);
+                else
+                    word.template read<LOAD_SHIFTED ? ITEM : LOAD, WHOLE>(at, left);
             }
         }
 #pragma unroll
@@ -119,8 +123,8 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
     }
 }
 
-// Write the tile: threads next to each other write along the run. Where its words do not begin with
-// the tile, the last one of a row is what is before the first, if no other tile has it.
+// Write the tile: threads next to each other write along the run. Words that are shifted begin
+// `ahead`; there is room for one more, which in the first tile is what lies before them.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Rows &rows, const Run &run, const byte *tile) {
@@ -134,7 +138,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         for (int i = 0; i < BYTES / PIECE; ++i) {
             Items<Source, PIECE / ITEM> part;
             const unsigned column = place * ITEM + i * PIECE, by = column % PIECE;
-            if constexpr (STORE_SHIFTED && MANY > 1)
+            if (STORE_SHIFTED && MANY > 1)
                 part.read_across(tile + slot(row, column - by),
                                  tile + slot(row, column - by + PIECE), by);
             else

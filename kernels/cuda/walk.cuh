@@ -152,7 +152,7 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
         Items low, high;
         low.template read<BYTES>(first);
         if (by) high.template read<BYTES>(second);
-        unsigned bank[BYTES / 2];
+        unsigned bank[larger(2, BYTES / 2)];
 #pragma unroll
         for (int i = 0; i < BYTES / 4; ++i) {
             bank[i] = reinterpret_cast<unsigned *>(low.item)[i];

@@ -4,6 +4,8 @@
 prints it for every row of the benchmark.
 """
 
+from dataclasses import replace
+
 import cuda_shim
 import pytest
 from cuda_model import UNDER_WAY, cost_of
@@ -15,6 +17,21 @@ pytestmark = [cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 
 ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] in (5, 17)]
 ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]
+
+# Planes of odd sizes, and rows that begin anywhere, beyond what is measured.
+ODD = [
+    ("bhwc->bchw", (7, 7, 64), "uint8"), ("bchw->bhwc", (7, 7, 512), "uint8"),
+    ("bhwc->bchw", (14, 14, 512), "int16"), ("bchw->bhwc", (14, 14, 64), "uint8"),
+    ("bhwc->bchw", (299, 299, 128), "uint8"), ("bchw->bhwc", (299, 299, 512), "uint8"),
+    ("bchw->bhwc", (225, 225, 512), "int16"), ("bhwc->bchw", (225, 225, 256), "float32"),
+    ("bhwc->bchw", (230, 230, 64), "uint8"), ("bhwc->chwb", (56, 56, 67), "uint8"),
+    ("bhwc->cbhw", (5, 1025, 705), "int16"), ("bhwc->cbhw", (5, 1025, 705), "float32"),
+]  # fmt: skip
+ROWS += [
+    replace(ROWS[0], sources=(pattern[:4],), target=pattern[6:], sizes=(1365, *sizes),
+            dtype=dtype, to_dtype=dtype)
+    for pattern, sizes, dtype in ODD
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

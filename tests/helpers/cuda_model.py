@@ -58,7 +58,7 @@ class Cost:
 
 def cost(launch, out, sources, shifts):
     """The Cost of a launch as `cuda_moves.planned` gives it."""
-    compiled = Compiled(launch, 90, _whole_only(source(launch.family)))
+    compiled = Compiled(launch, 90, whole_only(source(launch.family)))
     warps = launch.block // 32
     registers = int(re.search(r"Used (\d+) registers", compiled.log)[1])
     shared = int((re.search(r"(\d+) bytes smem", compiled.log) or [0, 0])[1])
@@ -86,7 +86,7 @@ def cost(launch, out, sources, shifts):
 # ---- machine code ------------------------------------------------------------------------
 
 
-def _whole_only(text):
+def whole_only(text):
     """The text of a family without what ragged edges need, so that its code runs straight."""
     return re.sub(r"else\s+move<false>\(.*?\);", "", text, flags=re.DOTALL)
 
@@ -185,7 +185,7 @@ class Touched:
 
 def _traced(launch, out, sources, shifts):
     """What the warps of one block touch, from a run on the CPU."""
-    text = _whole_only(source(launch.family)).replace("blockIdx.x", "(blockIdx.x + from_block)")
+    text = whole_only(source(launch.family)).replace("blockIdx.x", "(blockIdx.x + from_block)")
     text = text.replace(
         "reinterpret_cast<T *>(item)[i] = reinterpret_cast<const T *>(memory)[i];",
         "{ touch(memory + i * BYTES, BYTES, 0); "
