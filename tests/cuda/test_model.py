@@ -20,16 +20,15 @@ ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused
 
 # Planes of odd sizes, and rows that begin anywhere, beyond what is measured.
 ODD = [
-    ("bhwc->bchw", (7, 7, 64), "uint8"), ("bchw->bhwc", (7, 7, 512), "uint8"),
-    ("bhwc->bchw", (14, 14, 512), "int16"), ("bchw->bhwc", (14, 14, 64), "uint8"),
-    ("bhwc->bchw", (299, 299, 128), "uint8"), ("bchw->bhwc", (299, 299, 512), "uint8"),
-    ("bchw->bhwc", (225, 225, 512), "int16"), ("bhwc->bchw", (225, 225, 256), "float32"),
-    ("bhwc->bchw", (230, 230, 64), "uint8"), ("bhwc->chwb", (56, 56, 67), "uint8"),
-    ("bhwc->cbhw", (5, 1025, 705), "int16"), ("bhwc->cbhw", (5, 1025, 705), "float32"),
+    ("bhwc->bchw", (512, 7, 7, 64), "uint8"), ("bchw->bhwc", (64, 14, 14, 512), "int16"),
+    ("bhwc->bchw", (64, 299, 299, 128), "uint8"), ("bchw->bhwc", (16, 299, 299, 512), "uint8"),
+    ("bhwc->bchw", (64, 225, 225, 128), "float32"), ("bhwc->bchw", (64, 230, 230, 64), "uint8"),
+    ("bhwc->chwb", (1365, 56, 56, 67), "uint8"), ("bhwc->cbhw", (64, 5, 1025, 705), "int16"),
+    ("bhwc->cbhw", (64, 5, 1025, 705), "float64"),
 ]  # fmt: skip
 ROWS += [
-    replace(ROWS[0], sources=(pattern[:4],), target=pattern[6:], sizes=(1365, *sizes),
-            dtype=dtype, to_dtype=dtype)
+    replace(ROWS[0], sources=(pattern[:4],), target=pattern[6:], sizes=sizes, dtype=dtype,
+            to_dtype=dtype)
     for pattern, sizes, dtype in ODD
 ]  # fmt: skip
 
