@@ -171,9 +171,7 @@ def _filled(axis: TileAxis, length: int) -> float:
     return axis.count / (-(-axis.count // length) * length)
 
 
-def _reached(
-    length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES
-) -> float:
+def _reached(length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES) -> float:
     """The share of its speed that memory gives to rows so long; `across`: from row to row."""
     if length >= axis.low.count and across == axis.low.count * item:
         return 1.0

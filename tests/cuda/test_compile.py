@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from arrays_of import BF16
+from cuda_model import whole_only
 from cuda_moves import launch_of as move
 from cuda_moves import placed
 from cuda_moves import sum_of as total
-from cuda_model import whole_only
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.kernels.cuda.source import FAMILIES, source
