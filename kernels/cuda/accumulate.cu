@@ -1,178 +1,348 @@
 // The sum of many arrays in one pass: box by box, every part is added while the box is at hand.
 //
-// A box of the output is held in the computed dtype in shared memory. Parts come one after the
-// other, so that sums are those of the CPU to the last bit; for each, threads next to each other
-// read what lies next to each other in that part, whatever the layouts. Then the box is converted
-// into the output. Every part is read once and the output written once.
+// A thread owns words of a box: PER_WORD neighbours along the output's last axis, whose sums stay in its
+// registers. Parts come one after the other, so that sums are those of the CPU to the last bit:
 //
-// An array is walked along its own axes, the slowest first. Where the rows of its fastest axes
-// begin is worked out once, a row for each thread, and looked up from then on; within a row a
-// thread only has to know its lane.
+//   - where a part is contiguous along that axis too, a thread reads its own words of it;
+//   - else threads read PER_WORD neighbours along the axis on which the part is contiguous, leave them in
+//     a tile of shared memory, and each takes its own from there.
 //
-// Rows of the box are an odd number of items apart wherever it has several, so that walking it
-// along any axis meets all banks. A thread's items of one part are read before the first is added.
+// The words of the next part are asked for before those of the present one are added. Every part is
+// read once and the output written once.
+//
+// The tile is the box in the computed dtype, in the output's order. The 16-byte columns of 128 bytes
+// are exchanged (XOR) by the places along the other axes, so that threads that write neighbours along
+// one of them, beside others along the output's last, and those that read their own words all meet
+// different banks.
+//
+// All counts of a box are powers of two. So the number of a word is a row of bits, some for each axis,
+// and what a word's bits add to its address is the sum of what the thread's and the turn's add.
 
 #define SOURCES MAX_PARTS
 
 #include "walk.cuh"
 #include "numeric.cuh"
 
-constexpr int MAX_AXES = 8;
-
-// An axis of the output.
+// An axis of the output: boxes along it, in groups of 1 << group that are drawn one after the other
+// because they share lines of memory; 1 << places in a box; words next to each other along it that
+// threads next to each other move, 1 << lanes.
 struct Side {
-    Divisor tiles, box;  // boxes along it, places in each
+    Divisor groups;
     uint64 total;
-    int64 dst, area;  // the step in the output (bytes) and in the box (items)
-    int64 src[MAX_PARTS];
-};
-
-// How one array is walked: its axes from the slowest to the fastest, of which the last `fast` make
-// a row of `lanes` places.
-struct Walk {
-    unsigned dtype, fast;
-    unsigned axis[MAX_AXES];
-    unsigned rows, unused;
-    Divisor lanes;
-};
-
-struct Params {
-    uint64 axes, parts, places;  // places of a box
-    Side side[MAX_AXES];
-    Walk walk[MAX_PARTS + 1];  // of the parts, and last of the output
+    unsigned group, places, lanes;
+    int slot;                   // bytes to the next place in the tile
+    int64 step[MAX_PARTS + 1];  // in each part, and last in the output
 };
 
 typedef COMPUTED::value Value;
+constexpr int OUTPUT = MAX_PARTS, LAST = AXES - 1;
+constexpr int TURNS = PLACES / (THREADS * PER_WORD);  // words of a thread
 
-// A place in the box, -1 where the output ends before it, and in the array that is walked.
-struct Item {
-    int area;
-    int64 offset;
+INLINE constexpr int bits_for(int n) { return n > 1 ? 1 + bits_for(n / 2) : 0; }
+constexpr int WORD_BITS = bits_for(PER_WORD);
+
+// Words are moved to and from the tile in pieces, which are columns of its lines.
+constexpr int LINE = 128, COLUMN = 16, COLUMN_BITS = 3, COLUMNS = 1 << COLUMN_BITS;
+constexpr int WORD_BYTES = PER_WORD * sizeof(Value), PIECE = smaller(COLUMN, WORD_BYTES);
+constexpr int PIECES = WORD_BYTES / PIECE, PER_PIECE = PER_WORD / PIECES;
+constexpr int TILE_BYTES = PLACES * sizeof(Value), TILES = TILE_BYTES > 16384 ? 1 : 2;
+
+// How an array is walked: in words along one axis, which are WIDE or items with steps between them.
+struct Walk {
+    unsigned dtype, axis, wide, unused;
+    // What a turn of the threads adds to the places of the first one's word, in memory and in the
+    // tile, and what an item adds to that of its word in the tile.
+    int64 offset[TURNS];
+    int slot[TURNS], item[PER_WORD];
+};
+
+struct Params {
+    unsigned parts, words;  // words of a box
+    Side side[AXES];
+    Walk walk[MAX_PARTS + 1];
 };
 
 struct Shared {
-    Value area[AREA];
-    int64 offset[MAX_ROWS];
-    int row[MAX_ROWS];
-    uint64 start[MAX_AXES];    // the first place of the box along each axis,
-    unsigned count[MAX_AXES];  // of which so many exist
+    alignas(16) byte tile[TILES][TILE_BYTES];
+    int64 begin[MAX_PARTS + 1];  // of the box in each array
+    unsigned count[AXES];        // places along each axis that exist
 };
 
-// Find place `number` of some axes of a walk, [first, last).
-INLINE Item find(const Params &params, const Shared &shared, const Walk &walk, int part, int first,
-                 int last, unsigned number) {
-    Item item = {0, 0};
-    bool inside = true;
-    for (int i = last - 1; i >= first; --i) {
-        unsigned axis = walk.axis[i];
+// Where a word of an array begins, in memory and in the tile.
+struct Spot {
+    int64 offset;
+    int slot;
+};
+
+// Take the lowest bits of a number.
+INLINE unsigned take(unsigned &number, unsigned bits) {
+    unsigned lowest = number & ((1u << bits) - 1);
+    number >>= bits;
+    return lowest;
+}
+
+// Call `go` with every axis and the place along it at which a word of an array begins.
+template <class Go> INLINE void walk(const Params &params, int array, unsigned word, const Go &go) {
+    const int axis = (int)params.walk[array].axis;
+    const Side &along = params.side[axis];
+    const unsigned lane = take(word, along.lanes);
+    if (axis != LAST) go(LAST, take(word, params.side[LAST].places));
+    const unsigned strip = take(word, along.places - WORD_BITS - along.lanes);
+    go(axis, (strip << along.lanes | lane) << WORD_BITS);
+#pragma unroll
+    for (int other = LAST - 1; other >= 0; --other)
+        if (other != axis) go(other, take(word, params.side[other].places));
+}
+
+INLINE Spot find(const Params &params, int array, unsigned word) {
+    Spot spot = {0, 0};
+    walk(params, array, word, [&](int axis, unsigned place) {
         const Side &side = params.side[axis];
-        unsigned outer = i > first ? side.box.divide(number) : 0;
-        unsigned turn = number - outer * side.box.count;
-        number = outer;
-        inside = inside && turn < shared.count[axis];
-        item.area += (int)turn * (int)side.area;
-        item.offset += turn * (part < (int)params.parts ? side.src[part] : side.dst);
-    }
-    if (!inside) item.area = -1;
-    return item;
+        spot.offset += place * side.step[array];
+        const int linear = (int)place * side.slot;
+        // Threads that read the first piece of their words, a line apart, meet different columns.
+        spot.slot ^= linear ^ (linear / LINE & (PIECES - 1)) * COLUMN;
+        if (axis != LAST)
+            spot.slot ^= (place >> WORD_BITS << (COLUMN_BITS - side.lanes) & (COLUMNS - 1)) * COLUMN;
+    });
+    return spot;
 }
 
-// Work out where the rows of an array begin.
-INLINE void find_rows(const Params &params, Shared &shared, const Walk &walk, int part) {
-    int slow = (int)params.axes - (int)walk.fast;
-    for (unsigned row = threadIdx.x; row < walk.rows; row += THREADS) {
-        Item item = find(params, shared, walk, part, 0, slow, row);
-        shared.row[row] = item.area;
-        shared.offset[row] = item.offset;
-    }
+// How many items of a word there are; less than one where there is none.
+INLINE int left_of(const Params &params, const Shared &shared, int array, unsigned word) {
+    const unsigned along = params.walk[array].axis;
+    bool inside = word < params.words;
+    int left = 0;
+    walk(params, array, word, [&](int axis, unsigned place) {
+        if (axis == along)
+            left = (int)(shared.count[axis] - place);
+        else
+            inside = inside && place < shared.count[axis];
+    });
+    return inside ? left : 0;
 }
 
-INLINE Item find_item(const Params &params, const Shared &shared, const Walk &walk, int part,
-                      unsigned number) {
-    if (number >= params.places) return {-1, 0};
-    unsigned row = walk.lanes.divide(number);
-    unsigned lane = number - row * walk.lanes.count;
-    int axes = (int)params.axes;
-    Item item = find(params, shared, walk, part, axes - (int)walk.fast, axes, lane);
-    int area = shared.row[row];
-    item.area = (item.area | area) < 0 ? -1 : item.area + area;
-    item.offset += shared.offset[row];
-    return item;
-}
-
-template <class From>
-INLINE void add(const Params &params, Shared &shared, int part, const byte *src) {
-    const Walk &walk = params.walk[part];
-#pragma unroll 1
-    for (unsigned start = threadIdx.x; start < params.places; start += THREADS * TURNS) {
-        Item items[TURNS];
-        typename From::memory values[TURNS];
-#pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn) {
-            items[turn] = find_item(params, shared, walk, part, start + turn * THREADS);
-            if (items[turn].area >= 0)
-                values[turn] =
-                    *reinterpret_cast<const typename From::memory *>(src + items[turn].offset);
-        }
-#pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn) {
-            if (items[turn].area < 0) continue;
-            Value value = cast<COMPUTED, From, false>(values[turn]);
-            Value *sum = shared.area + items[turn].area;
-            *sum = part ? plus(*sum, value) : value;
-        }
-    }
-}
-
-// Add a part if its dtype is this one. Code is made only for the dtypes whose bit DTYPES has.
-template <class From, int CODE>
-INLINE void add_if(const Params &params, Shared &shared, int part, const byte *src) {
+// Call `use` with the dtype that has this number. Code is made only for those whose bit DTYPES has.
+template <class From, int CODE, class Use> INLINE void use_if(unsigned dtype, const Use &use) {
     if constexpr (DTYPES >> CODE & 1)
-        if (params.walk[part].dtype == CODE) add<From>(params, shared, part, src);
+        if (dtype == CODE) use(From());
 }
 
-INLINE void add_any(const Params &params, Shared &shared, int part, const byte *src) {
-#define ADD_IF(DTYPE, CODE) add_if<DTYPE, CODE>(params, shared, part, src);
-    ADDED(ADD_IF)
+template <class Use> INLINE void use_as(unsigned dtype, const Use &use) {
+#define USE_IF(DTYPE, CODE) use_if<DTYPE, CODE>(dtype, use);
+    ADDED(USE_IF)
 }
 
-INLINE void store(const Params &params, const Shared &shared, int part, byte *dst) {
-    const Walk &walk = params.walk[part];
-    for (unsigned number = threadIdx.x; number < params.places; number += THREADS) {
-        Item item = find_item(params, shared, walk, part, number);
-        if (item.area >= 0)
-            *reinterpret_cast<TARGET::memory *>(dst + item.offset) =
-                cast<TARGET, COMPUTED, false>(shared.area[item.area]);
+template <int BIT> struct Alone { typedef COMPUTED type; };
+#define ALONE(DTYPE, CODE) \
+    template <> struct Alone<1 << CODE> { typedef DTYPE type; };
+ADDED(ALONE)
+
+// What a thread has asked for of one part: as it lies in memory where all parts are of one dtype, so
+// that nobody waits for it yet; else as computed values.
+typedef Alone<DTYPES>::type Held;
+
+struct Asked {
+    Spot first;
+    Items<Held::memory, PER_WORD> words[TURNS];
+};
+
+// WIDTHS: 1 where no array is wide, 2 where all are, 3 where some are.
+INLINE bool is_wide(const Walk &walk) { return WIDTHS == 3 ? walk.wide : WIDTHS == 2; }
+
+template <class Item> constexpr int WIDTH = smaller(16, PER_WORD * sizeof(Item));
+
+typedef Items<Value, PER_WORD> Values[TURNS];
+
+template <bool WHOLE> struct Box {
+    const Params &params;
+    Shared &shared;
+
+    // The word of this thread in the first turn, in any other one, and how much of it there is.
+    INLINE Spot first(int array) const { return find(params, array, threadIdx.x); }
+
+    INLINE Spot spot(int array, const Spot &first, int turn) const {
+        const Walk &walk = params.walk[array];
+        return {first.offset + walk.offset[turn], first.slot ^ walk.slot[turn]};
     }
-}
 
-INLINE void draw_box(const Params &params, Shared &shared) {
+    INLINE int left(int array, int turn) const {
+        return WHOLE ? PER_WORD : left_of(params, shared, array, turn * THREADS + threadIdx.x);
+    }
+
+    // Ask for the words of a part.
+    INLINE void ask(int part, const byte *src, Asked &asked) const {
+        const Walk &walk = params.walk[part];
+        asked.first = first(part);
+        src += shared.begin[part];
+        use_as(walk.dtype, [&](auto from) {
+            typedef decltype(from) From;
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn) {
+                const byte *at = src + spot(part, asked.first, turn).offset;
+                const int count = left(part, turn);
+                if (count <= 0) continue;
+                if constexpr (is_same<From, Held>) {
+                    read(part, at, count, asked.words[turn]);
+                } else {
+                    Items<typename From::memory, PER_WORD> word;
+                    read(part, at, count, word);
+#pragma unroll
+                    for (int i = 0; i < PER_WORD; ++i)
+                        asked.words[turn].item[i] = cast<COMPUTED, From, false>(word.item[i]);
+                }
+            }
+        });
+    }
+
+    template <class Item>
+    INLINE void read(int part, const byte *src, int count, Items<Item, PER_WORD> &word) const {
+        const Walk &walk = params.walk[part];
+        if (is_wide(walk)) {
+            word.template read<WIDTH<Item>, WHOLE>(src, count);
+        } else {
+            const int64 step = params.side[walk.axis].step[part];
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i)
+                if (WHOLE || i < count) word.item[i] = *reinterpret_cast<const Item *>(src + i * step);
+        }
+    }
+
+    // Leave what was asked for in the tile; also words of the box that do not exist in the array, which
+    // nobody stores.
+    INLINE void leave(int part, const Asked &asked, byte *tile) const {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const int slot = spot(part, asked.first, turn).slot;
+            if (!WHOLE && turn * THREADS + threadIdx.x >= params.words) break;
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i) {
+                Items<Value, 1> one = {cast<COMPUTED, Held, false>(asked.words[turn].item[i])};
+                one.template write<sizeof(Value)>(tile + (slot ^ params.walk[part].item[i]));
+            }
+        }
+    }
+
+    // Use every value of the words that a thread owns, out of the tile.
+    template <class Use> INLINE void use_own(const Spot &own, const byte *tile, Use use) const {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const int slot = spot(OUTPUT, own, turn).slot;
+#pragma unroll
+            for (int i = 0; i < PIECES; ++i) {
+                Items<Value, PER_PIECE> piece;
+                piece.template read<PIECE>(tile + (slot ^ i * PIECE));
+#pragma unroll
+                for (int j = 0; j < PER_PIECE; ++j)
+                    use(turn, i * PER_PIECE + j, piece.item[j]);
+            }
+        }
+    }
+
+    // The same where they are what was asked for.
+    template <class Use> INLINE void use_own(const Asked &asked, Use use) const {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i)
+                use(turn, i, cast<COMPUTED, Held, false>(asked.words[turn].item[i]));
+    }
+
+    INLINE void store(const Spot &own, const Values &sums, byte *dst) const {
+        typedef TARGET::memory Item;
+        const int64 step = params.side[LAST].step[OUTPUT];
+        dst += shared.begin[OUTPUT];
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            byte *at = dst + spot(OUTPUT, own, turn).offset;
+            const int count = left(OUTPUT, turn);
+            if (count <= 0) continue;
+            Items<Item, PER_WORD> items;
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i)
+                items.item[i] = cast<TARGET, COMPUTED, false>(sums[turn].item[i]);
+            if (is_wide(params.walk[OUTPUT])) {
+                items.template write<WIDTH<Item>, WHOLE>(at, count);
+            } else {
+#pragma unroll
+                for (int i = 0; i < PER_WORD; ++i)
+                    if (WHOLE || i < count)
+                        *reinterpret_cast<Item *>(at + i * step) = items.item[i];
+            }
+        }
+    }
+
+    INLINE void sum(const Pointers &pointers) const {
+        const int parts = (int)params.parts;
+        const Spot own = first(OUTPUT);
+        Values sums;
+        Asked asked[2];
+        int tile = 0;
+        auto add = [&](int part, const Asked &now, Asked &next) {
+            if (part + 1 < parts) ask(part + 1, pointers.src[part + 1], next);
+            auto add_one = [&](int turn, int i, Value value) {
+                Value &sum = sums[turn].item[i];
+                sum = part ? plus(sum, value) : value;
+            };
+            if (params.walk[part].axis == LAST) {
+                use_own(now, add_one);
+            } else {
+                if (TILES == 1) __syncthreads();  // for those who still read what was there
+                leave(part, now, shared.tile[tile]);
+                __syncthreads();
+                use_own(own, shared.tile[tile], add_one);
+                tile = (tile + 1) % TILES;
+            }
+        };
+        ask(0, pointers.src[0], asked[0]);
+#pragma unroll 1
+        for (int part = 0; part < parts; part += 2) {
+            add(part, asked[0], asked[1]);
+            if (part + 1 < parts) add(part + 1, asked[1], asked[0]);
+        }
+        store(own, sums, pointers.dst);
+    }
+};
+
+// Find the box of this block, whether there is one and whether all of it exists.
+INLINE bool draw_box(const Params &params, Shared &shared, bool &is_whole) {
+    uint64 start[AXES];
+    bool exists = true;
     unsigned unit = blockIdx.x;
-    for (int i = (int)params.axes - 1; i >= 0; --i) {
+    is_whole = params.words == PLACES / PER_WORD;
+#pragma unroll
+    for (int i = LAST; i >= 0; --i) {
         const Side &side = params.side[i];
-        shared.start[i] = (uint64)draw(unit, side.tiles) * side.box.count;
-        uint64 left = side.total - shared.start[i];
-        shared.count[i] = left < side.box.count ? (unsigned)left : side.box.count;
+        start[i] = take(unit, side.group);
     }
+#pragma unroll
+    for (int i = LAST; i >= 0; --i) {
+        const Side &side = params.side[i];
+        start[i] += (uint64)draw(unit, side.groups) << side.group;
+        start[i] <<= side.places;
+        exists = exists && start[i] < side.total;
+        const uint64 left = side.total - start[i], most = 1ull << side.places;
+        is_whole = is_whole && left >= most;
+        if (threadIdx.x == 0) shared.count[i] = (unsigned)(left < most ? left : most);
+    }
+    if (threadIdx.x <= OUTPUT) {
+        int64 begin = 0;
+#pragma unroll
+        for (int i = 0; i < AXES; ++i)
+            begin += (int64)start[i] * params.side[i].step[threadIdx.x];
+        shared.begin[threadIdx.x] = begin;
+    }
+    return exists;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     accumulate(const Params params, const Pointers pointers) {
     __shared__ Shared shared;
-    if (threadIdx.x == 0) draw_box(params, shared);
+    bool is_whole;
+    if (!draw_box(params, shared, is_whole)) return;
     __syncthreads();
-    for (int part = 0; part <= (int)params.parts; ++part) {
-        bool is_output = part == (int)params.parts;
-        int64 offset = 0;
-        for (int i = 0; i < (int)params.axes; ++i)
-            offset += (int64)shared.start[i] *
-                      (is_output ? params.side[i].dst : params.side[i].src[part]);
-        find_rows(params, shared, params.walk[part], part);
-        __syncthreads();
-        if (is_output)
-            store(params, shared, part, pointers.dst + offset);
-        else
-            add_any(params, shared, part, pointers.src[part] + offset);
-        __syncthreads();
-    }
+    if (is_whole)
+        Box<true>{params, shared}.sum(pointers);
+    else
+        Box<false>{params, shared}.sum(pointers);
 }

@@ -29,7 +29,9 @@ struct Place {
 
 INLINE Place find(const Params &params, unsigned number, unsigned places, uint64 first) {
     Place found = {{0, 0, 0}, 0, 0};
-    if (number >= places) return found;
+    const bool exists = number < places;
+    // In a run, all turns are places the same distance apart, also where there is nothing.
+    if (!RUN && !exists) return found;
     uint64 along = first + number;
     if constexpr (RUN) {
         found.at.src = (int64)number * (WIDTH * ITEM);
@@ -49,7 +51,7 @@ INLINE Place find(const Params &params, unsigned number, unsigned places, uint64
         if (params.inner.count) along = innermost;
     }
     if constexpr (PERIOD > 0) found.phase = (unsigned)along % PERIOD * WIDTH % PERIOD;
-    found.items = along == params.last ? (int)(params.items - along * WIDTH) : WIDTH;
+    if (exists) found.items = along == params.last ? (int)(params.items - along * WIDTH) : WIDTH;
     return found;
 }
 

@@ -1,7 +1,7 @@
 // Casts and the normalising formula, for items of the dtypes SOURCE and TARGET.
 //
-// Dtypes have two-letter names: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8; and m1 to
-// m16 are items of as many bytes that are only moved. Values are those of the CPU's kernels:
+// Dtypes have short names: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8, c8, c16; and m1
+// to m16 are items of as many bytes that are only moved. Values are those of the CPU's kernels:
 //
 // - bf is the upper half of an f4, rounded to even;
 // - f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
@@ -65,6 +65,15 @@ INLINE float plus(float x, float y) {
 
 INLINE double plus(double x, double y) { return x + y; }
 INLINE uint64 plus(uint64 x, uint64 y) { return x + y; }
+
+// A complex number, as it lies in memory.
+template <class Part> struct Pair {
+    Part real, imaginary;
+};
+
+template <class Part> INLINE Pair<Part> plus(const Pair<Part> &x, const Pair<Part> &y) {
+    return {plus(x.real, y.real), plus(x.imaginary, y.imaginary)};
+}
 
 INLINE float multiply_add(float x, float factor, float term) {
 #ifdef __CUDA_ARCH__
@@ -195,10 +204,14 @@ struct f8 : Float<double, double> {
     static INLINE double write(double x) { return x; }
 };
 
+// Complex numbers are added, and never cast.
+struct c8 { typedef Pair<float> memory, value; };
+struct c16 { typedef Pair<double> memory, value; };
+
 // The dtypes that are added, and their numbers: those of CODES in sums.py.
 #define ADDED(EACH)                                                                            \
     EACH(i1, 0) EACH(i2, 1) EACH(i4, 2) EACH(i8, 3) EACH(u1, 4) EACH(u2, 5) EACH(u4, 6)        \
-    EACH(u8, 7) EACH(f2, 8) EACH(bf, 9) EACH(f4, 10) EACH(f8, 11)
+    EACH(u8, 7) EACH(f2, 8) EACH(bf, 9) EACH(f4, 10) EACH(f8, 11) EACH(c8, 12) EACH(c16, 13)
 
 template <class T> struct Moved { typedef T memory; };
 struct m1 : Moved<byte> {};

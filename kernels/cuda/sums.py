@@ -1,4 +1,4 @@
-"""From the loops of a sum to a `CudaLaunch`: boxes that fit shared memory, and each part's walk.
+"""From the loops of a sum to a `CudaLaunch`: the box of a block, and how arrays are walked in it.
 
 What `kernels/cpu/sums.py` is for the CPU. Pure: it needs no GPU and no CUDA library.
 """
@@ -7,122 +7,133 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from math import prod
+from dataclasses import dataclass
+from math import gcd, prod
 
 from ...planning.epilogue import DTYPES, Operand
-from ...planning.loops import SumLoop, grow, nearest
+from ...planning.loops import SumLoop, nearest
+from .boxes import Boxes, choose
 from .launch import MAX_PARTS
 from .packing import divisor
-from .sides import THREADS, CudaLaunch
+from .sides import THREADS, WORD, CudaLaunch
 
 __all__ = ["MAX_AXES", "prepare_sum"]
 
-# Items of a part that a thread has under way: 16 KB a block of 4-byte items, of which three fit.
-TURNS = 16
 MAX_AXES = 8  # loops of a sum
-# Computed values of a box: what a thread block of every GPU may have, less what odd rows take.
-BOX_BYTES, AREA_BYTES = 32768, 36864
-MAX_ROWS = 512  # rows of a walk, whose places are looked up
-EVEN = 8  # places that boxes are rounded to: a sector of 4-byte items
+BANK = 4  # bytes of the shortest words
+# Bytes of a box in the largest of its parts, 64 for each thread and as many of the next part; and
+# in shared memory, where it lies in the dtype that is computed.
+BOX_BYTES, TILE_BYTES = 16384, 32768
+MAX_TURNS = 8  # words of a thread: of more, the parameters of 16 parts are not 4 KB
 # Numbers of the dtypes that are added, which are all but bool; `ADDED` of numeric.cuh has the same.
-CODES = {
-    name: code for code, name in enumerate(row.name for row in DTYPES.values() if row.kind != "b")
-}
+_ADDED = (*(row.name for row in DTYPES.values() if row.kind != "b"), "c8", "c16")
+CODES = {name: code for code, name in enumerate(_ADDED)}
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A part or the output: its item, its steps along the loops, and the address it begins at."""
+
+    of: Operand
+    steps: tuple[int, ...]
+    address: int
+
+    @property
+    def name(self) -> str:
+        """The kernel's name of its dtype; a complex item has twice the bytes of its half's."""
+        return self.of.name if self.of.item == DTYPES[self.of.name].item else f"c{self.of.item}"
+
+    def is_wide(self, axis: int, words: int) -> bool:
+        """Whether so many items along an axis are words, wherever in the box they begin."""
+        beside = (step for at, step in enumerate(self.steps) if at != axis)
+        width = min(WORD, words * self.of.item)
+        return self.steps[axis] == self.of.item and gcd(self.address, width, *beside) == width
 
 
 def prepare_sum(
-    loops: Sequence[SumLoop], parts: Sequence[Operand], computed: Operand, target: Operand
+    loops: Sequence[SumLoop],
+    parts: Sequence[Operand],
+    computed: Operand,
+    target: Operand,
+    addresses: Sequence[int],
 ) -> CudaLaunch:
     """Cut a sum into boxes.
 
-    The caller has proved that there are at most MAX_AXES loops (one less for complex numbers) and
-    MAX_PARTS parts, and that addresses and steps are multiples of the items on their side.
+    `addresses` are those of the first elements visited, of the parts and last of the output; all
+    that matters of them is the power of two up to 16 that divides them. The caller has proved that
+    there are at most MAX_AXES loops and MAX_PARTS parts, and that addresses and steps are multiples
+    of the items on their side, for complex numbers of half of these.
     """
-    size, kind = DTYPES[computed.name].item, DTYPES[computed.name].kind
-    if computed.item > size:
-        loops = [*loops, _pair(loops, size)]
-    area = AREA_BYTES // size
-    box, steps = _box(loops, BOX_BYTES // size, area)
-    sides = b"".join(map(_side, loops, box, steps))
-    spare = bytes(len(sides) // len(loops) * (MAX_AXES - len(loops)))
+    steps = [*zip(*(loop.srcs for loop in loops), strict=True), tuple(loop.dst for loop in loops)]
+    arrays = [_Array(*facts) for facts in zip([*parts, target], steps, addresses, strict=True)]
+    last, most = len(loops) - 1, max(part.item for part in parts)
+    axes = [*(nearest(loops, part) for part in range(len(parts))), last]
+    words = _words(arrays, axes)
+    near = [(axis, array.of.item) for axis, array in zip(axes, arrays, strict=True)]
+    name, size = _computed(computed)
+    places = min(BOX_BYTES // most, TILE_BYTES // size, MAX_TURNS * THREADS * words)
+    boxes = choose([loop.count for loop in loops], near, words, size, places)
+    # Along an axis that found no room in the box, a part is read item by item.
+    axes = [axis if boxes.places[axis] > 1 else last for axis in axes]
+    wide = [array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)]
     walks = [
-        _walk(CODES[part.name], box, [loop.srcs[number] for loop in loops])
-        for number, part in enumerate(parts)
+        _walk(boxes, array, axis, is_wide, places // (THREADS * words))
+        for array, axis, is_wide in zip(arrays, axes, wide, strict=True)
     ]
-    walks.append(_walk(0, box, [loop.dst for loop in loops]))
-    walks += [bytes(len(walks[0]))] * (MAX_PARTS - len(parts))
-    params = struct.pack("3Q", len(loops), len(parts), prod(box)) + sides + spare
-    params += b"".join(walks)
+    walks[-1:-1] = [bytes(len(walks[-1]))] * (MAX_PARTS - len(parts))
+    params = [struct.pack("2I", len(parts), prod(boxes.places) // words)]
+    params += [_side(boxes, at, [array.steps[at] for array in arrays]) for at in range(last + 1)]
     defines = {
-        "AREA": area, "COMPUTED": computed.name if kind == "f" else "u8", "MAX_PARTS": MAX_PARTS,
-        "MAX_ROWS": MAX_ROWS,
-        "TARGET": target.name, "THREADS": THREADS, "TURNS": TURNS,
-        "DTYPES": sum({1 << CODES[part.name] for part in parts}),
+        "AXES": last + 1, "COMPUTED": name, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
+        "PLACES": places, "TARGET": arrays[-1].name, "THREADS": THREADS,
+        "DTYPES": sum({1 << CODES[array.name] for array in arrays[:-1]}),
+        "WIDTHS": (not all(wide)) + 2 * any(wide),
     }  # fmt: skip
     return CudaLaunch(
         "accumulate",
         tuple((name, str(value)) for name, value in sorted(defines.items())),
-        params + bytes(-len(params) % 8),
-        prod(-(-loop.count // count) for loop, count in zip(loops, box, strict=True)),
+        b"".join([*params, *walks]),
+        prod(boxes.along(at) for at in range(last + 1)),
         pointers=2 + MAX_PARTS,
     )
 
 
-def _pair(loops: Sequence[SumLoop], size: int) -> SumLoop:
-    """The loop over the real and the imaginary part."""
-    return SumLoop(2, size, (size,) * len(loops[0].srcs))
+def _words(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
+    """Items of a word: of the longest that all arrays are read and written in, if there is one."""
+    longest = WORD // max(array.of.item for array in arrays)
+    least = BANK // min(array.of.item for array in arrays)
+    words = longest
+    while words >= max(2, least):
+        if all(array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)):
+            return words
+        words //= 2
+    return longest
 
 
-def _box(loops: Sequence[SumLoop], room: int, area: int) -> tuple[list[int], list[int]]:
-    """Places of a box along each loop, and the steps of its rows."""
-    while True:
-        box = _places(loops, room)
-        steps = _rows(box)
-        if steps[0] * box[0] <= area:
-            return box, steps
-        room //= 2
+def _computed(of: Operand) -> tuple[str, int]:
+    """What sums are computed in, and its bytes; of integers with and without a sign it is one."""
+    kind = DTYPES[of.name].kind
+    return (_Array(of, (), 0).name, of.item) if kind == "f" else ("u8", DTYPES["u8"].item)
 
 
-def _places(loops: Sequence[SumLoop], room: int) -> list[int]:
-    """A box that is long wherever the output or a part is contiguous, and then along others."""
-    inner = len(loops) - 1
-    near = {inner, *(nearest(loops, part) for part in range(len(loops[0].srcs)))}
-    box = [1] * len(loops)
-    for axes in sorted(near, reverse=True), *([at] for at in reversed(range(inner))):
-        grow(box, loops, axes, room)
-    return [_even(loop.count, count) for loop, count in zip(loops, box, strict=True)]
+def _side(boxes: Boxes, at: int, steps: list[int]) -> bytes:
+    """An axis of the output, as `accumulate.cu` declares it."""
+    steps[-1:-1] = [0] * (MAX_PARTS + 1 - len(steps))
+    group = boxes.groups[at]
+    numbers = boxes.counts[at], group, *boxes.bits(at), boxes.slots[at], *steps
+    packed = struct.pack(f"Q3Ii{MAX_PARTS + 1}q", *numbers)
+    return divisor(boxes.along(at) >> group) + packed
 
 
-def _even(total: int, count: int) -> int:
-    """Places of a box when `total` are shared out evenly among boxes of at most `count`."""
-    each = -(-total // -(-total // count))
-    return min(total, count, -(-each // EVEN) * EVEN)
-
-
-def _rows(box: Sequence[int]) -> list[int]:
-    """The step of each axis in a box; odd, so that walking along any meets all banks."""
-    steps: list[int] = []
-    step = 1
-    for count in reversed(box):
-        step += count > 1 and step % 2 == 0
-        steps.insert(0, step)
-        step *= count
-    return steps
-
-
-def _side(loop: SumLoop, box: int, step: int) -> bytes:
-    srcs = (*loop.srcs, *[0] * (MAX_PARTS - len(loop.srcs)))
-    head = divisor(-(-loop.count // box)) + divisor(box)
-    return head + struct.pack(f"Qqq{MAX_PARTS}q", loop.count, loop.dst, step, *srcs)
-
-
-def _walk(code: int, box: Sequence[int], steps: Sequence[int]) -> bytes:
-    """The axes of one array, that along which it is contiguous last: threads follow it."""
-    order = sorted(range(len(steps)), key=lambda at: -(abs(steps[at]) or 1 << 62))
-    places, fast, lanes = prod(box), 1, box[order[-1]]
-    while places // lanes > MAX_ROWS:
-        fast += 1
-        lanes *= box[order[-fast]]
-    spare = [0] * (MAX_AXES - len(order))
-    packed = struct.pack(f"{4 + MAX_AXES}I", code, fast, *order, *spare, places // lanes, 0)
-    return packed + divisor(lanes)
+def _walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> bytes:
+    """How an array is walked along an axis, by so many turns of the threads."""
+    places = [boxes.find(axis, turn * THREADS) for turn in range(turns)]
+    offsets = [
+        sum(at * step for at, step in zip(place, array.steps, strict=True)) for place in places
+    ]
+    slots = [boxes.slot(place) for place in places]
+    items = [boxes.slot([number * (at == axis) for at in range(len(boxes.places))])
+             for number in range(boxes.words)]  # fmt: skip
+    numbers = CODES[array.name], axis, is_wide, 0, *offsets, *slots, *items
+    packed = struct.pack(f"4I{turns}q{turns}i{boxes.words}i", *numbers)
+    return packed + bytes(-len(packed) % 8)

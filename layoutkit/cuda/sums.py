@@ -13,11 +13,12 @@ from typing import Any
 
 from ..caching import PROGRAM_BYTES, Cache, remember
 from ..kernels.cuda.launch import MAX_PARTS
+from ..kernels.cuda.sides import WORD
 from ..kernels.cuda.sums import MAX_AXES, prepare_sum
 from ..memory import layout_key
 from ..planning.loops import SumLoop
 from ..planning.sums import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
-from ..spec import DType, kind_of
+from ..spec import DType
 from .casts import aligned, cast, cast_into
 from .launches import check_warm, has_half
 from .memory import DeviceAdapter, DeviceArray, check_writable
@@ -64,15 +65,15 @@ class _DeviceSum:
         self.result = request.result
         self._mover: DeviceProgram | None = None
         self._chained = len(request.moves) > MAX_PARTS
-        self._kernels: dict[int, Any] = {}  # by the first part of their turn
+        # By the first part of their turn, and the alignment of its parts and its output.
+        self._kernels: dict[tuple[int, ...], Any] = {}
         self._empty = 0 in request.shape
         if len(request.moves) == 1:
             self._mover = DeviceProgram(conversion(request, has_half), ordinal)
         elif not self._empty:
             # Turns write memory without gaps, of which each item has its place in every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
-            most = MAX_AXES - (kind_of(request.computed) == "c")
-            self._sum = make_sum_plan(alone, has_half, most)
+            self._sum = make_sum_plan(alone, has_half, MAX_AXES)
             self._stages = [self._ready(stage) for stage in self._sum.stages]
 
     def __call__(
@@ -127,22 +128,25 @@ class _DeviceSum:
             end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
             made = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
-            kernel = self._kernels.get(at) or self._load(plan, at, end, is_last, stream)
             sources = [] if sum_so_far is None else [sum_so_far.address]
             offsets = plan.nest.src_offsets[at:end]
             sources += [p.address + o for p, o in zip(parts[at:end], offsets, strict=True)]
-            runtime().launch(kernel, [made.address + plan.nest.dst_offset, *sources], stream)
+            output = made.address + plan.nest.dst_offset
+            places = [address % WORD for address in (*sources, output)]
+            kernel = self._kernels.get((at, *places)) or self._load(plan, at, end, places, stream)
+            runtime().launch(kernel, [output, *sources], stream)
             sum_so_far, at = made, end
 
-    def _load(self, plan: SumPlan, at: int, end: int, is_last: bool, stream: Any) -> Any:
+    def _load(self, plan: SumPlan, at: int, end: int, places: list[int], stream: Any) -> Any:
+        """The kernel of one turn, for addresses of which the last bits are `places`."""
         computed = self._request.computed
-        written = plan.written if is_last else computed
+        written = plan.written if end == len(plan.dtypes) else computed
         loops = [self._place(loop, plan, written, at, end) for loop in plan.nest.loops]
         dtypes = ([computed] if at else []) + list(plan.dtypes[at:end])
         sides = operand(computed), operand(written)
-        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides)
+        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, places)
         check_warm(launch, self._ordinal, stream, "a sum")
-        return self._kernels.setdefault(at, runtime().load(launch, self._ordinal))
+        return self._kernels.setdefault((at, *places), runtime().load(launch, self._ordinal))
 
     def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
         """A loop of one turn: its output, what was summed before, and its own parts."""

@@ -22,7 +22,7 @@ from layoutkit.kernels.cuda.source import FAMILIES, source
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "gather 4", "sum of f8")  # fmt: skip
+        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
@@ -58,7 +58,11 @@ LAUNCHES = {
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
     "sum of f4": lambda: total("f4", "f2"),
     "sum of f8": lambda: total("f8", "f4", dtype="f4"),
+    "sum of bf": lambda: total(BF16),
     "sum of integers": lambda: total("i4"),
+    "sum of bytes": lambda: total("u1"),
+    "sum of c16": lambda: total("c16"),
+    "sum of f4 of some widths": lambda: total("f4", "f4", "f4", sizes=(40, 71)),
 }
 
 

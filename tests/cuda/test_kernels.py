@@ -8,7 +8,7 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
-from cuda_moves import address, converted, copied, placed, planned, prepared, summed
+from cuda_moves import address, converted, copied, placed, planned, planned_sum, prepared, summed
 from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -149,13 +149,18 @@ def test_casts_of_rows_that_begin_anywhere(monkeypatch):
               for shape, dtype, keywords in cases])  # fmt: skip
 
 
-def test_a_formula_reads_no_constants_behind_the_last():
+@pytest.mark.parametrize(
+    ("pattern", "shape", "room"),
+    [("bwc->bcw", (2, 13, 32), (2, 32, 16)), ("bwc->bcw", (1, 1030, 3), (1, 3, 1040))],
+)
+def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
     """Of a row's last word, which is not whole, only the items that exist have a constant."""
-    x = copied(numbers((2, 13, 32), "u1"), 0)
-    out = placed((2, 32, 16), "f4")[..., :13]
-    formula = {"dtype": "f4", "mean": {"w": [*range(13)]}, "std": {"w": [1.0] * 13}}
-    wanted = reference_convert(x, "bwc->bcw", **formula)
-    assert_same(np.ascontiguousarray(converted(x, "bwc->bcw", out, **formula)), wanted)
+    x = copied(numbers(shape, "u1"), 0)
+    width = shape[1]
+    out = placed(room, "f4")[..., :width]
+    formula = {"dtype": "f4", "mean": {"w": [*range(width)]}, "std": {"w": [1.0] * width}}
+    wanted = reference_convert(x, pattern, **formula)
+    assert_same(np.ascontiguousarray(converted(x, pattern, out, **formula)), wanted)
 
 
 def test_casts_and_formulas_of_lines(monkeypatch):
@@ -465,6 +470,43 @@ def test_sums_of_many_parts(count):
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 255, 256, 257])
 def test_sums_about_the_edges_of_boxes(size):
     compare_sums([(spread((size, 70), "f4"), "bc"), (spread((70, size), "f4"), "cb")], "bc")
+
+
+def test_sums_of_whole_words_in_many_boxes():
+    """Of 16 bytes, in boxes of which some are whole, some are not and some do not exist."""
+    sizes = {"b": 40, "w": 100, "c": 36}
+    for dtype in ("f4", BF16, "u1"):
+        parts = [
+            (spread([sizes[a] for a in of], "f4").astype(dtype), of)
+            for of in ("bwc", "cwb", "bcw", "bwc", "cbw")
+        ]
+        compare_sums([(copied(part, 0), of) for part, of in parts], "bwc")
+
+
+@pytest.mark.parametrize("dtype", ["u1", BF16, "f4", "f8", "c16"], ids=str)
+def test_parameters_of_the_largest_sum_fit_a_launch(dtype):
+    """Of 16 parts and 8 axes, in words of any length, with the addresses: 4 KB."""
+    for count in (2, 4):
+        parts = [
+            (placed((count,) * 8, dtype), "abcdefgh"[at:] + "abcdefgh"[:at]) for at in range(8)
+        ]
+        launch = planned_sum(parts * 2, "abcdefgh")[0]
+        assert dict(launch.defines)["AXES"] == "8"
+        assert len(launch.params) + 8 * launch.pointers <= 4096
+
+
+@pytest.mark.parametrize("shift", [0, 4, 8])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_sums_where_one_array_begins_elsewhere(which, shift):
+    """Words of 16 bytes are read and written where addresses are multiples of that."""
+    parts = [(copied(spread(shape, "f4"), shift * (at == which)), of)
+             for at, (shape, of) in enumerate([((36, 72), "bc"), ((72, 36), "cb")])]  # fmt: skip
+    out = placed((36, 72), "f4", shift * (which == 2))
+    got = summed(parts, "bc", out=out)
+    assert_same(got, accumulate(parts, "bc"))
+    defines = dict(planned_sum(parts, "bc", out)[0].defines)
+    words = defines["PER_WORD"], defines["WIDTHS"]
+    assert words == {0: ("4", "2"), 4: ("4", "3"), 8: ("2", "2")}[shift]
 
 
 @pytest.mark.parametrize("laying", [how for how in LAYINGS if how != "unaligned"])

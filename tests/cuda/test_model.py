@@ -17,6 +17,8 @@ pytestmark = [cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 
 ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] in (5, 17)]
 ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]
+# Sums of more parts are as these, for longer.
+ROWS += [row for row in device_rows() if row.group == "accumulate" and len(row.sources) <= 4]
 
 # Planes of odd sizes, and rows that begin anywhere, beyond what is measured.
 ODD = [

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
 import cuda_shim
 import numpy as np
-from cuda_moves import planned
+from cuda_moves import planned, planned_sum
 from nvrtc import Compiled
 
 from layoutkit.bench.device_rows import device_rows
+from layoutkit.kernels.cuda.launch import MAX_PARTS
 from layoutkit.kernels.cuda.source import source
 from layoutkit.spec import as_dtype
 
@@ -58,7 +60,7 @@ class Cost:
 
 def cost(launch, out, sources, shifts):
     """The Cost of a launch as `cuda_moves.planned` gives it."""
-    compiled = Compiled(launch, 90, whole_only(source(launch.family)))
+    compiled = Compiled(launch, 90)
     warps = launch.block // 32
     registers = int(re.search(r"Used (\d+) registers", compiled.log)[1])
     shared = int((re.search(r"(\d+) bytes smem", compiled.log) or [0, 0])[1])
@@ -67,7 +69,7 @@ def cost(launch, out, sources, shifts):
         REGISTERS // (-(-registers // 8) * 8 * launch.block),
         SHARED // (shared + RESERVED),
     )
-    code = _instructions(compiled.listing)
+    code = _instructions(Compiled(launch, 90, _straight(launch, len(sources))).listing)
     touched = _traced(launch, out, sources, shifts)
     # A block's share of the work, and what it has under way: at most what it reads.
     read, written = sum(x.nbytes for x in sources) / launch.grid, out.nbytes / launch.grid
@@ -87,8 +89,39 @@ def cost(launch, out, sources, shifts):
 
 
 def whole_only(text):
-    """The text of a family without what ragged edges need, so that its code runs straight."""
-    return re.sub(r"else\s+move<false>\(.*?\);", "", text, flags=re.DOTALL)
+    """The text of a family without what ragged edges need."""
+    return re.sub(r"else\s+(move|Box)<false>.*?\);", "", text, flags=re.DOTALL)
+
+
+def _straight(launch, sources):
+    """The text of a family as code that runs straight: without what ragged edges need.
+
+    Of a sum the parts of this one are written one after the other, and it is known along which
+    axes they are read.
+    """
+    text = whole_only(source(launch.family))
+    if launch.family == "accumulate":
+        axes = ", ".join(map(str, _axes_of(launch, sources)))
+        for before, after in (
+            ("struct Spot {", f"constexpr int KNOWN[] = {{{axes}}};\nstruct Spot {{"),
+            ("(int)params.parts", str(sources)),
+            ("#pragma unroll 1", "#pragma unroll"),
+            ("params.walk[array].axis", "(array == OUTPUT ? LAST : KNOWN[array])"),
+            ("params.walk[part].axis == LAST", "KNOWN[part] == LAST"),
+        ):
+            assert before in text
+            text = text.replace(before, after)
+    return text
+
+
+def _axes_of(launch, sources):
+    """Along which axes a launch reads the parts of a sum. Its walks are last in its parameters."""
+    defined = {name: int(value) for name, value in launch.defines if value.isdigit()}
+    words = defined["PER_WORD"]
+    turns = defined["PLACES"] // (defined["THREADS"] * words)
+    size = -(-(16 + 12 * turns + 4 * words) // 8) * 2
+    walks = np.frombuffer(launch.params, np.uint32)[-(MAX_PARTS + 1) * size :].reshape(-1, size)
+    return walks[:sources, 1].tolist()
 
 
 def _instructions(listing):
@@ -246,7 +279,12 @@ def _traced(launch, out, sources, shifts):
 
 
 def cost_of(row):
-    """The launch of a row of the benchmark that moves one array, and its Cost."""
+    """The launch of a row of the benchmark, and its Cost."""
+    if row.kind == "accumulate":
+        parts = [(_untouched(row.shape(of), row.dtype), of) for of in row.sources]
+        out = _untouched(row.shape(row.target), row.to_dtype)
+        launch, out, arrays, shifts = planned_sum(parts, row.target, out)
+        return launch, cost(launch, out, arrays, shifts)
     (layout,) = row.sources
     x = _untouched(row.shape(layout), row.dtype)
     out = _untouched(row.shape(row.target), row.to_dtype)
@@ -263,9 +301,10 @@ def _untouched(shape, dtype):
 
 
 def main():
-    """Print the Costs of all rows of the benchmark of a GPU that move one array."""
+    """Print the Costs of the rows of the benchmark of a GPU, those of the kinds that are named."""
+    kinds = sys.argv[1:] or ("move", "fused", "accumulate")
     for row in device_rows():
-        if row.kind in ("move", "fused") and row.group != "huge":
+        if row.kind in kinds and row.group != "huge":
             launch, found = cost_of(row)
             print(f"{found.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {found}")
 

@@ -74,14 +74,16 @@ def planned_sum(parts, layout, out=None, **keywords):
     """The launch of a sum, its output, its sources and the shifts of all."""
     accumulator = Accumulator(tuple(of for _, of in parts), layout, **keywords)
     request = accumulator.plan([array for array, _ in parts], out)
-    plan = make_sum_plan(request, has_half, MAX_AXES - 1)
+    plan = make_sum_plan(request, has_half, MAX_AXES)
     assert plan.in_place
     assert not any(plan.stages)
     arrays = [array for array, _ in parts]
     out = placed(request.shape, plan.written) if out is None else out
     operands = [operand(dtype) for dtype in (*plan.dtypes, request.computed, plan.written)]
-    launch = prepare_sum(plan.nest.loops, operands[:-2], *operands[-2:])
-    return launch, out, arrays, (plan.nest.dst_offset, *plan.nest.src_offsets)
+    shifts = plan.nest.dst_offset, *plan.nest.src_offsets
+    starts = [address(array) + shift for array, shift in zip([out, *arrays], shifts, strict=True)]
+    launch = prepare_sum(plan.nest.loops, operands[:-2], *operands[-2:], [*starts[1:], starts[0]])
+    return launch, out, arrays, shifts
 
 
 def launch_of(pattern, shape, item="u4", shift=0, **keywords):
@@ -89,9 +91,9 @@ def launch_of(pattern, shape, item="u4", shift=0, **keywords):
     return planned(placed(shape, item, shift), pattern, **keywords)[1][0][0]
 
 
-def sum_of(*dtypes, **keywords):
+def sum_of(*dtypes, sizes=(40, 72), **keywords):
     """The launch of a sum of two layouts."""
-    parts = [(placed((40, 70), dtypes[0]), "bc"), (placed((70, 40), dtypes[-1]), "cb")]
+    parts = [(placed(sizes, dtypes[0]), "bc"), (placed(sizes[::-1], dtypes[-1]), "cb")]
     return planned_sum(parts, "bc", **keywords)[0]
 
 

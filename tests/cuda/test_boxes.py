@@ -1,0 +1,121 @@
+"""The boxes of sums on a GPU: what they cover, and where their words lie in shared memory."""
+
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutkit.kernels.cuda.boxes import LINE, choose
+
+# Places of a word, bytes of a computed value, and the most places of a box, of the sums there are.
+KINDS = [(4, 4, 4096), (8, 4, 4096), (2, 8, 2048), (2, 4, 2048), (2, 8, 4096), (4, 8, 4096),
+         (16, 8, 4096), (16, 4, 4096), (1, 16, 1024)]  # fmt: skip
+
+
+@st.composite
+def chosen(draw):
+    """Boxes of any sum."""
+    counts = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
+    axes = draw(st.lists(st.integers(0, len(counts) - 1), max_size=3))
+    words, size, most = draw(st.sampled_from(KINDS))
+    near = [(axis, draw(st.sampled_from([1, 2, 4, 8]))) for axis in [*axes, len(counts) - 1]]
+    return choose(counts, near, words, size, most), {axis for axis, _ in near}, most
+
+
+@given(chosen())
+@settings(max_examples=60, deadline=None)
+def test_words_along_any_axis_cover_a_box_once(found):
+    boxes, near, most = found
+    assert prod(boxes.places) <= most
+    everywhere = set(product(*map(range, boxes.places)))
+    for axis in near:
+        if boxes.places[axis] == 1:
+            continue
+        covered = []
+        for word in range(prod(boxes.places) // boxes.words):
+            place = boxes.find(axis, word)
+            for item in range(boxes.words):
+                covered.append(tuple(at + item * (of == axis) for of, at in enumerate(place)))
+        assert set(covered) == everywhere
+        assert len(covered) == len(everywhere)
+
+
+@given(chosen())
+@settings(max_examples=60, deadline=None)
+def test_every_place_has_its_own_slot_and_words_are_whole(found):
+    boxes, _, _ = found
+    slots = {}
+    for place in product(*map(range, boxes.places)):
+        slots[boxes.slot(place)] = place
+    assert sorted(slots) == list(range(0, boxes.size * prod(boxes.places), boxes.size))
+    # Pieces of 16 bytes of an owner's word lie together.
+    together = max(1, min(16 // boxes.size, boxes.words))
+    for slot, place in slots.items():
+        if place[-1] % together == 0:
+            for item in range(together):
+                assert slots[slot + item * boxes.size] == (*place[:-1], place[-1] + item)
+
+
+@given(chosen())
+@settings(max_examples=30, deadline=None)
+def test_slots_are_a_sum_of_bits(found):
+    """What kernels rely on where they add what a turn adds to what a thread has found."""
+    boxes, near, _ = found
+    words = prod(boxes.places) // boxes.words
+    for axis in near:
+        if boxes.places[axis] == 1:
+            continue
+        for word in range(0, words, max(1, words // 64)):
+            for bit in range(word.bit_length()):
+                low, high = word & ((1 << bit) - 1), word >> bit << bit
+                parts = [boxes.find(axis, number) for number in (low, high)]
+                assert [sum(pair) for pair in zip(*parts, strict=True)] == boxes.find(axis, word)
+                assert boxes.slot(parts[0]) ^ boxes.slot(parts[1]) == boxes.slot(
+                    boxes.find(axis, word)
+                )
+
+
+@pytest.mark.parametrize(("words", "size", "most"), [kind for kind in KINDS if kind[0] < 16])
+@pytest.mark.parametrize("others", [(0,), (1,), (0, 1)])
+def test_no_two_threads_meet_a_bank(words, size, most, others):
+    """Of long axes, for what writes along any of them and for what owns words.
+
+    (Of words of 16 items, rows of a box in three layouts are too short for that.)
+    """
+    near = [(axis, 4) for axis in (*others, 2)]
+    boxes = choose((1 << 10, 1 << 10, 1 << 10), near, words, size, most)
+    for axis in others:
+        for item in range(words):
+            starts = [boxes.find(axis, lane) for lane in range(LINE // max(4, size))]
+            for start in starts:
+                start[axis] += item
+            assert _banks(boxes, starts, size) == LINE // 4
+    pieces = max(1, words * size // 16)
+    piece = words * size // pieces
+    for number in range(pieces):
+        starts = [boxes.find(2, lane) for lane in range(LINE // piece)]
+        for start in starts:
+            start[2] += number * piece // size
+        assert _banks(boxes, starts, piece) == LINE // 4
+
+
+def _banks(boxes, places, size):
+    """The banks that are met where so many bytes are moved at each place."""
+    return len(
+        {
+            (boxes.slot(place) + byte) // 4 % (LINE // 4)
+            for place in places
+            for byte in range(0, size, 4)
+        }
+    )
+
+
+def test_boxes_that_share_lines_are_drawn_one_after_the_other():
+    near = [(0, 2), (1, 2), (2, 2)]
+    boxes = choose((128, 3136, 64), near, 8, 4, 4096)
+    assert boxes.places == (16, 16, 16)
+    assert boxes.groups == (2, 2, 2)
+    assert [boxes.along(axis) for axis in range(3)] == [8, 196, 4]
+    assert choose((512, 3136, 64), [(1, 4), (2, 4)], 4, 4, 4096).groups == (0, 0, 0)
