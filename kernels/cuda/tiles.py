@@ -126,8 +126,6 @@ def shape(
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
         return usual
-    # Words that lie across the ends of a tile are moved for both; a larger one has less of them.
-    size = TILE_BYTES << all(shifted)
     shared = store if shifted[1] else 0
     talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
     wides = _lengths(run, max(store, 4 // source))
@@ -138,11 +136,11 @@ def shape(
         reached = _reached(tall, rows, source, run.low.src, SECTOR if shifted[0] else LOST_BYTES)
         for wide in wides:
             room = tall * wide * source
-            if room > size * MOST_BYTES // TILE_BYTES:
+            if room > MOST_BYTES:
                 continue
             apart = wide - shared
             score = _filled(rows, tall) * _filled(run, apart) * apart / wide * reached
-            score *= _reached(wide, run, target, rows.low.dst) * min(1, room / size) ** 0.5
+            score *= _reached(wide, run, target, rows.low.dst) * min(1, room / TILE_BYTES) ** 0.5
             if (tall, wide) != usual:
                 score *= RELUCTANCE
             found = max(found, (score, tall, wide))
