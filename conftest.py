@@ -1,5 +1,6 @@
 """What all tests share: the blocks of the documentation among them, and the machine's GPU."""
 
+import gc
 import os
 import signal
 from importlib.util import find_spec
@@ -39,6 +40,20 @@ def pytest_configure() -> None:
         # An example may take as long as it takes: time says how busy a machine is.
         settings.register_profile("layoutkit", deadline=None)
         settings.load_profile("layoutkit")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays to the end, a million objects of tests and libraries.
+
+    A full collection took half a second, of which tests of memory ask for hundreds.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end of the interpreter libraries complain of objects that nobody collects."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

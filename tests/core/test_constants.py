@@ -256,8 +256,15 @@ def test_integers_beyond_floats_are_clipped_exactly():
     assert convert(np.uint64([2**64 - 1]), "b->b", clip=(0, 2**64 - 2)).tolist() == [2**64 - 2]
 
 
-@pytest.mark.parametrize("source", ["u1", "i2", "f2", "f4", "f8", ml_dtypes.bfloat16, ">f4", "g"])
-@pytest.mark.parametrize("constants", [{}, IMAGENET, {"mean": {"w": list(range(7))}}])
+CLIPPED = ["f4", ">f4", "g", "u1", "f8", "i2", "f2", ml_dtypes.bfloat16]
+# Each pair is a kernel or more: one number for all, one a channel, one a column.
+CONSTANTS = [({}, CLIPPED[:5]), (IMAGENET, CLIPPED), ({"mean": {"w": list(range(7))}}, CLIPPED[:4])]
+
+
+@pytest.mark.parametrize(
+    ("source", "constants"),
+    [(source, constants) for constants, sources in CONSTANTS for source in sources],
+)
 def test_clip_comes_before_the_formula(source, constants):
     x = (RNG.integers(0, 250, (2, 65, 7, 3)) - (0 if source == "u1" else 90)).astype(source)
     wide = "f8" if source in ("f8", "g") else "f4"
@@ -373,12 +380,20 @@ def test_torch_notices_an_x_that_was_changed():
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
 @pytest.mark.parametrize(
     "constants",
-    [IMAGENET, {"scale": 1 / 255}, {"mean": 3}, {"std": -2.5}, {"mean": {"w": list(range(8))}},
+    [IMAGENET, {"scale": 1 / 255}, {"mean": 3}, {"std": -2.5},
      {"scale": 3.0, "mean": {"b": [1, 2, 3, 4]}, "std": {"b": [1, 2, 3, -4]}},
      {"mean": [1, 2, 3], "std": 4.0}],
     ids=str,
 )  # fmt: skip
 def test_integers_come_back_exactly(dtype, constants):
+    comes_back(dtype, constants)
+
+
+def test_integers_come_back_from_constants_along_other_axes():
+    comes_back("u1", {"mean": {"w": list(range(8))}})
+
+
+def comes_back(dtype, constants):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max + 1, (4, 9, 8, 3)).astype(dtype)
     for pattern in patterns(dtype, "u1")[:3]:

@@ -108,11 +108,18 @@ def test_saturate_knows_the_last_bits_of_long_double():
     assert y.tolist() == [2**63 - 1, 2**63 - 1, -(2**63), 2**62 + 1, 1]
 
 
-@pytest.mark.parametrize("pair", [("f4", BF16), ("u1", "f4")], ids=str)
+FEW, MANY = (2, 9, 8, 3), (3, 33, 5, 20)  # channels
+
+
+@pytest.mark.parametrize(
+    ("pair", "shapes"),
+    [(("f4", BF16), [FEW]), (("f4", "f2"), [MANY]), (("u1", "f4"), [FEW, MANY])],
+    ids=str,
+)
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb"])
-def test_casts_while_moving(pair, pattern):
+def test_casts_while_moving(pair, shapes, pattern):
     source, target = map(np.dtype, pair)
-    for shape, how in itertools.product([(2, 9, 8, 3), (3, 33, 5, 20)], LAYINGS[2:]):
+    for shape, how in itertools.product(shapes, LAYINGS[2:]):
         x = random_array(np.random.default_rng(0), shape, "u1").astype("f4").astype(source)
         x = laid(x * source.type(1.37) if source.kind == "f" else x, how)
         assert_same(convert(x, pattern, dtype=target), reference_convert(x, pattern, dtype=target))

@@ -44,7 +44,7 @@ launch.prepare = sums.prepare = planted
 """
 
 
-def hunted(moves, *, seed=0, kernels=30, plant="", **variables):
+def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
     """What a process prints that makes these moves, with an error planted in it."""
     code = HUNT.format(helpers=HELPERS, plant=plant, seed=seed, moves=moves, kernels=kernels)
     return python(code, **variables).strip()

@@ -50,26 +50,30 @@ def values(shape, dtype):
 SIZES = {"b": 5, "h": 6, "w": 7, "c": 33}
 MOST = 1 << 16  # numbers in each part of a random sum; tiny tiles make many of them
 # What is added to what. Every dtype is a kernel more for every move, added to and not: those that
-# are not here are added where nothing moves in kernels/test_dtypes.py.
+# are not here are added where nothing moves in kernels/test_dtypes.py, and what is mixed lies
+# plainly and has no axis of 2, 3 or 4 places, so that few of the moves are made with casts.
 MIXED = [["f4"], ["f4", BF16], ["f4", "f8"]]
 
 
 @st.composite
 def random_sums(draw):
     letters = draw(st.sampled_from(["bhwc", "bwc", "bc", "b"]))
-    size = {letter: draw(st.sampled_from([1, 2, 3, 16, 33, 70])) for letter in letters}
+    mixed = draw(st.sampled_from(MIXED))
+    plain = len(mixed) == 1
+    sizes = st.sampled_from([1, 2, 3, 16, 33, 70] if plain else [1, 5, 16, 33, 70])
+    size = {letter: draw(sizes) for letter in letters}
     while prod(size.values()) > MOST:
-        size[max(size, key=size.get)] = 3
+        size[max(size, key=size.get)] = 3 if plain else 5
     layouts = st.permutations(letters).map("".join)
-    dtypes = st.sampled_from(draw(st.sampled_from(MIXED)))
+    dtypes, how = st.sampled_from(mixed), st.sampled_from(LAYINGS if plain else LAYINGS[:1])
     parts = draw(st.lists(st.tuples(layouts, dtypes), min_size=1, max_size=16))
-    return size, draw(layouts), parts, draw(dtypes)
+    return size, draw(layouts), parts, draw(dtypes), draw(how)
 
 
-@given(random_sums(), st.sampled_from(LAYINGS))
+@given(random_sums())
 @settings(deadline=None, max_examples=120)
-def test_any_layouts_and_dtypes(tiny_tiles_always, case, how):
-    size, layout, parts, result = case
+def test_any_layouts_and_dtypes(tiny_tiles_always, case):
+    size, layout, parts, result, how = case
     arrays = [
         (laid(values([size[letter] for letter in of], dtype), how), of) for of, dtype in parts
     ]
@@ -99,12 +103,11 @@ def test_folds_on_either_side(tiny_tiles, layout):
 
 
 @pytest.mark.parametrize("shape", [(16, 112, 7, 100), (8, 120, 14, 100), (32, 104, 28, 100)])
-@pytest.mark.parametrize("dtype", ["f2", BF16], ids=["float16", "bfloat16"])
-def test_parts_whose_last_block_of_rows_is_long(shape, dtype):
+def test_parts_whose_last_block_of_rows_is_long(shape):
     """No block of 64 rows and up to 127 left over fitted the scratch area: an error, once."""
     b, c, h, w = shape
-    parts = [(np.ones(shape, dtype), "bchw"), (values((b, h, w, c), dtype), "bhwc")]
-    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", "f4", dtype))
+    parts = [(np.ones(shape, BF16), "bchw"), (values((b, h, w, c), BF16), "bhwc")]
+    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", "f4", BF16))
 
 
 def test_folds_that_share_no_nest():
@@ -116,7 +119,7 @@ def test_folds_that_share_no_nest():
     np.testing.assert_array_equal(total, x.ravel() + y.ravel() + x.ravel())
 
 
-@pytest.mark.parametrize("dtype", ["i4", "u8"])
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_integers_in_any_layout(tiny_tiles, dtype):
     info = np.iinfo(dtype)
     parts = [
@@ -154,7 +157,7 @@ def test_dtypes_that_kernels_do_not_know(dtype):
 @pytest.mark.parametrize(
     ("dtype", "how"),
     [("f4", "plain"), ("f4", "backward"), ("f4", "sliced"), ("f4", "unaligned"), ("f4", "pages"),
-     ("f4", "fortran"), (BF16, "plain"), (BF16, "sliced"), ("f8", "plain"), ("f8", "fortran")],
+     ("f4", "fortran"), (BF16, "plain"), (BF16, "sliced"), ("f8", "plain")],
 )  # fmt: skip
 def test_outputs_of_any_strides(tiny_tiles, how, dtype):
     parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]

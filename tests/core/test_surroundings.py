@@ -21,8 +21,9 @@ def everything():
                 x = np.ones((2, h, h, c), dtype)
                 for pattern in ("bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->bwhc"):
                     layoutkit.convert(x, pattern)
-                norm = {"dtype": "f4", "casting": "unsafe", "mean": 1.0, "std": 2.0}
-                layoutkit.convert(x, "bhwc->bchw", **norm)
+                if dtype != "f8" or c == 3:
+                    norm = {"dtype": "f4", "casting": "unsafe", "mean": 1.0, "std": 2.0}
+                    layoutkit.convert(x, "bhwc->bchw", **norm)
         for dtype in ("f4", "f8"):
             for c, h in ((3, 16), (5, 3), (64, 56)):
                 shapes = [("bhwc", (2, h, h, c)), ("bchw", (2, c, h, h)), ("chwb", (c, h, h, 2))]
@@ -92,11 +93,13 @@ def test_nothing_is_sent_anywhere(tmp_path):
 # ---- instruction sets --------------------------------------------------------------------
 
 SCALE, STD = np.float32(1 / 255), (0.1, 0.3, 0.7)
-X = np.random.default_rng(0).integers(0, 256, (2, 33, 33, 3)).astype(np.float32)
+X = np.random.default_rng(0).integers(0, 256, (2, 33, 33, 3)).astype(np.uint8)
 ELSEWHERE = """
 import sys
 import numpy as np
 import layoutkit
+from layoutkit.kernels.cpu import launch
+launch.STREAM_BYTES = 0  # the kernels of test_kernels.py, which has such a process too
 x = np.load(sys.argv[1] + "/x.npy")
 constants = {"scale": np.float32(1 / 255), "mean": (0.5, 0.25, 0.75), "std": (0.1, 0.3, 0.7)}
 for dtype in ("float32", "float16"):

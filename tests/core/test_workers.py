@@ -341,7 +341,7 @@ layoutkit.set_num_threads(4)
 x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
 parts = [(x, "bhwc"), (np.ascontiguousarray(x.transpose(0, 3, 1, 2)), "bchw")]
 for _ in range(300):
-    assert (layoutkit.convert(x, "bhwc->bchw", dtype="float64") == x.transpose(0, 3, 1, 2)).all()
+    assert (layoutkit.convert(x, "bhwc->bchw", scale=2.0) == 2 * x.transpose(0, 3, 1, 2)).all()
     layoutkit.accumulate(parts, "bhwc")
 print(threading.stack_size())
 """

@@ -77,7 +77,9 @@ def test_mutated_files(tmp_path, door, capsys):
     """None gives another exception; what is whole by chance is read."""
     chance, refused = random.Random(20261122), 0
     kinds = list(wholes())
-    for number in range(FILES):
+    # A command reads as a sample does; what it does besides takes most of its time.
+    files = FILES // 4 if door is through_command else FILES
+    for number in range(files):
         suffix, content = kinds[number % len(kinds)]
         path = tmp_path / f"x{suffix}"
         path.write_bytes(damaged(content, chance))
@@ -85,7 +87,7 @@ def test_mutated_files(tmp_path, door, capsys):
             door(path)
         except LayoutkitError:
             refused += 1
-    assert FILES // 4 < refused < FILES
+    assert files // 4 < refused < files
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert "unexpected" not in said

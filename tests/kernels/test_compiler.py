@@ -22,9 +22,9 @@ import sys
 import numpy as np
 import layoutkit
 from layoutkit.kernels.cpu import compiler
-x = np.arange(2 * 5 * 4 * 3, dtype=np.uint16).reshape(2, 5, 4, 3)
-y = layoutkit.convert(x, "bhwc->bchw")
-assert (y == x.transpose(0, 3, 1, 2)).all()
+x = np.arange(2 * 3 * 5 * 4, dtype=np.uint16).reshape(2, 3, 5, 4)
+y = layoutkit.convert(x, "bchw->bhwc")
+assert (y == x.transpose(0, 2, 3, 1)).all()
 print("numba" in sys.modules, *{kernel.origin for kernel in compiler.loaded()})
 """
 COMPILED, CACHED = "True compiled\n", "False cached\n"
@@ -599,7 +599,7 @@ import numpy as np
 import layoutkit
 from layoutkit.kernels.cpu import compiler
 layoutkit.set_num_threads(2)
-shape = np.array((16, 24, 24, 32))
+shape = np.array((64, 72, 72, 3))
 names = layoutkit.warmup("bhwc->bchw", shape, "uint8", to_dtype="float32", scale=1 / 255)
 before = {str(kernel.spec) for kernel in compiler.loaded()}
 assert set(names) <= before

@@ -62,7 +62,7 @@ def test_which_kernel_it_is(pattern, channels, kernel):
 def test_lines_with_gaps_follow_each_other_in_large_results(width, channels, backward_along):
     count = (1 << 20) // (97 * width * channels) + 1
     x = backward((count, 97, width + 3, channels), "u1", backward_along)[:, :, 1:-2]
-    for keywords in ({}, FORMULA):
+    for keywords in ({}, FORMULA)[: 2 if channels == 3 else 1]:  # a kernel more for each
         to = Converter("bhwc->bchw", **keywords)
         assert to.plan(x).kernel.endswith("split")
         assert_same(to(x), to(np.ascontiguousarray(x)))

@@ -66,7 +66,7 @@ def test_every_getting_has_the_values_of_the_reference(kind, base, shape, layout
         x = random_array(RNG, shape, "u1").astype(dtype)
         view = kind(base, x)
         for layout in layouts:
-            for wanted in (None, "f8"):
+            for wanted in (None, "f8") if dtype != "u1" else (None,):
                 got = view.forward_get(layout, wanted)
                 asked = reference_convert(x, f"{base}->{layout}", dtype=wanted)
                 assert_same(got, asked)
@@ -273,7 +273,7 @@ def test_named_gettings_are_converters():
             back = converter.backward(grad)  # of a fold too: the sizes are known
             assert back.shape == view.input.shape
             np.testing.assert_array_equal(converter(back), grad)
-            assert getattr(view, name)("f2")(view.input).dtype == np.float16
+            assert getattr(view, name)("f4")(view.input).dtype == np.float32
 
 
 def test_bf_follows_the_order_of_the_base():

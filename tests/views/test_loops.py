@@ -186,7 +186,7 @@ def epoch(times):
             data.sub(at, stop, out=out)
             view.forward_put("bhwc", x[at:stop])
             for each in (window, out, view):
-                each.forward_get("bchw"), each.forward_get("bf"), each.forward_get("chwb", "f2")
+                each.forward_get("bchw"), each.forward_get("bf"), each.forward_get("bhwc", "f2")
                 each.backward_put("bchw", grads[stop - at][0])
                 each.backward_put("bf", grads[stop - at][1])
                 each.backward_get()
