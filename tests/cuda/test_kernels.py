@@ -117,6 +117,53 @@ def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
     compare(*cases)
 
 
+# Rows that begin anywhere, on either side or both, in several tiles of which some have no edges.
+ANYWHERE = [
+    ("bpc->bcp", (1, 601, 64), "u1"), ("bcp->bpc", (1, 64, 801), "u1"),
+    ("bij->bji", (1, 261, 603), "u1"), ("bij->bji", (1, 231, 227), "u4"),
+    ("bwhc->chwb", (141, 2, 3, 67), "u2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 9])
+def test_rows_that_begin_anywhere(shift, monkeypatch):
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    cases = []
+    for pattern, shape, dtype in ANYWHERE:
+        item = np.dtype(dtype).itemsize
+        x = copied(random_array(RNG, shape, dtype), shift * item)
+        cases.append((x, pattern, {"shift": 3 * shift * item}))
+        launch = planned(*cases[-1][:2], **cases[-1][2])[1][0][0]
+        defined = dict(launch.defines)
+        assert "1" in (defined["LOAD_SHIFTED"], defined["STORE_SHIFTED"]), launch
+    compare(*cases)
+
+
+def test_casts_of_rows_that_begin_anywhere(monkeypatch):
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    each = {"dtype": "f4", "mean": {"i": MEAN * 75}, "std": {"i": STD * 75}}
+    cases = [
+        ((1, 225, 331), "u1", each), ((1, 225, 331), "u1", {"dtype": "f8"}),
+        ((1, 231, 227), "f4", {"dtype": BF16}),
+    ]  # fmt: skip
+    compare(*[(copied(numbers(shape, dtype), 4), "bij->bji", keywords)
+              for shape, dtype, keywords in cases])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "room"),
+    [("bwc->bcw", (2, 13, 32), (2, 32, 16)), ("bwc->bcw", (1, 1030, 3), (1, 3, 1040))],
+)
+def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
+    """Of a row's last word, which is not whole, only the items that exist have a constant."""
+    x = copied(numbers(shape, "u1"), 0)
+    width = shape[1]
+    out = placed(room, "f4")[..., :width]
+    formula = {"dtype": "f4", "mean": {"w": [*range(width)]}, "std": {"w": [1.0] * width}}
+    wanted = reference_convert(x, pattern, **formula)
+    assert_same(np.ascontiguousarray(converted(x, pattern, out, **formula)), wanted)
+
+
 def test_casts_and_formulas_of_lines(monkeypatch):
     monkeypatch.setattr(tiles, "FEW_TILES", 0)
     formula = {"dtype": "f4", "mean": MEAN, "std": STD}
