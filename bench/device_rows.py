@@ -51,7 +51,7 @@ def _at_least(row: Row) -> float:
 
 
 def shapes() -> Iterator[Row]:
-    """Shapes that fill tiles badly: few channels, odd images, small matrices; and NHWC."""
+    """Shapes that fill tiles badly: few channels, odd images and rows, small matrices; and NHWC."""
     for channels in (8, 16, 32, 48):
         yield _shape("bhwc->bchw", (64, 112, 112, channels), "float32")
         yield _shape("bchw->bhwc", (64, 112, 112, channels), "float32")
@@ -64,6 +64,10 @@ def shapes() -> Iterator[Row]:
         yield _shape("bhwc->bchw", (256, size, size, 3), "uint8")
         yield _shape("bchw->bhwc", (256, size, size, 3), "uint8")
         yield _shape("bhwc->bchw", (256, size, size, 3), "uint8", "float32")
+    for dtype in ("uint8", "int16"):
+        yield _shape("bhwc->bchw", (64, 225, 225, 64), dtype)
+        yield _shape("bchw->bhwc", (64, 225, 225, 64), dtype)
+    yield _shape("bhw->bwh", (64, 1025, 705), "uint8")
     for to_dtype in ("float32", "bfloat16"):
         yield _shape("bhwc->bhwc", (256, 224, 224, 3), "uint8", to_dtype)
     for size in (4, 8, 16, 32):

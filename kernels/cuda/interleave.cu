@@ -68,7 +68,9 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             for (int i = 0; i < GROUP; ++i) line.item[i] = all.item[i * CHANNELS + channel];
             auto coefficient = [&](int i) {
                 int64 place = coef + channel * params.coef_plane;
-                return COEFFICIENTS == 2 ? place + (pixel + i) * params.pixels.low.coef : place;
+                // Behind the last pixel there is no constant to read.
+                const int along = WHOLE ? pixel + i : smaller(pixel + i, (int)pixels - 1);
+                return COEFFICIENTS == 2 ? place + along * params.pixels.low.coef : place;
             };
             epilogue(line, formula, coefficient)
                 .template write<STORE, WHOLE>(
@@ -113,7 +115,8 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         Items<Source, PER_STORE> piece;
         piece.template read<READ>(chunk + item * ITEM);
         auto coefficient = [&](int i) {
-            int pixel = (item + i) / CHANNELS, channel = (item + i) % CHANNELS;
+            const int at = WHOLE ? item + i : smaller(item + i, items - 1);
+            int pixel = at / CHANNELS, channel = at % CHANNELS;
             return coef + channel * params.coef_plane + pixel * params.pixels.low.coef;
         };
         epilogue(piece, formula, coefficient)

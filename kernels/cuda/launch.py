@@ -36,7 +36,7 @@ from .sides import (
     tiles_of,
     varies,
 )
-from .tiles import fitted, shape
+from .tiles import TileAxis, fitted, is_long, shape
 
 __all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
 
@@ -106,18 +106,41 @@ def _transpose(
     )
     if wide and (load, store) != (WORD, most):
         return None
+    shifted = _shifted(rows, run, (source, target), (load, store), most)
+    load, store = (WORD if shifted[0] else load), (most if shifted[1] else store)
     words = load // source.item, store // target.item
-    tall, long = shape(rows, run, count_of(outer), (source.item, target.item), words)
+    tall, long = shape(rows, run, count_of(outer), (source.item, target.item), words, shifted)
+    apart = long - (words[1] if shifted[1] else 0)  # from one tile to the next
     channels, coefficients = coefficients_of(epilogue)
     sides = {"TILE_ROWS": tall, "TILE_RUN": long, "LOAD": load, "STORE": store}
+    sides |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
     sides |= {"ROWS_LOOPS": rows.kind, "RUN_LOOPS": run.kind}
-    params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, long)
+    params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, apart)
     return CudaLaunch(
         "transpose",
         defines(source, epilogue, varies(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        count_of(outer) * tiles_of(rows.loops, tall) * tiles_of(run.loops, long),
+        count_of(outer) * tiles_of(rows.loops, tall) * tiles_of(run.loops, apart),
         coefficients=coefficients,
+    )
+
+
+def _shifted(
+    rows: TileAxis,
+    run: TileAxis,
+    sides: tuple[Side, Side],
+    words: tuple[int, int],
+    most: int,
+) -> tuple[bool, bool]:
+    """Whether each side moves wide words wherever its rows begin, for those that fit are narrow.
+
+    Shared memory gives words of a bank at least, and what is short has no words between its ends.
+    """
+    (source, target), (load, store) = sides, words
+    banks = most // target.item * source.item >= BANK
+    return (
+        load < BANK and rows.follow and is_long(rows, source.item),
+        store < most and banks and run.follow and is_long(run, target.item),
     )
 
 

@@ -16,12 +16,13 @@ from typing import NamedTuple
 from ...planning.loops import Loop
 from .packing import MAX_COUNT
 
-__all__ = ["Lines", "TileAxis", "chunk", "find_lines", "fitted", "is_few", "shape"]
+__all__ = ["Lines", "TileAxis", "chunk", "find_lines", "fitted", "is_few", "is_long", "shape"]
 
 TILE_BYTES = 16384  # 64 for each thread, all under way at once; and eight tiles fit any GPU
 MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller for being a little larger
 # Device memory gives its full speed to long rows: 7 % less to 128 bytes, 23 % less to 32.
 LOST_BYTES = 10
+SECTOR, LINE = 32, 128  # bytes that memory moves at once, and of all banks together
 # How much fuller a tile of another shape has to be: each shape is compiled.
 RELUCTANCE = 0.96
 FEW_TILES = 64  # are too few for a GPU, whatever their shape
@@ -108,32 +109,52 @@ def _joined(axis: TileAxis, outer: list[Loop]) -> TileAxis:
 
 
 def shape(
-    rows: TileAxis, run: TileAxis, times: int, items: tuple[int, int], words: tuple[int, int]
+    rows: TileAxis,
+    run: TileAxis,
+    times: int,
+    items: tuple[int, int],
+    words: tuple[int, int],
+    shifted: tuple[bool, bool] = (False, False),
 ) -> tuple[int, int]:
     """Places of a tile along rows and run, of an array of so many `times` both.
 
-    `items`: bytes of one in the source and the output; `words`: how many are moved at once. Of all
-    shapes of words that fit, the fullest, and of those that are as full the one whose rows are
-    longest.
+    `items`: bytes of one in the source and the output; `words`: how many are moved at once;
+    `shifted`: whether these begin anywhere in the tile. Of all shapes of words that fit, the
+    fullest, and of those that are as full the one whose rows are longest.
     """
     (source, target), (load, store) = items, words
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
         return usual
-    banks = max(1, 4 // source)
+    shared = store if shifted[1] else 0
+    talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
+    wides = _lengths(run, max(store, 4 // source))
+    if shifted[1]:  # threads share words in whole lines, as many in each turn
+        wides = {LINE // target << more for more in range(6)}
     found = (0.0, 0, 0)
-    for tall in _lengths(rows, load):
-        reached = _reached(tall, rows, source, run.low.src)
-        for wide in _lengths(run, max(store, banks)):
+    for tall in talls:
+        reached = _reached(tall, rows, source, run.low.src, SECTOR if shifted[0] else LOST_BYTES)
+        for wide in wides:
             room = tall * wide * source
             if room > MOST_BYTES:
                 continue
-            score = _filled(rows, tall) * _filled(run, wide) * reached
+            apart = wide - shared
+            score = _filled(rows, tall) * _filled(run, apart) * apart / wide * reached
             score *= _reached(wide, run, target, rows.low.dst) * min(1, room / TILE_BYTES) ** 0.5
             if (tall, wide) != usual:
                 score *= RELUCTANCE
             found = max(found, (score, tall, wide))
     return found[1:]
+
+
+def is_long(axis: TileAxis, item: int) -> bool:
+    """Whether an axis has a line of banks."""
+    return axis.count * item >= LINE
+
+
+def _lanes(rows: TileAxis, load: int, item: int) -> int:
+    """Words that threads next to each other read side by side: a sector, if the axis is long."""
+    return min(8, -(-SECTOR // (load * item))) if is_long(rows, item) else 1
 
 
 def _lengths(axis: TileAxis, word: int) -> set[int]:
@@ -148,11 +169,11 @@ def _filled(axis: TileAxis, length: int) -> float:
     return axis.count / (-(-axis.count // length) * length)
 
 
-def _reached(length: int, axis: TileAxis, item: int, across: int) -> float:
+def _reached(length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES) -> float:
     """The share of its speed that memory gives to rows so long; `across`: from row to row."""
     if length >= axis.low.count and across == axis.low.count * item:
         return 1.0
-    return length * item / (length * item + LOST_BYTES)
+    return length * item / (length * item + lost)
 
 
 # ---- lines -------------------------------------------------------------------------------

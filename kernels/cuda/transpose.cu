@@ -6,6 +6,11 @@
 //
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
+//   - or words are whole though rows begin anywhere (LOAD_SHIFTED, STORE_SHIFTED): one that is read
+//     is made of the two that it lies across, in registers; one that is written begins where memory
+//     has a word, and a tile holds a word's places more along the run than the next one is away, so
+//     that no row is cut between two tiles. What lies at the very ends moves item by item, and no
+//     byte outside of a row is touched;
 //   - items of less than 4 bytes are put together, on their way in, with their neighbours along
 //     the run, so that shared memory is written in whole banks.
 //
@@ -55,6 +60,12 @@ INLINE int slot(unsigned row, int column, int beyond = 0) {
     return (row * ROW_BYTES + column + beyond) ^ exchanged;
 }
 
+// Whether a source row goes on for a word before and behind so many items.
+INLINE bool goes_on(const Params &params, const Rows &rows, unsigned row, int items = PER_LOAD) {
+    const uint64 place = rows.start + row;
+    return place >= PER_LOAD && place + items + PER_LOAD <= params.rows.total;
+}
+
 constexpr int UNDER_WAY = 64;  // bytes that a thread waits for before it uses the first of them
 
 // Read the tile: threads next to each other read along `rows`. Of a WHOLE one nobody asks what
@@ -86,7 +97,12 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
                 if (ROWS_LOOPS == APART || RUN_LOOPS != ONE)
                     at = src + run.place(params.run, place).src +
                          (ROWS_LOOPS == APART ? rows.place(params.rows, row).src : row * ITEM);
-                words[turn - first][i].template read<LOAD, WHOLE>(at, left);
+                auto &word = words[turn - first][i];
+                const unsigned by = (uint64)at % LOAD;
+                if (LOAD_SHIFTED && (WHOLE || goes_on(params, rows, row)))
+                    word.read_across(at - by, at - by + LOAD, by);
+                else
+                    word.template read<LOAD_SHIFTED ? ITEM : LOAD, WHOLE>(at, left);
             }
         }
 #pragma unroll
@@ -107,31 +123,30 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
     }
 }
 
-// Write the tile: threads next to each other write along the run.
+// Write the tile: threads next to each other write along the run. Words that are shifted begin
+// `ahead`; there is room for one more, which in the first tile is what lies before them.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Rows &rows, const Run &run, const byte *tile) {
     constexpr int STORES = TILE_RUN / PER_STORE;  // of one output row
-    constexpr int BYTES = PER_STORE * ITEM, PIECE = smaller(BYTES, 16);
-    typedef Items<Source, PIECE / ITEM> Piece;
+    const int count = run.count;
     Formula formula(coefficients, params.channels);
-#pragma unroll
-    for (int turn = 0; turn < ceiling(STORES * TILE_ROWS, THREADS); ++turn) {
-        unsigned unit = turn * THREADS + threadIdx.x, row = unit / STORES;
-        if (THREADS % STORES == 0) row = threadIdx.x / STORES + turn * (THREADS / STORES);
-        const unsigned place = (unit - row * STORES) * PER_STORE;
-        if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
-        if (!WHOLE && (row >= rows.count || place >= run.count)) continue;
-        Items<Source, PER_STORE> items;
+    auto put = [&](auto &items, unsigned row, int place, const Offsets &at) {
+        constexpr int BYTES = sizeof(items.item), PIECE = smaller(BYTES, 16);
+        constexpr int MANY = BYTES / ITEM;
 #pragma unroll
         for (int i = 0; i < BYTES / PIECE; ++i) {
-            Piece part;
-            part.template read<PIECE>(tile + slot(row, place * ITEM + i * PIECE));
+            Items<Source, PIECE / ITEM> part;
+            const unsigned column = place * ITEM + i * PIECE, by = column % PIECE;
+            if (STORE_SHIFTED && MANY > 1)
+                part.read_across(tile + slot(row, column - by),
+                                 tile + slot(row, column - by + PIECE), by);
+            else
+                part.template read<PIECE>(tile + slot(row, column));
 #pragma unroll
             for (int j = 0; j < PIECE / ITEM; ++j)
                 items.item[i * (PIECE / ITEM) + j] = part.item[j];
         }
-        Offsets at = rows.place(params.rows, row);
         byte *to = dst + at.dst;
         to += RUN_LOOPS == APART ? run.place(params.run, place).dst : (int64)(place * OUT);
         auto coefficient = [&](int i) {
@@ -139,8 +154,31 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             return COEFFICIENTS == 2 ? place_of_row + run.place(params.run, place + i).coef
                                      : place_of_row;
         };
-        epilogue(items, formula, coefficient)
-            .template write<STORE, WHOLE>(to, (int)(run.count - place));
+        epilogue(items, formula, coefficient).template write<MANY * OUT>(to);
+    };
+#pragma unroll
+    for (int turn = 0; turn < ceiling(STORES * TILE_ROWS, THREADS); ++turn) {
+        unsigned unit = turn * THREADS + threadIdx.x, row = unit / STORES;
+        if (THREADS % STORES == 0) row = threadIdx.x / STORES + turn * (THREADS / STORES);
+        int place = (unit - row * STORES) * PER_STORE;
+        if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
+        if (!WHOLE && row >= rows.count) continue;
+        const Offsets at = rows.place(params.rows, row);
+        if (STORE_SHIFTED) {
+            const int ahead = (int)(-(uint64)(dst + at.dst) % STORE) / OUT;
+            const bool is_last = place == TILE_RUN - PER_STORE;
+            if (is_last && (WHOLE || run.start)) continue;
+            place = is_last ? ahead - PER_STORE : place + ahead;
+        }
+        if (WHOLE || (place >= 0 && place + PER_STORE <= count)) {
+            Items<Source, PER_STORE> word;
+            put(word, row, place, at);
+        } else {
+            for (int i = larger(0, -place); i < smaller(PER_STORE, count - place); ++i) {
+                Items<Source, 1> one;
+                put(one, row, place + i, at);
+            }
+        }
     }
 }
 
@@ -158,12 +196,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned unit = blockIdx.x;
     unsigned run_tile = draw(unit, params.run.tiles);
     unsigned rows_tile = draw(unit, params.rows.tiles);
-    Run run(params.run, run_tile, TILE_RUN);
+    Run run(params.run, run_tile, TILE_RUN, STORE_SHIFTED ? PER_STORE : 0);
     Rows rows(params.rows, rows_tile, TILE_ROWS);
     Offsets at = params.outer.place(unit);
     at.add(1, run.first);
     at.add(1, rows.first);
-    if (run.count == TILE_RUN && rows.count == TILE_ROWS)
+    const bool is_inside = (!LOAD_SHIFTED || goes_on(params, rows, 0, TILE_ROWS)) &&
+                           (!STORE_SHIFTED || run.start);
+    if (run.count == TILE_RUN && rows.count == TILE_ROWS && is_inside)
         move<true>(params, pointers, at, rows, run, tile);
     else
         move<false>(params, pointers, at, rows, run, tile);

@@ -72,11 +72,13 @@ struct Axis {
 
 // Where a tile begins along an axis. FUSED: whether the axis is of two loops.
 template <bool FUSED> struct Span {
+    uint64 start;  // of all places, the tile's first
     Offsets first;
     unsigned low, count;  // turn of the inner loop at the first place; places in the tile
 
-    INLINE Span(const Axis &axis, unsigned tile, unsigned length) {
-        uint64 start = (uint64)tile * length;
+    // The next tile begins `shared` places before the end of this one.
+    INLINE Span(const Axis &axis, unsigned tile, unsigned length, unsigned shared = 0) {
+        start = (uint64)tile * (length - shared);
         uint64 left = axis.total - start;
         count = left < length ? (unsigned)left : length;
         first = {0, 0, 0};
@@ -142,6 +144,31 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
 #pragma unroll
         for (int i = 0; i < (int)sizeof(item) / BYTES; ++i)
             reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i];
+    }
+
+    // Read them from where they begin: `by` bytes behind the first of two words of their size.
+    INLINE void read_across(const byte *first, const byte *second, unsigned by) {
+        constexpr int BYTES = sizeof(item);
+        Items low, high;
+        low.template read<BYTES>(first);
+        if (by) high.template read<BYTES>(second);
+        unsigned bank[larger(2, BYTES / 2)];
+#pragma unroll
+        for (int i = 0; i < BYTES / 4; ++i) {
+            bank[i] = reinterpret_cast<unsigned *>(low.item)[i];
+            bank[i + BYTES / 4] = reinterpret_cast<unsigned *>(high.item)[i];
+        }
+#pragma unroll
+        for (int half = BYTES / 2; half >= larger(4, sizeof(Item)); half /= 2)
+#pragma unroll
+            for (int i = 0; i < (BYTES + half) / 4; ++i)
+                if (by & half) bank[i] = bank[i + half / 4];
+#pragma unroll
+        for (int i = 0; i < BYTES / 4; ++i)
+            reinterpret_cast<unsigned *>(item)[i] =
+                sizeof(Item) < 4
+                    ? (unsigned)(((uint64)bank[i + 1] << 32 | bank[i]) >> (by * 8 & 31))
+                    : bank[i];
     }
 
     // The same where only the first `count` are there, unless it is known that ALL are.

@@ -16,7 +16,7 @@ from layoutkit.axes import parse_pattern
 from layoutkit.kernels.cpu import sums
 from layoutkit.planning.loops import SumLoop, nest
 from layoutkit.planning.plan import contiguous
-from reference import reference_convert
+from reference import reference_convert, reference_sum
 
 RNG = np.random.default_rng(0)
 
@@ -27,16 +27,6 @@ def tiny_tiles(monkeypatch):
     monkeypatch.setattr(sums, "second_level_bytes", lambda: 1 << 13)
     monkeypatch.setattr(sums, "ROWS_BYTES", 512)
     monkeypatch.setattr(sums, "PIECE_BYTES", 64)
-
-
-def wanted_sum(parts, layout, computed, result, **sizes):
-    """Converted one by one and added from left to right in the computed dtype."""
-    moved = [reference_convert(x, f"{of}->{layout}", **sizes).astype(computed) for x, of in parts]
-    total = moved[0]
-    with np.errstate(all="ignore"):
-        for part in moved[1:]:
-            total = total + part
-        return total.astype(result)
 
 
 def values(shape, dtype):
@@ -80,7 +70,7 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case):
     computed = "f8" if "f8" in [dtype for _, dtype in parts] + [result] else "f4"
     assert_same(
         accumulate(arrays, layout, dtype=result),
-        wanted_sum(arrays, layout, computed, result) if len(parts) > 1
+        reference_sum(arrays, layout, computed, result) if len(parts) > 1
         else reference_convert(arrays[0][0], f"{arrays[0][1]}->{layout}", dtype=np.dtype(result)),
     )  # fmt: skip
 
@@ -99,7 +89,9 @@ def test_folds_on_either_side(tiny_tiles, layout):
     base = values([5, 6, 7, 33], "f4")
     layouts = ["bhwc", "b(hwc)", "chwb", "(bhw)c", "c(whb)", "bchw", "(chw)b"]
     parts = [(reference_convert(base * n, f"bhwc->{of}"), of) for n, of in enumerate(layouts, 1)]
-    assert_same(accumulate(parts, layout, **SIZES), wanted_sum(parts, layout, "f4", "f4", **SIZES))
+    assert_same(
+        accumulate(parts, layout, **SIZES), reference_sum(parts, layout, "f4", "f4", **SIZES)
+    )
 
 
 @pytest.mark.parametrize("shape", [(16, 112, 7, 100), (8, 120, 14, 100), (32, 104, 28, 100)])
@@ -107,7 +99,7 @@ def test_parts_whose_last_block_of_rows_is_long(shape):
     """No block of 64 rows and up to 127 left over fitted the scratch area: an error, once."""
     b, c, h, w = shape
     parts = [(np.ones(shape, BF16), "bchw"), (values((b, h, w, c), BF16), "bhwc")]
-    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", "f4", BF16))
+    assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", "f4", BF16))
 
 
 def test_folds_that_share_no_nest():
@@ -127,7 +119,7 @@ def test_integers_in_any_layout(tiny_tiles, dtype):
         for of in ("bhwc", "chwb", "bchw")
     ]
     computed = "u8" if dtype[0] == "u" else "i8"
-    assert_same(accumulate(parts, "bhwc"), wanted_sum(parts, "bhwc", computed, dtype))
+    assert_same(accumulate(parts, "bhwc"), reference_sum(parts, "bhwc", computed, dtype))
     mixed = [
         *parts,
         (np.full((33,), 7, "u1" if dtype[0] == "u" else "i1")[None, None, None], "bhwc"),
@@ -143,14 +135,14 @@ def test_complex_numbers(tiny_tiles, dtype):
         for of in ("bhwc", "chwb", "bchw")
     ]
     parts = [(x.astype(dtype), of) for x, of in parts] + [(values([5, 6, 7, 33], "f4"), "bhwc")]
-    assert_same(accumulate(parts, "bchw"), wanted_sum(parts, "bchw", dtype, dtype))
+    assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", dtype, dtype))
 
 
 @pytest.mark.parametrize("dtype", [">f4", "float8_e5m2", ">i2"])
 def test_dtypes_that_kernels_do_not_know(dtype):
     parts = [(values([SIZES[a] for a in of], dtype), of) for of in ("bhwc", "chwb", "bchw")]
     computed = "i8" if dtype == ">i2" else "f4"
-    wanted = wanted_sum(parts, "chwb", computed, np.dtype(dtype).newbyteorder("="))
+    wanted = reference_sum(parts, "chwb", computed, np.dtype(dtype).newbyteorder("="))
     assert_same(accumulate(parts, "chwb"), wanted)
 
 
@@ -164,7 +156,7 @@ def test_outputs_of_any_strides(tiny_tiles, how, dtype):
     out = laid(np.zeros((5, 6, 7, 33), dtype), how)
     assert accumulate(parts, "bhwc", out=out) is out
     computed = "f8" if dtype == "f8" else "f4"
-    assert_same(np.array(out), wanted_sum(parts, "bhwc", computed, dtype))
+    assert_same(np.array(out), reference_sum(parts, "bhwc", computed, dtype))
 
 
 def test_special_values():
@@ -200,7 +192,7 @@ def large():
 
 def test_equal_bits_on_any_number_of_threads():
     parts = large()
-    wanted = wanted_sum(parts, "bhwc", "f4", "f4")
+    wanted = reference_sum(parts, "bhwc", "f4", "f4")
     before = get_num_threads()
     try:
         for threads in (1, 2, 3, 7):
@@ -212,7 +204,7 @@ def test_equal_bits_on_any_number_of_threads():
 
 def test_many_threads_sum_at_once():
     parts, wrong = large(), []
-    wanted = wanted_sum(parts, "bhwc", "f4", "f4")
+    wanted = reference_sum(parts, "bhwc", "f4", "f4")
 
     def work():
         for _ in range(5):
@@ -231,7 +223,7 @@ def test_nothing_around_the_output_is_written():
     room = np.full((7, 8, 9, 40), 77.0, "f4")
     out = room[1:6, 1:7, 1:8, 3:36]
     accumulate(parts, "bhwc", out=out)
-    np.testing.assert_array_equal(out, wanted_sum(parts, "bhwc", "f4", "f4"))
+    np.testing.assert_array_equal(out, reference_sum(parts, "bhwc", "f4", "f4"))
     out[...] = 77.0
     assert (room == 77.0).all()
 
@@ -258,7 +250,7 @@ def test_no_temporary_of_the_size_of_a_part():
     stats = buffers.stats()
     lent = stats["held"] - held + stats["idle"] - total.nbytes
     assert lent < 0.5 * total.nbytes + get_num_threads() * sums.second_level_bytes()
-    assert_same(total, wanted_sum(parts, "bhwc", "f4", "f4"))
+    assert_same(total, reference_sum(parts, "bhwc", "f4", "f4"))
 
 
 # ---- nests and tiles ---------------------------------------------------------------------

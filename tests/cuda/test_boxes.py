@@ -42,10 +42,19 @@ def test_words_along_any_axis_cover_a_box_once(found):
         assert len(covered) == len(everywhere)
 
 
+@pytest.mark.parametrize(("words", "size", "most"), KINDS)
+@pytest.mark.parametrize("counts", [(64, 64, 3), (64, 64, 16)])
+def test_every_place_of_a_narrow_box_has_its_own_slot(counts, words, size, most):
+    check_slots(choose(counts, [(0, 4), (1, 4), (2, 4)], words, size, most))
+
+
 @given(chosen())
 @settings(max_examples=60, deadline=None)
 def test_every_place_has_its_own_slot_and_words_are_whole(found):
-    boxes, _, _ = found
+    check_slots(found[0])
+
+
+def check_slots(boxes):
     slots = {}
     for place in product(*map(range, boxes.places)):
         slots[boxes.slot(place)] = place

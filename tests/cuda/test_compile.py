@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from arrays_of import BF16
+from cuda_model import whole_only
 from cuda_moves import launch_of as move
 from cuda_moves import placed
 from cuda_moves import sum_of as total
@@ -35,6 +36,7 @@ LAUNCHES = {
     "transpose 8": lambda: move("bwc->bcw", (2, 256, 256), "f8"),
     "transpose 16": lambda: move("bwc->bcw", (2, 256, 256), "c16"),
     "transpose 1, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u1", 1),
+    "transpose 1, anywhere": lambda: move("bwc->bcw", (2, 705, 1025), "u1", 1),
     "transpose 4, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u4", 4),
     "transpose 4, fused": lambda: move("xyz->zyx", (20, 20, 20), "u4"),
     "transpose, normalised": lambda: move(
@@ -120,7 +122,8 @@ def widths(ptx, instruction):
     [
         ("transpose 1", 128, 128), ("transpose 2", 128, 128), ("transpose 4", 128, 128),
         ("transpose 8", 128, 128), ("transpose 16", 128, 128), ("copy 16", 128, 128),
-        ("transpose 4, unaligned", 32, 128), ("transpose 1, unaligned", 8, 128),
+        ("transpose 4, unaligned", 32, 128), ("transpose 1, unaligned", 128, 128),
+        ("transpose 1, anywhere", 128, 128),
         ("split, normalised", 128, 128), ("merge, saturated", 32, 128),
         ("lines 4", 128, 32), ("lines 1, unaligned", 128, 32), ("lines 1, put together", 32, 128),
     ],
@@ -137,6 +140,19 @@ def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled
     listing = compiled["transpose 4", generation].result().listing
     assert len(re.findall(r"\bLDG\.E\.128\b", listing)) >= 4
     assert len(re.findall(r"\bSTG\.E\.128\b", listing)) >= 4
+    assert not re.findall(r"\b(LDL|STL)\b", listing)
+
+
+@needs_nvrtc
+@needs_nvdisasm
+def test_words_at_any_address_are_shifted_in_registers():
+    """Of a tile without edges nothing is moved, in device memory, in less than 16 bytes."""
+    launch = LAUNCHES["transpose 1, anywhere"]()
+    assert {("LOAD_SHIFTED", "1"), ("STORE_SHIFTED", "1")} <= set(launch.defines)
+    listing = Compiled(launch, 90, whole_only(source(launch.family))).listing
+    moved = re.findall(r"\b(?:LDG|STG)\.\S+", listing)
+    assert len(moved) >= 12
+    assert all(".128" in each for each in moved), moved
     assert not re.findall(r"\b(LDL|STL)\b", listing)
 
 

@@ -64,6 +64,7 @@ CASES = {
         lambda: conversion("bc->cb", (77, 80), padding=(0, 3)),
         lambda: conversion("bwc->bcw", (2, 65, 80), padding=(16, 3)),
         lambda: conversion("bwc->bcw", (2, 132, 145), "u1", padding=(3, 5)),
+        lambda: conversion("bwc->bcw", (1, 132, 145), "u1", padding=(8, 1), shift=9),
         lambda: conversion("bhwc->cbhw", (3, 5, 8, 65), padding=(3, 0)),
         lambda: conversion("bwc->bcw", (2, 40, 48), "u1", dtype="f4", mean=[*range(48)]),
         lambda: conversion("xyz->zyx", (40, 20, 20)),
@@ -177,10 +178,21 @@ def test_a_missing_barrier_is_a_race(family, number, cases):
 MISTAKES = [
     # tile edges
     ("transpose", "(place >= run.count || left", "(place > run.count || left"),
-    ("transpose", "(row >= rows.count ||", "(row > rows.count ||"),
+    ("transpose", "!WHOLE && row >= rows.count", "!WHOLE && row > rows.count"),
     ("transpose", "run.count == TILE_RUN && rows", "run.count <= TILE_RUN && rows"),
     ("transpose", "== TILE_RUN && rows.count == TILE_ROWS", "== TILE_RUN"),
-    ("transpose", "(int)(run.count - place))", "(int)(run.count - place + 1))"),
+    ("transpose", "(PER_STORE, count - place)", "(PER_STORE, count - place + 1)"),
+    ("transpose", "place + PER_STORE <= count", "place <= count"),
+    # words at any address
+    ("transpose", "place >= PER_LOAD && place", "place"),
+    ("transpose", "&& place + items + PER_LOAD <=", "&& place + items <="),
+    ("transpose", "TILE_RUN, STORE_SHIFTED ? PER_STORE : 0", "TILE_RUN"),
+    ("transpose", "is_last ? ahead - PER_STORE :", "is_last ? -PER_STORE :"),
+    ("transpose", "(WHOLE || run.start)) continue", "true) continue"),
+    ("transpose", "int i = larger(0, -place)", "int i = 0"),
+    ("transpose", "if (by & half)", "if (half & 8)"),
+    ("transpose", "if (by) high", "if (by & 7) high"),
+    ("transpose", "by * 8 & 31", "by * 8 & 15"),
     ("interleave", "if (pixels.count == CHUNK)", "if (pixels.count <= CHUNK)"),
     ("interleave", "items - item);\n        piece.template", "items);\n        piece.template"),
     ("lines", "pixel + PER_WORD > count) continue", "pixel > count) continue"),
@@ -200,8 +212,7 @@ MISTAKES = [
       for family in ("transpose", "interleave", "gather")],
     *[(family, "if (ALL || count >= COUNT) {\n            read", "if (true) {\n            read")
       for family in ("transpose", "interleave", "gather")],
-    *[(family, "if (ALL || count >= COUNT) {\n            write", "if (true) {\n            write")
-      for family in ("transpose", "gather")],
+    ("gather", "if (ALL || count >= COUNT) {\n            write", "if (true) {\n            write"),
     # where things lie in shared memory
     ("transpose", "(column ^ exchanged)", "(column | exchanged)"),
     ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),
@@ -259,6 +270,8 @@ def test_words_wider_than_addresses_allow_are_reported(family, side, pattern, sh
     case = conversion(pattern, shape, shift=4)
     assert case.launch.family == family
     claimed = dict(case.launch.defines) | {side: "4" if side == "WIDTH" else "16"}
+    if side == "STORE":
+        claimed["STORE_SHIFTED"] = "0"
     assert claimed != dict(case.launch.defines)
     false = replace(case.launch, defines=tuple(claimed.items()))
     with pytest.raises(KernelError, match="misaligned address"):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, MOVED, assert_same, laid, random_array
+from cuda_moves import copied
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
 
@@ -24,6 +25,7 @@ from layoutkit import (
     convert,
     plan,
 )
+from layoutkit.kernels.cuda.runtime import CupyRuntime
 from layoutkit.planning.kernels import KERNELS, why
 from reference import reference_convert
 
@@ -269,6 +271,24 @@ def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
 def test_sums_of_unaligned_parts(gpu):
     part = laid(np.arange(24.0).reshape(2, 3, 4), "unaligned")
     same(accumulate([(gpu.array(part), "bcw")] * 2, "bwc"), accumulate([(part, "bcw")] * 2, "bwc"))
+
+
+def test_sums_of_memory_that_begins_elsewhere(gpu, monkeypatch):
+    """The same sum has a kernel for each alignment of its parts and its output."""
+    widths, load = [], CupyRuntime.load
+
+    def loaded(self, launch, ordinal):
+        widths.append(dict(launch.defines)["WIDTHS"])
+        return load(self, launch, ordinal)
+
+    monkeypatch.setattr(CupyRuntime, "load", loaded)
+    values = np.arange(32.0, dtype="f4").reshape(4, 8)
+    for part, out in ((0, 0), (4, 0), (0, 4), (0, 0), (4, 0)):
+        parts = [(gpu.array(copied(values, part)), "bc"), (gpu.array(copied(values.T, 0)), "cb")]
+        total = gpu.array(copied(values, out))
+        accumulate(parts, "bc", out=total)
+        np.testing.assert_array_equal(values_of(total), 2 * values)
+    assert widths == ["2", "3", "3"]
 
 
 # ---- what is refused ---------------------------------------------------------------------

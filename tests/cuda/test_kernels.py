@@ -13,11 +13,12 @@ from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layoutkit import ArraySpec, Converter, accumulate
+from layoutkit import ArraySpec, Converter
+from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import tiles
 from layoutkit.kernels.cuda.launch import THREADS, prepare
 from layoutkit.kernels.cuda.pixels import CHUNK
-from reference import reference_convert
+from reference import reference_convert, reference_sum
 
 pytestmark = cuda_shim.needs_compiler
 quick = settings(
@@ -114,6 +115,53 @@ def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
         x = copied(random_array(RNG, shape, dtype), shift * item)
         cases.append((x, pattern, {"shift": 3 * shift * item}))
     compare(*cases)
+
+
+# Rows that begin anywhere, on either side or both, in several tiles of which some have no edges.
+ANYWHERE = [
+    ("bpc->bcp", (1, 601, 64), "u1"), ("bcp->bpc", (1, 64, 801), "u1"),
+    ("bij->bji", (1, 261, 603), "u1"), ("bij->bji", (1, 231, 227), "u4"),
+    ("bwhc->chwb", (141, 2, 3, 67), "u2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 9])
+def test_rows_that_begin_anywhere(shift, monkeypatch):
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    cases = []
+    for pattern, shape, dtype in ANYWHERE:
+        item = np.dtype(dtype).itemsize
+        x = copied(random_array(RNG, shape, dtype), shift * item)
+        cases.append((x, pattern, {"shift": 3 * shift * item}))
+        launch = planned(*cases[-1][:2], **cases[-1][2])[1][0][0]
+        defined = dict(launch.defines)
+        assert "1" in (defined["LOAD_SHIFTED"], defined["STORE_SHIFTED"]), launch
+    compare(*cases)
+
+
+def test_casts_of_rows_that_begin_anywhere(monkeypatch):
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    each = {"dtype": "f4", "mean": {"i": MEAN * 75}, "std": {"i": STD * 75}}
+    cases = [
+        ((1, 225, 331), "u1", each), ((1, 225, 331), "u1", {"dtype": "f8"}),
+        ((1, 231, 227), "f4", {"dtype": BF16}),
+    ]  # fmt: skip
+    compare(*[(copied(numbers(shape, dtype), 4), "bij->bji", keywords)
+              for shape, dtype, keywords in cases])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "room"),
+    [("bwc->bcw", (2, 13, 32), (2, 32, 16)), ("bwc->bcw", (1, 1030, 3), (1, 3, 1040))],
+)
+def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
+    """Of a row's last word, which is not whole, only the items that exist have a constant."""
+    x = copied(numbers(shape, "u1"), 0)
+    width = shape[1]
+    out = placed(room, "f4")[..., :width]
+    formula = {"dtype": "f4", "mean": {"w": [*range(width)]}, "std": {"w": [1.0] * width}}
+    wanted = reference_convert(x, pattern, **formula)
+    assert_same(np.ascontiguousarray(converted(x, pattern, out, **formula)), wanted)
 
 
 def test_casts_and_formulas_of_lines(monkeypatch):
@@ -383,8 +431,14 @@ def spread(shape, dtype):
     return values.astype("f4").astype(dtype)
 
 
+def wanted_sum(parts, layout, **keywords):
+    asked = Accumulator(tuple(of for _, of in parts), layout, **keywords)
+    request = asked.plan([part for part, _ in parts], None)
+    return reference_sum(parts, layout, request.computed, request.result)
+
+
 def compare_sums(parts, layout, **keywords):
-    assert_same(summed(parts, layout, **keywords), accumulate(parts, layout, **keywords))
+    assert_same(summed(parts, layout, **keywords), wanted_sum(parts, layout, **keywords))
 
 
 @pytest.mark.parametrize("layout", ["bhwc", "bchw", "chwb", "b(hwc)"])
@@ -393,7 +447,7 @@ def test_sums_of_many_layouts(layout, order):
     sizes = {"b": 5, "h": 6, "w": 7, "c": 33}
     parts = [(spread([sizes[a] for a in of], "f4"), of) for of in ("bhwc", "bchw", "chwb", "whcb")]
     got = summed(parts, layout, how={"order": order, "poison": 0xFF})
-    assert_same(got, accumulate(parts, layout))
+    assert_same(got, wanted_sum(parts, layout))
 
 
 @pytest.mark.parametrize("result", ["f2", BF16, "f4", "f8"], ids=str)
@@ -456,10 +510,23 @@ def test_sums_where_one_array_begins_elsewhere(which, shift):
              for at, (shape, of) in enumerate([((36, 72), "bc"), ((72, 36), "cb")])]  # fmt: skip
     out = placed((36, 72), "f4", shift * (which == 2))
     got = summed(parts, "bc", out=out)
-    assert_same(got, accumulate(parts, "bc"))
+    assert_same(got, wanted_sum(parts, "bc"))
     defines = dict(planned_sum(parts, "bc", out)[0].defines)
     words = defines["PER_WORD"], defines["WIDTHS"]
     assert words == {0: ("4", "2"), 4: ("4", "3"), 8: ("2", "2")}[shift]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_sums_where_one_array_has_gaps_between_items(which):
+    """They are no words, though everything begins at multiples of 16 bytes."""
+    parts = [
+        (copied(spread(shape, "f4"), 0), of) for shape, of in [((36, 72), "bc"), ((72, 36), "cb")]
+    ]
+    values, of = parts[which]
+    spaced = placed((*values.shape, 2), "f4")[..., 0]
+    spaced[...] = values
+    parts[which] = (spaced, of)
+    compare_sums(parts, "bc")
 
 
 @pytest.mark.parametrize("laying", [how for how in LAYINGS if how != "unaligned"])
@@ -468,7 +535,7 @@ def test_sums_of_any_strides(laying):
     compare_sums(parts, "wbc")
     out = laid(np.zeros((6, 5, 33), "f4"), "pages" if laying == "pages" else "backward")
     summed(parts, "wbc", out=out)
-    assert_same(out, accumulate(parts, "wbc"))
+    assert_same(out, wanted_sum(parts, "wbc"))
 
 
 # ---- no access is unordered --------------------------------------------------------------
@@ -486,7 +553,7 @@ def test_threads_do_not_race(pattern, dtype):
 
 def test_threads_of_a_sum_do_not_race():
     parts = [(spread((40, 70), "f4"), "bc"), (spread((70, 40), "f4"), "cb")]
-    assert_same(summed(parts, "bc", how={"mode": "threads"}), accumulate(parts, "bc"))
+    assert_same(summed(parts, "bc", how={"mode": "threads"}), wanted_sum(parts, "bc"))
 
 
 def test_every_family_has_run():

@@ -4,6 +4,8 @@
 prints it for every row of the benchmark.
 """
 
+from dataclasses import replace
+
 import cuda_shim
 import pytest
 from cuda_model import UNDER_WAY, cost_of
@@ -17,6 +19,20 @@ ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] i
 ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]
 # Sums of more parts are as these, for longer.
 ROWS += [row for row in device_rows() if row.group == "accumulate" and len(row.sources) <= 4]
+
+# Planes of odd sizes, and rows that begin anywhere, beyond what is measured.
+ODD = [
+    ("bhwc->bchw", (512, 7, 7, 64), "uint8"), ("bchw->bhwc", (64, 14, 14, 512), "int16"),
+    ("bhwc->bchw", (64, 299, 299, 128), "uint8"), ("bchw->bhwc", (16, 299, 299, 512), "uint8"),
+    ("bhwc->bchw", (64, 225, 225, 128), "float32"), ("bhwc->bchw", (64, 230, 230, 64), "uint8"),
+    ("bhwc->chwb", (1365, 56, 56, 67), "uint8"), ("bhwc->cbhw", (64, 5, 1025, 705), "int16"),
+    ("bhwc->cbhw", (64, 5, 1025, 705), "float64"),
+]  # fmt: skip
+ROWS += [
+    replace(ROWS[0], sources=(pattern[:4],), target=pattern[6:], sizes=sizes, dtype=dtype,
+            to_dtype=dtype)
+    for pattern, sizes, dtype in ODD
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

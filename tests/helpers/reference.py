@@ -33,6 +33,16 @@ def reference_convert(
     return _cast(moved, dtype, casting).reshape(shape)
 
 
+def reference_sum(parts, layout, computed, result, **sizes):
+    """(array, layout) pairs converted one by one and added from left to right, as `computed`."""
+    moved = [reference_convert(x, f"{of}->{layout}", **sizes).astype(computed) for x, of in parts]
+    total = moved[0]
+    with np.errstate(all="ignore"):
+        for part in moved[1:]:
+            total = total + part
+        return total.astype(result)
+
+
 def _groups(side):
     """ "b(hw)" -> ["b", "hw"]."""
     groups, inside = [], False
