@@ -141,11 +141,11 @@ class CudaAdapter(Adapter):
         array = self.reach(x, "x")
         made = self.empty(found.full, array.dtype, array.ordinal).owner
         sizes = found.fill.shape
-        sizes = found.fill.shape
-        for at, value in np.ndenumerate(found.fill):  # one number a channel at most
-            place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
-            made[tuple(place)] = value.item()
-        made[found.window] = array.owner.reshape(found.sizes)
+        with runtime().on(array.ordinal), self.keeping([array]):
+            for at, value in np.ndenumerate(found.fill):  # one number a channel at most
+                place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
+                made[tuple(place)] = value.item()
+            made[found.window] = array.owner.reshape(found.sizes)
         return made
 
     # -- again -----------------------------------------------------------------------------
@@ -174,7 +174,8 @@ class CudaAdapter(Adapter):
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Copies of the samples at positions that exist, in the library's words."""
-        return x[(slice(None),) * axis + (positions,)]
+        with runtime().on(self.reach(x, "x").ordinal):
+            return x[(slice(None),) * axis + (positions,)]
 
     def target_on(
         self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
@@ -248,6 +249,10 @@ class ForeignAdapter(CudaAdapter):
         ordinal = arrays[0].ordinal
         order.hold(arrays, self.stream(ordinal), ordinal)
 
+    def enlarged(self, x: Any, found: Larger) -> Any:
+        """A larger x, of its own library if that can take one."""
+        return self.finished(super().enlarged(x, found), x)
+
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as the library of the caller's array has it, if it can take one."""
         return handed(owner, like.__array_namespace__().from_dlpack) if _hands_over(like) else owner
@@ -288,12 +293,8 @@ def _hands_over(x: Any) -> bool:
 
 def _in_cupy(dtype: DType) -> bool:
     """Whether it is one of NumPy's own dtypes that CuPy has."""
-    kind, widest = kind_of(dtype), {"f": 8, "c": 16}
-    return (
-        dtype.type.__module__ == "numpy"
-        and kind in "buifc"
-        and dtype.itemsize <= widest.get(kind, 8)
-    )
+    kind, most = kind_of(dtype), 16 if kind_of(dtype) == "c" else 8
+    return dtype.type.__module__ == "numpy" and kind in "buifc" and dtype.itemsize <= most
 
 
 CUPY = CudaAdapter()

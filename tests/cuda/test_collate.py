@@ -122,6 +122,13 @@ def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeyp
     assert gpu.gpus.held(PINNED) <= ring.PIECES * 512  # what the fake rounds to
 
 
+def test_pieces_grow_with_batches(gpu, monkeypatch):
+    monkeypatch.setattr(ring, "PIECE_BYTES", 16)
+    for samples in (*[PHOTOS[:1]] * ring.PIECES, PHOTOS):
+        found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda")
+        assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8))
+
+
 def test_threads_share_the_slots(gpu):
     to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
     gpu.eager = True

@@ -200,6 +200,19 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
     same(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
 
 
+def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
+    plain, formula = Converter("bhwc->bchw"), Converter("bhwc->bchw", mean=1)
+    for converter in (plain, formula):
+        converter(gpu.array(IMAGES))
+    x = gpu.array(IMAGES, 1)
+    with gpu.capturing(1), pytest.raises(DeviceError, match="call it once"):
+        plain(x)
+    convert(x, "bhwc->bchw", mean=2)
+    with gpu.capturing(1), pytest.raises(DeviceError, match="call it once"):
+        formula(x)  # the kernel is there, but not its constants
+    same(formula(x), reference_convert(IMAGES, "bhwc->bchw", mean=1))
+
+
 # ---- gradients ---------------------------------------------------------------------------
 
 
@@ -424,6 +437,23 @@ def test_results_are_handed_over_on_their_own_device(gpu):
     assert current == [1]
 
 
+def test_larger_results_are_of_the_library_of_x_too(gpu):
+    """And x is held while it is copied to its place in them."""
+
+    class Standard(Interface):
+        def __array_namespace__(self):
+            return SimpleNamespace(from_dlpack=Standard)
+
+    x = Standard(gpu.array(IMAGES, 1))
+    alive = weakref.ref(x)
+    y = convert(x, "bhwc->bchw", into={"h": 9}, fill=2)
+    del x
+    gc.collect()
+    assert alive() is not None
+    assert type(y) is Standard
+    same(y.array, convert(IMAGES, "bhwc->bchw", into={"h": 9}, fill=2))
+
+
 def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     converter = Converter("bhwc->bchw")
@@ -490,4 +520,7 @@ def test_channels_are_taken_there(gpu, pattern, order):
     same(convert(gpu.array(x), pattern, **keywords), expected)
     same(convert(x, pattern, device="cuda", **keywords), expected)
     larger = {"channels": order, "into": {"h": 9}, "fill": (1, 2, 3)}
-    same(convert(gpu.array(x), pattern, **larger), convert(x, pattern, **larger))
+    for ordinal in (0, 1):  # whichever is current
+        y = convert(gpu.array(x, ordinal), pattern, **larger)
+        assert y.ordinal == ordinal
+        same(y, convert(x, pattern, **larger))

@@ -1,12 +1,15 @@
 """Memory that is far apart on either side: steps beyond 2**32 bytes, of which little is there."""
 
+from dataclasses import replace
+
 import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import assert_same, random_array
 from cuda_moves import address, planned, planned_sum
 
-from layoutkit import accumulate
+from layoutkit import Converter, accumulate
+from layoutkit.kernels.cuda.source import source
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler
@@ -68,6 +71,26 @@ def test_arrays_that_are_far_apart(room, pattern, shape, sign):
             _, [(launch, out, (dst, src))] = planned(x, pattern)
             cuda_shim.launch(launch, [address(out) + dst, 0, address(x) + src])
             assert_same(out, reference_convert(values, pattern))
+
+
+# Axes of more places than 32 bits count: bytes of a run, whose sides are aligned alike or not, and
+# pixels.
+LONG = [("a->a", (2**32 + 3003,), 0), ("a->a", (2**32 + 3003,), 1), ("ab->ba", (2, 2**32 + 67), 0)]
+
+
+@pytest.mark.parametrize(("pattern", "shape", "shift"), LONG)
+def test_places_beyond_32_bits(room, pattern, shape, shift):
+    """The last blocks alone, as the others would take an hour."""
+    middle, wanted = ROOM // 2 // 4096 * 4096, random_array(RNG, (*shape[:-1], 2000), "u1")
+    x = np.ndarray(shape, "u1", room, shift)
+    out = np.ndarray(Converter(pattern).target_shape(shape), "u1", room, middle)
+    x[..., -2000:], out[-2000:] = wanted, 0
+    _, [(launch, _, (dst, src))] = planned(x, pattern, out)
+    later = f"(blockIdx.x + {launch.grid - 3}u)"
+    text = source(launch.family).replace("blockIdx.x", later)
+    pointers = [address(out) + dst, 0, address(x) + src]
+    cuda_shim.launch(replace(launch, grid=3), pointers, text)
+    assert_same(out[-1500:], np.ascontiguousarray(wanted[..., -1500:].T))
 
 
 def run(x, pattern, out, keywords):

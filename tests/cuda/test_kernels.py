@@ -18,6 +18,7 @@ from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import tiles
 from layoutkit.kernels.cuda.launch import THREADS, prepare
 from layoutkit.kernels.cuda.pixels import CHUNK
+from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
 pytestmark = cuda_shim.needs_compiler
@@ -102,6 +103,7 @@ FILLED = [
     ("bcp->bpc", (2, 5, 301), "u1"), ("bcp->bpc", (3, 17, 259), "u2"),
     ("bpc->bcp", (3, 49, 64), "u2"), ("bcp->bpc", (3, 64, 49), "u2"),
     ("bpc->bcp", (7, 81, 3), "u1"), ("bcp->bpc", (7, 3, 64), "u1"),
+    ("abij->baji", (11, 12, 12, 13), "u1"),  # both axes of two loops, with gaps between
 ]  # fmt: skip
 
 
@@ -137,6 +139,42 @@ def test_rows_that_begin_anywhere(shift, monkeypatch):
         defined = dict(launch.defines)
         assert "1" in (defined["LOAD_SHIFTED"], defined["STORE_SHIFTED"]), launch
     compare(*cases)
+
+
+def test_whole_tiles_read_nothing_behind_the_last_row():
+    x = copied(random_array(RNG, (1, 160, 256), "u1"), 9)
+    launch = dict(planned(x, "bij->bji")[1][0][0].defines)
+    assert (launch["LOAD_SHIFTED"], 256 % int(launch["TILE_ROWS"])) == ("1", 0)
+    compare((x, "bij->bji", {}))
+
+
+def test_axes_of_two_loops_with_gaps(monkeypatch):
+    """Their inner loops are no whole words, and where these begin is no multiple of a word."""
+    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    shape, wanted = (11, 12, 12, 16), []
+    for extra in (1, 4, 16):
+        x = np.lib.stride_tricks.as_strided(
+            room := placed((132 * (192 + extra),), "u1"), shape,
+            (12 * (192 + extra), 192 + extra, 16, 1),
+        )  # fmt: skip
+        room[...] = random_array(RNG, room.shape, "u1")
+        whole = placed((12, 11, 16, 12 + extra), "u1")
+        out = whole[..., :12]
+        for part, to in ((x, None), (x[..., :12], None), (copied(x, 0), out)):
+            wanted.append((prepared(part, "abij->baji", to), part.transpose(1, 0, 3, 2)))
+    for run, values in wanted:
+        assert_same(np.ascontiguousarray(run()), np.ascontiguousarray(values))
+
+
+def test_axes_that_are_fused_have_less_than_2_31_places():
+    """Which is what kernels divide."""
+    rows, run = (Loop(3, 1, 7, 0),), (Loop(7, 3, 1, 0),)
+    for high in (Loop(2**30, 3 * 7, 3 * 7, 0), Loop(2**30, 3, 21, 0), Loop(2**30, 99, 7, 0)):
+        for axis in tiles.fitted(rows, run, [high], 1):
+            assert len(axis.loops) == 1 or axis.count < 2**31
+    keywords = {"dtype": "f4", "mean": MEAN}
+    plan = Converter("bpc->bpc", **keywords).plan(ArraySpec("bpc", (1, 2**30, 3), "u1"))
+    assert dict(prepare(plan.choice, plan.epilogue, 0, 0).defines)["PERIOD"] == "0"
 
 
 def test_casts_of_rows_that_begin_anywhere(monkeypatch):

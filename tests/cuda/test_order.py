@@ -162,6 +162,7 @@ def test_holding_asks_only_as_one_may_while_others_capture(gpu):
     other.begin_capture(mode=0)  # as torch does: no thread may ask
     converter(x)
     other.end_capture()
+    assert gpu.gpus.mode.capture == 0  # and is as strict as before
 
 
 # ---- graphs ------------------------------------------------------------------------------
@@ -267,3 +268,7 @@ def test_casts_that_are_the_librarys_are_warm_before_a_capture(gpu):
         casts[0](x)
         with pytest.raises(DeviceError, match="cast from float32 to int16, which is CuPy's"):
             casts[1](x)
+    elsewhere = gpu.array(IMAGES, 1)
+    convert(elsewhere, "bhwc->bchw")
+    with gpu.capturing(1), pytest.raises(DeviceError, match="cast from float32 to int32, which"):
+        casts[0](elsewhere)

@@ -180,6 +180,13 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
             np.testing.assert_array_equal(fakes.here(each).numpy(), WANTED)
         assert len(long_ways) == 2
     assert {where for where, what in gpu.log if what == "kernel"} == {"torch"}
+    other = torch.from_numpy(laid(IMAGES, "fortran"))
+    lying = found.there(torch.zeros(5, 4, 3, 2)).permute(3, 2, 1, 0)
+    for each in (x, other, x):  # of one shape and dtype
+        for to in (out, lying, out):
+            assert converter(found.there(each), to) is to
+            np.testing.assert_array_equal(found.values_of(to), WANTED)
+        np.testing.assert_array_equal(found.values_of(converter(found.there(each))), WANTED)
     y = converter(found.there(x).requires_grad_())
     assert y.requires_grad
     turned = Converter("bhwc->bchw")

@@ -185,6 +185,16 @@ def test_the_output_on_the_gpu_is_written(gpu):
     np.testing.assert_array_equal(values_of(out), IMAGES.transpose(0, 3, 1, 2))
 
 
+def test_outputs_there_lie_in_any_way_by_turns(gpu):
+    converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
+    wanted = IMAGES.transpose(0, 3, 1, 2)
+    for how in ("plain", "fortran", "backward", "plain"):
+        out = gpu.array(laid(np.zeros(wanted.shape, "f4"), how))
+        converter(IMAGES, out)
+        np.testing.assert_array_equal(values_of(out), wanted)
+        same(converter(IMAGES), wanted.astype("f4"))
+
+
 def test_nothing_is_shared_with_the_callers_array(gpu):
     x = IMAGES.copy()
     y = convert(x, "bhwc->bhwc", device="cuda")
@@ -283,6 +293,35 @@ def test_many_threads_send_at_once(gpu):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_many_threads_fetch_at_once(gpu, monkeypatch):
+    """Each has all pieces of the way down until it has taken what is in them."""
+    monkeypatch.setattr(ring, "PIECE_BYTES", 64)
+    gpu.eager = True
+    there, got, threads = [gpu.array(np.full(700, n, np.uint8)) for n in range(2)], {}, []
+    copy_out, meet = CupyRuntime.copy_out, threading.Event()
+
+    def begun(*args):
+        """While the first is between two pieces, the other one begins."""
+        copy_out(*args)
+        if len(threads) == 1:
+            threads.append(threading.Thread(target=fetch, args=(1,)))
+            threads[1].start()
+            meet.wait(0.2)  # in vain where it waits for its turn
+        elif threading.current_thread() is threads[1]:
+            meet.set()
+
+    def fetch(n):
+        got[n] = convert(there[n], "b->b", device="cpu")
+
+    monkeypatch.setattr(CupyRuntime, "copy_out", begun)
+    threads.append(threading.Thread(target=fetch, args=(0,)))
+    threads[0].start()
+    threads[0].join()
+    threads[1].join()
+    for n in range(2):
+        np.testing.assert_array_equal(got[n], np.full(700, n))
 
 
 def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):

@@ -105,9 +105,9 @@ def _compile(family, defines, mode, text):
 # ---- in this process ---------------------------------------------------------------------
 
 
-def launch(launched, pointers):
+def launch(launched, pointers, text=None):
     """Run a `CudaLaunch` at once; `pointers` are host addresses: output, coefficients, sources."""
-    kernel = _loaded(compiled(launched.family, launched.defines))
+    kernel = _loaded(compiled(launched.family, launched.defines, text=text))
     _check_sizes(kernel, launched)
     words = (ctypes.c_uint64 * launched.pointers)(*pointers)
     how = launched.grid, launched.block, 0, 0, 0

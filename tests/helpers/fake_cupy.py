@@ -70,12 +70,18 @@ class Array:
         found = self.memory[index]
         if np.may_share_memory(found, self.memory):
             return self._like(found)
+        self._check_current()
         made = sys.modules["cupy"].empty(found.shape, found.dtype)  # eagerly, of single positions
         made.memory[...] = found
         return made
 
     def __setitem__(self, index, values):
+        self._check_current()
         self.memory[index] = getattr(values, "memory", values)
+
+    def _check_current(self):
+        here = sys.modules["cupy"].here.now
+        assert here == self.ordinal, "a copy on another device than the current one"
 
     @property
     def real(self):
