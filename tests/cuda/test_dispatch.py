@@ -465,9 +465,10 @@ def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
     assert [name for name, _, _ in graph[0].nodes] == ["kernel"]
 
 
-def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu):
-    theirs = gpu.new_stream(0)
-    array = gpu.array(np.zeros_like(IMAGES))
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu, ordinal):
+    theirs = gpu.new_stream(ordinal)
+    array = gpu.array(np.zeros_like(IMAGES), ordinal)
     theirs.queue.put("made", lambda: np.copyto(array.memory, IMAGES))
     y = convert(Interface(array, stream=theirs.ptr), "bhwc->bchw")
     assert gpu.host_waits == []
@@ -482,6 +483,23 @@ def test_read_only_and_masked_arrays_of_the_interface(gpu):
     with pytest.raises(ArgumentError, match="mask"):
         convert(Interface(out, mask=out), "bhwc->bchw")
     assert not out.memory.any()
+
+
+def test_read_only_arrays_that_come_by_dlpack(gpu):
+    """As those of dtypes for which the interface has no word."""
+
+    class Bits(Interface):
+        def __dlpack__(self, *, stream):
+            self.memory, self.ordinal = self.array.memory, self.array.ordinal
+
+    x = IMAGES.astype(BF16)
+    outs = [gpu.array(np.zeros((2, 3, 4, 5), BF16)) for _ in range(2)]
+    raw, ro = (Bits(out, typestr="|V2", data=(out.data.ptr, n == 1)) for n, out in enumerate(outs))
+    convert(Bits(gpu.array(x), typestr="|V2"), "bhwc->bchw", out=raw)
+    same(outs[0], x.transpose(0, 3, 1, 2).copy())
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        convert(Bits(gpu.array(x), typestr="|V2"), "bhwc->bchw", out=ro)
+    assert not outs[1].memory.view("u2").any()
 
 
 # ---- plans, and what is said -------------------------------------------------------------

@@ -161,6 +161,22 @@ def test_what_takes_more_than_a_kernel_has_no_quick_way(gpu, long_ways):
     assert len(long_ways) == 8
 
 
+def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
+    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
+    gpu.eager = True
+    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    for kind in fakes.KINDS:
+        monkeypatch.setitem(shortcuts, id(kind), shortcuts[id(torch.Tensor)])
+    long_ways.clear()
+    converter = Converter("bhwc->bchw", scale=2.0)
+    for ordinal in (0, 1, 0, 1):
+        y = converter(found.there(torch.from_numpy(IMAGES), ordinal))
+        assert type(y) is fakes.KINDS[ordinal]
+        np.testing.assert_array_equal(fakes.here(y).numpy(), WANTED)
+    assert len(long_ways) == 2
+
+
 def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
     fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
@@ -187,6 +203,7 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
             assert converter(found.there(each), to) is to
             np.testing.assert_array_equal(found.values_of(to), WANTED)
         np.testing.assert_array_equal(found.values_of(converter(found.there(each))), WANTED)
+        np.testing.assert_array_equal(found.values_of(converter(found.there(each)[1:])), WANTED[1:])
     y = converter(found.there(x).requires_grad_())
     assert y.requires_grad
     turned = Converter("bhwc->bchw")

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch on a fake GPU: torch's real code on memory that the fake lends.
+"""Tensors of PyTorch on fake GPUs: torch's real code on memory that the fake lends.
 
 Import it inside of what needs PyTorch: without it, those tests are skipped.
 """
@@ -20,38 +20,48 @@ class Cuda(torch.Tensor):
     is_cuda = True
 
 
+class Second(Cuda):
+    """The same on the second GPU."""
+
+    device = torch.device("cuda", 1)
+
+
+KINDS = Cuda, Second
+
+
 def here(x):
-    """The plain tensor that shares the memory of one on the fake GPU."""
-    assert type(x) is Cuda
+    """The plain tensor that shares the memory of one on a fake GPU."""
+    assert type(x) in KINDS
     return x.detach().as_subclass(torch.Tensor)
 
 
 class FakeTorch:
-    """Torch on the first fake GPU, with a current stream that is not CuPy's."""
+    """Torch on two fake GPUs, with current streams that are not CuPy's."""
 
     def __init__(self, gpu, monkeypatch):
-        self.gpus, self.stream = gpu.gpus, gpu.new_stream(0, "torch")
-        current = SimpleNamespace(cuda_stream=self.stream.ptr)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current)
+        self.gpus, self._streams = gpu.gpus, [gpu.new_stream(n, "torch") for n in range(2)]
+        self.stream = self._streams[0]
+        current = [SimpleNamespace(cuda_stream=stream.ptr) for stream in self._streams]
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current[ordinal])
         self._empty = torch.empty
         monkeypatch.setattr(torch, "empty", self._empty_there)
 
     def _empty_there(self, shape, *, dtype, device=None):
         if device is None or device.type == "cpu":
             return self._empty(shape, dtype=dtype)
-        assert device == Cuda.device
-        return self.lent(tuple(shape), dtype)
+        assert device == KINDS[device.index].device
+        return self.lent(tuple(shape), dtype, device.index)
 
-    def lent(self, shape, dtype):
+    def lent(self, shape, dtype, ordinal=0):
         """A contiguous tensor of the pool of torch's stream."""
         item = self._empty((), dtype=dtype).element_size()
-        memory = self.gpus.lend(math.prod(shape) * item, 0, self.stream.queue)
-        return torch.from_numpy(memory).view(dtype).reshape(shape).as_subclass(Cuda)
+        memory = self.gpus.lend(math.prod(shape) * item, ordinal, self._streams[ordinal].queue)
+        return torch.from_numpy(memory).view(dtype).reshape(shape).as_subclass(KINDS[ordinal])
 
-    def there(self, x):
+    def there(self, x, ordinal=0):
         """A leaf with the values of a tensor on the CPU, which lies as that does."""
         dense = x.detach().clone(memory_format=torch.preserve_format)
-        made = self.lent((dense.numel(),), x.dtype).as_strided(dense.shape, dense.stride())
+        made = self.lent((dense.numel(),), x.dtype, ordinal).as_strided(dense.shape, dense.stride())
         made.copy_(dense)
         return made.detach()
 
