@@ -13,11 +13,13 @@ has `__dlpack__`; every other library has a file of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import kind_text
+from ..cuda.runtime import runtime
 from ..devices import CPU
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from .cupy import CudaAdapter
 
-__all__ = ["NUMPY", "Adapter", "NumpyAdapter", "on_device", "out_of_reach"]
+__all__ = ["NUMPY", "Adapter", "NumpyAdapter", "beside", "on_device", "out_of_reach"]
 
 _HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
@@ -173,3 +175,10 @@ def on_device(what: str, device: str, fix: str) -> DeviceError:
 def out_of_reach(what: str, x: Any, fix: str) -> ArgumentError:
     """The error of an array that does not give its memory."""
     return ArgumentError(f"the memory of {what}, a {kind_text(x)}, cannot be reached; {fix}")
+
+
+def beside(x: Any) -> AbstractContextManager[Any]:
+    """For CuPy's own work on an array: it runs on the current device, wherever the array is."""
+    if type(x).__module__.partition(".")[0] != "cupy":
+        return nullcontext()
+    return runtime().on(int(x.data.device_id))

@@ -14,7 +14,7 @@ from ..axes import Move
 from ..errors import ArgumentError
 from ..planning.channels import Picks, evenly
 from ..spec import DType
-from .base import Adapter
+from .base import Adapter, beside
 
 if TYPE_CHECKING:
     from ..planning.task import Task
@@ -45,19 +45,19 @@ def spread(gradient: Any, move: Move, picks: Picks, dtype: DType) -> Any:
     """
     words = _words(gradient)
     axis = picks.axis(move)
-    opened = gradient.reshape(move.sizes)
     before = (slice(None),) * axis
     sums: dict[int, Any] = {}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), beside(gradient):
+        opened = gradient.reshape(move.sizes)
         for place, channel in enumerate(picks.order):
             part = opened[(*before, place)]
             sums[channel] = sums[channel] + part if channel in sums else part
-    nothing = words.zeros_like(next(iter(sums.values())))
-    parts = [sums.get(channel, nothing) for channel in range(picks.count)]
-    found = words.stack(parts, axis).reshape(picks.shape)
-    if words.__name__ == "torch":
-        return found.to(getattr(words, dtype.name))
-    return found.astype(dtype)
+        nothing = words.zeros_like(next(iter(sums.values())))
+        parts = [sums.get(channel, nothing) for channel in range(picks.count)]
+        found = words.stack(parts, axis).reshape(picks.shape)
+        if words.__name__ == "torch":
+            return found.to(getattr(words, dtype.name))
+        return found.astype(dtype)
 
 
 def _words(gradient: Any) -> Any:

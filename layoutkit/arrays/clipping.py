@@ -10,6 +10,7 @@ import numpy as np
 
 from ..constants import Bounds
 from ..errors import ArgumentError
+from .base import beside
 
 __all__ = ["stopped"]
 
@@ -19,6 +20,11 @@ def stopped(gradient: Any, x: Any, clip: Bounds, out: Any = None) -> Any:
 
     A new array, as `gradient` may share the memory of the caller's; or `out`, whose memory it is.
     """
+    with beside(gradient):
+        return _stopped(gradient, x, clip, out)
+
+
+def _stopped(gradient: Any, x: Any, clip: Bounds, out: Any) -> Any:
     low, high = clip
     outside = (x < low) | (x > high)  # a NaN is not, and passes as NaN
     if isinstance(gradient, np.ndarray):

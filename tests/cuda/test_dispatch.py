@@ -25,6 +25,8 @@ from layoutkit import (
     convert,
     plan,
 )
+from layoutkit.arrays.channels import spread
+from layoutkit.arrays.clipping import stopped
 from layoutkit.kernels.cuda.runtime import CupyRuntime
 from layoutkit.planning.kernels import KERNELS, why
 from reference import reference_convert
@@ -214,6 +216,28 @@ def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
 
 
 # ---- gradients ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_what_cupy_does_for_gradients_is_done_where_they_are(gpu, monkeypatch, ordinal):
+    """CuPy works on the current device, and what it makes is there."""
+    did = []
+
+    def work(*_, **__):
+        did.append(gpu.runtime.current())
+        return gradient
+
+    kind = type("ndarray", (), {"__module__": "cupy", "data": SimpleNamespace(device_id=ordinal)})
+    for name in ("__lt__", "__gt__", "__or__", "__add__", "reshape", "astype", "__getitem__"):
+        setattr(kind, name, work)
+    for name in ("stack", "where", "zeros_like"):
+        monkeypatch.setattr(gpu.cupy, name, work, raising=False)
+    monkeypatch.setattr(gpu.cupy, "__name__", "cupy", raising=False)
+    gradient = kind()
+    picks = SimpleNamespace(axis=lambda move: 1, order=(0, 0), count=2, shape=(4, 2))
+    spread(gradient, SimpleNamespace(sizes=(4, 2)), picks, np.dtype("f4"))
+    stopped(gradient, gradient, (0, 1))
+    assert set(did) == {ordinal}
 
 
 def test_gradients_go_back_to_where_x_is(gpu):

@@ -1,6 +1,7 @@
 """Memory that is far apart on either side: steps beyond 2**32 bytes, of which little is there."""
 
 from dataclasses import replace
+from math import prod
 
 import cuda_shim
 import numpy as np
@@ -73,17 +74,20 @@ def test_arrays_that_are_far_apart(room, pattern, shape, sign):
             assert_same(out, reference_convert(values, pattern))
 
 
-# Axes of more places than 32 bits count: bytes of a run, whose sides are aligned alike or not, and
-# pixels.
-LONG = [("a->a", (2**32 + 3003,), 0), ("a->a", (2**32 + 3003,), 1), ("ab->ba", (2, 2**32 + 67), 0)]
+# Axes of more places than 32 bits count: of a run, each of 16 bytes, 1 or 4, and of pixels.
+LONG = [
+    ("a->a", (2**32 + 3003,), 0), ("a->a", (2**32 + 3003,), 1), ("a->a", (2**34 + 3003,), 4),
+    ("ab->ba", (2, 2**32 + 67), 0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("pattern", "shape", "shift"), LONG)
 def test_places_beyond_32_bits(room, pattern, shape, shift):
     """The last blocks alone, as the others would take an hour."""
-    middle, wanted = ROOM // 2 // 4096 * 4096, random_array(RNG, (*shape[:-1], 2000), "u1")
+    behind = (ROOM - prod(shape)) // 4096 * 4096  # x may reach into out, not to where it ends
+    wanted = random_array(RNG, (*shape[:-1], 2000), "u1")
     x = np.ndarray(shape, "u1", room, shift)
-    out = np.ndarray(Converter(pattern).target_shape(shape), "u1", room, middle)
+    out = np.ndarray(Converter(pattern).target_shape(shape), "u1", room, behind)
     x[..., -2000:], out[-2000:] = wanted, 0
     _, [(launch, _, (dst, src))] = planned(x, pattern, out)
     later = f"(blockIdx.x + {launch.grid - 3}u)"
