@@ -89,12 +89,14 @@ def test_places_beyond_32_bits(room, pattern, shape, shift):
     x = np.ndarray(shape, "u1", room, shift)
     out = np.ndarray(Converter(pattern).target_shape(shape), "u1", room, behind)
     x[..., -2000:], out[-2000:] = wanted, 0
+    room[shift + x.size :][:16], room[behind + x.size :][:16] = 0xFF, 0
     _, [(launch, _, (dst, src))] = planned(x, pattern, out)
     later = f"(blockIdx.x + {launch.grid - 3}u)"
     text = source(launch.family).replace("blockIdx.x", later)
     pointers = [address(out) + dst, 0, address(x) + src]
     cuda_shim.launch(replace(launch, grid=3), pointers, text)
     assert_same(out[-1500:], np.ascontiguousarray(wanted[..., -1500:].T))
+    assert not room[behind + x.size :][:16].any()
 
 
 def run(x, pattern, out, keywords):
