@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import accumulation
 from ..axes import Move
 from ..caching import remember
 from ..checks import kind_text
@@ -25,13 +27,14 @@ from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, layout_key
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
+from .again import convert_again, sum_again
 from .base import NUMPY, Adapter, on_device, out_of_reach
 
 if TYPE_CHECKING:
-    from ..converter import Converter
+    from ..cuda.quick import Quick, QuickSum
     from ..planning.composed import Larger
 
-__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "again", "handed"]
+__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 
 _cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
 
@@ -151,11 +154,23 @@ class CudaAdapter(Adapter):
     # -- again -----------------------------------------------------------------------------
 
     def key(self, x: Any, out: Any) -> Any:
-        """What quick ways are kept by (`again`); None where there is none."""
+        """What quick ways are kept by (`again.py`); None where there is none."""
         found = (x.data.device_id, x.shape, x.strides, x.dtype)
         if out is None:
             return found
         return (*found, out.data.device_id, out.shape, out.strides, out.dtype)
+
+    def address(self, x: Any) -> Any:
+        """Where the first element is."""
+        return x.data.ptr
+
+    def is_plain(self, x: Any) -> bool:
+        """Whether an array is its memory and nothing else."""
+        return True
+
+    def new(self, quick: Quick | QuickSum) -> Any:
+        """An array for what a quick way writes."""
+        return runtime().empty(quick.shape, quick.dtype, quick.ordinal)
 
     # -- in and out ------------------------------------------------------------------------
 
@@ -256,22 +271,9 @@ class ForeignAdapter(CudaAdapter):
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
     kind = sys.modules["cupy"].ndarray
-    shortcuts.setdefault(id(kind), again)
+    shortcuts.setdefault(id(kind), partial(convert_again, CUPY))
+    accumulation.shortcuts.setdefault(id(kind), partial(sum_again, CUPY))
     return CUPY if isinstance(x, kind) else None
-
-
-def again(converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` where arrays like these came before; else NotImplemented."""
-    programs = converter.on_gpus
-    if programs is None or (out is not None and type(out) is not type(x)):
-        return NotImplemented
-    quick = programs.quick.get(CUPY.key(x, out))
-    if quick is None:
-        return NotImplemented
-    found = runtime()
-    made = found.empty(quick.shape, quick.dtype, quick.ordinal) if out is None else out
-    ready = quick(x.data.ptr, made.data.ptr, found.stream(quick.ordinal))
-    return made if ready else NotImplemented
 
 
 def handed(owner: Any, take: Any) -> Any:
@@ -289,11 +291,8 @@ def _hands_over(x: Any) -> bool:
 def _in_cupy(dtype: DType) -> bool:
     """Whether it is one of NumPy's own dtypes that CuPy has."""
     kind, widest = kind_of(dtype), {"f": 8, "c": 16}
-    return (
-        dtype.type.__module__ == "numpy"
-        and kind in "buifc"
-        and dtype.itemsize <= widest.get(kind, 8)
-    )
+    fits = dtype.itemsize <= widest.get(kind, 8)
+    return dtype.type.__module__ == "numpy" and kind in "buifc" and fits
 
 
 CUPY = CudaAdapter()
