@@ -30,8 +30,9 @@ ITEMS = {"u1": 1, "u2": 2, "u4": 4, "f8": 8, "c16": 16}
 
 
 def numbers(shape, dtype):
-    """Small integers, which every dtype holds."""
-    return RNG.integers(0, 120, shape).astype(dtype)
+    """Small integers, which every dtype holds; complex ones of two."""
+    real, imaginary = RNG.integers(0, 120, (2, *np.atleast_1d(shape)))
+    return (real + 1j * imaginary if np.dtype(dtype).kind == "c" else real).astype(dtype)
 
 
 POISONS = (0x00, 0xA5, 0xFF)
