@@ -248,9 +248,9 @@ template <bool WHOLE> struct Box {
                 use(turn, i, cast<COMPUTED, Held, false>(asked.words[turn].item[i]));
     }
 
+    // Write the words that a thread owns; the output is contiguous along its last axis.
     INLINE void store(const Spot &own, const Values &sums, byte *dst) const {
         typedef TARGET::memory Item;
-        const int64 step = params.side[LAST].step[OUTPUT];
         dst += shared.begin[OUTPUT];
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -261,14 +261,10 @@ template <bool WHOLE> struct Box {
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i)
                 items.item[i] = cast<TARGET, COMPUTED, false>(sums[turn].item[i]);
-            if (is_wide(params.walk[OUTPUT])) {
+            if (is_wide(params.walk[OUTPUT]))
                 items.template write<WIDTH<Item>, WHOLE>(at, count);
-            } else {
-#pragma unroll
-                for (int i = 0; i < PER_WORD; ++i)
-                    if (WHOLE || i < count)
-                        *reinterpret_cast<Item *>(at + i * step) = items.item[i];
-            }
+            else
+                items.template write<sizeof(Item), WHOLE>(at, count);
         }
     }
 

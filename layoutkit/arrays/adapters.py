@@ -19,6 +19,7 @@ from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from ..planning.composed import larger, made, of_larger, of_picked, order, refuse_out
 from ..plans import planned
+from .again import sum_key
 from .base import Adapter
 from .channels import spread, taken
 from .clipping import stopped
@@ -176,7 +177,7 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
         return leader.record_sum(accumulator, parts, out)
     arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
     if isinstance(leader, CudaAdapter):
-        return _sum_on_gpu(accumulator, adapters, arrays, parts[0], out)
+        return _sum_on_gpu(accumulator, adapters, arrays, parts, out)
     return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
 
 
@@ -192,7 +193,11 @@ def _sum_on_cpu(
 
 
 def _sum_on_gpu(
-    accumulator: Accumulator, adapters: Sequence[Any], arrays: list[Any], like: Any, out: Any
+    accumulator: Accumulator,
+    adapters: Sequence[Any],
+    arrays: list[Any],
+    parts: Sequence[Any],
+    out: Any,
 ) -> Any:
     adapter: CudaAdapter = adapters[0]
     target = _target_on(adapter, out, arrays[0], "part 0")
@@ -200,7 +205,10 @@ def _sum_on_gpu(
         accumulator.on_gpus = DeviceSums(accumulator.plan)
     with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
         found = accumulator.on_gpus.run(arrays, target, adapter)
-    return adapter.finished(found, like) if target is None else adapter.written(out)
+    key = sum_key(adapter, parts, out)
+    if key is not None:
+        accumulator.on_gpus.learn(key, arrays, target)
+    return adapter.finished(found, parts[0]) if target is None else adapter.written(out)
 
 
 def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:

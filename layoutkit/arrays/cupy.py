@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import accumulation
 from ..axes import Move
 from ..caching import remember
 from ..checks import kind_text
@@ -25,13 +27,14 @@ from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, layout_key
 from ..planning.plan import contiguous
 from ..spec import DType, kind_of
+from .again import convert_again, sum_again
 from .base import NUMPY, Adapter, on_device, out_of_reach
 
 if TYPE_CHECKING:
-    from ..converter import Converter
+    from ..cuda.quick import Quick, QuickSum
     from ..planning.composed import Larger
 
-__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "again", "handed"]
+__all__ = ["CUPY", "CudaAdapter", "ForeignAdapter", "adapter_for", "handed"]
 
 _cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
 
@@ -138,9 +141,8 @@ class CudaAdapter(Adapter):
 
     def enlarged(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
-        array = self.reach(x, "x")
+        array, sizes = self.reach(x, "x"), found.fill.shape
         made = self.empty(found.full, array.dtype, array.ordinal).owner
-        sizes = found.fill.shape
         with runtime().on(array.ordinal), self.keeping([array]):
             for at, value in np.ndenumerate(found.fill):  # one number a channel at most
                 place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
@@ -151,11 +153,23 @@ class CudaAdapter(Adapter):
     # -- again -----------------------------------------------------------------------------
 
     def key(self, x: Any, out: Any) -> Any:
-        """What quick ways are kept by (`again`); None where there is none."""
+        """What quick ways are kept by (`again.py`); None where there is none."""
         found = (x.data.device_id, x.shape, x.strides, x.dtype)
         if out is None:
             return found
         return (*found, out.data.device_id, out.shape, out.strides, out.dtype)
+
+    def address(self, x: Any) -> Any:
+        """Where the first element is."""
+        return x.data.ptr
+
+    def is_plain(self, x: Any) -> bool:
+        """Whether an array is its memory and nothing else."""
+        return True
+
+    def new(self, quick: Quick | QuickSum) -> Any:
+        """An array for what a quick way writes."""
+        return runtime().empty(quick.shape, quick.dtype, quick.ordinal)
 
     # -- in and out ------------------------------------------------------------------------
 
@@ -246,8 +260,7 @@ class ForeignAdapter(CudaAdapter):
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Hold arrays until our stream is done with them, which their library knows nothing of."""
-        ordinal = arrays[0].ordinal
-        order.hold(arrays, self.stream(ordinal), ordinal)
+        order.hold(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
 
     def enlarged(self, x: Any, found: Larger) -> Any:
         """A larger x, of its own library if that can take one."""
@@ -261,22 +274,9 @@ class ForeignAdapter(CudaAdapter):
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
     kind = sys.modules["cupy"].ndarray
-    shortcuts.setdefault(id(kind), again)
+    shortcuts.setdefault(id(kind), partial(convert_again, CUPY))
+    accumulation.shortcuts.setdefault(id(kind), partial(sum_again, CUPY))
     return CUPY if isinstance(x, kind) else None
-
-
-def again(converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` where arrays like these came before; else NotImplemented."""
-    programs = converter.on_gpus
-    if programs is None or (out is not None and type(out) is not type(x)):
-        return NotImplemented
-    quick = programs.quick.get(CUPY.key(x, out))
-    if quick is None:
-        return NotImplemented
-    found = runtime()
-    made = found.empty(quick.shape, quick.dtype, quick.ordinal) if out is None else out
-    ready = quick(x.data.ptr, made.data.ptr, found.stream(quick.ordinal))
-    return made if ready else NotImplemented
 
 
 def handed(owner: Any, take: Any) -> Any:

@@ -7,10 +7,12 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .. import accumulation
 from ..converter import shortcuts
 from ..devices import CPU, name_of
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
+from .again import convert_again, sum_again
 from .base import Adapter
 from .torch_tensors import (
     Tensors,
@@ -118,7 +120,7 @@ def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
     """`converter(x, out)` of a plain tensor that nobody looks at; else NotImplemented."""
     if x.is_cuda and not is_traced(x):
-        return adapter_on_gpu().again(converter, x, out)
+        return convert_again(adapter_on_gpu(), converter, x, out)
     if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
         return NotImplemented
     try:
@@ -139,4 +141,12 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         return adapter_of_memory(x).leave(result, x)
 
 
+def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    """`accumulator(parts, out)` of plain tensors on a GPU; else NotImplemented."""
+    if not all(isinstance(x, _torch.Tensor) and x.is_cuda and not is_traced(x) for x in parts):
+        return NotImplemented
+    return sum_again(adapter_on_gpu(), accumulator, parts, out)
+
+
 shortcuts[id(_torch.Tensor)] = _convert
+accumulation.shortcuts[id(_torch.Tensor)] = _accumulate

@@ -24,6 +24,7 @@ from .torch_words import Torch, library
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..cuda.quick import Quick, QuickSum
 
 __all__ = [
     "Tensors",
@@ -190,9 +191,7 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """A new contiguous tensor."""
-        kind = getattr(self.torch, dtype.name)
-        made = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
-        return self.located(made)
+        return self.located(self._empty(shape, dtype, ordinal))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """The same: a graph of torch has a pool of its own, which nobody else is lent from."""
@@ -210,33 +209,27 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         out.owner.detach().copy_(source)
 
     def key(self, x: Any, out: Any) -> Any:
-        """What quick ways are kept by; of plain tensors, which `again` has seen to be so."""
+        """What quick ways are kept by; of plain tensors."""
         found = (x.device.index, x.shape, x.stride(), x.dtype)
         if out is None:
             return found
         return (*found, out.device.index, out.shape, out.stride(), out.dtype)
 
-    def again(self, converter: Converter, x: Any, out: Any) -> Any:
-        """`converter(x, out)` where tensors like these came before; else NotImplemented."""
-        programs = converter.on_gpus
-        if programs is None or not self._is_plain(x):
-            return NotImplemented
-        if out is not None and not (type(out) is type(x) and out.is_cuda and self._is_plain(out)):
-            return NotImplemented
-        quick = programs.quick.get(self.key(x, out))
-        if quick is None:
-            return NotImplemented
-        made = out
-        if out is None:
-            kind = getattr(self.torch, quick.dtype.name)
-            made = self.torch.empty(quick.shape, dtype=kind, device=x.device)
-        if not quick(x.data_ptr(), made.data_ptr(), self.stream(quick.ordinal)):
-            return NotImplemented
-        return made if out is None else self.written(out)
+    def address(self, x: Any) -> Any:
+        """Where the first element is."""
+        return x.data_ptr()
 
-    def _is_plain(self, x: Any) -> bool:
+    def new(self, quick: Quick | QuickSum) -> Any:
+        """A tensor for what a quick way writes."""
+        return self._empty(quick.shape, quick.dtype, quick.ordinal)
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> Any:
+        kind = getattr(self.torch, dtype.name)
+        return self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
+
+    def is_plain(self, x: Any) -> bool:
         """Whether a tensor is its memory, and no graph records what is done to it."""
-        return not (
+        return x.is_cuda and not (
             x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
         )
 

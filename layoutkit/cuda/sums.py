@@ -23,6 +23,7 @@ from .casts import aligned, cast, cast_into
 from .launches import check_warm, has_half
 from .memory import DeviceAdapter, DeviceArray, check_writable
 from .program import DeviceProgram
+from .quick import QuickSum
 from .runtime import runtime
 
 __all__ = ["DeviceSums"]
@@ -36,6 +37,8 @@ class DeviceSums:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sums: Cache[_DeviceSum] = Cache()
+        # By what the library of the parts says of them and of out; None where there is none.
+        self.quick: Cache[QuickSum | None] = Cache()
 
     def run(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -43,18 +46,29 @@ class DeviceSums:
         """The library's array of the sum; `out`'s where that is given."""
         ordinal = arrays[0].ordinal
         arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
-        key = (ordinal, *layout_key(*arrays, out))
-        ready = self._sums.get(key)
-        if ready is None:
-            request = replace(self._plan(arrays, out), device=arrays[0].device)
-            made = _DeviceSum(request, ordinal)
-            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
+        ready = self._find(arrays, out)
         if out is not None:
             for at, array in enumerate(arrays):
                 check_writable(array, out, f"part {at}")
         adapter.check(ready.result)
         with runtime().on(ordinal):
             return ready(arrays, out, adapter)
+
+    def learn(self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
+        """Keep the quick way of parts like these, which were summed, by a key of theirs."""
+        if key not in self.quick and all(array.is_aligned for array in arrays):
+            quick = self._find(arrays, out).quick(arrays, out)
+            remember(self.quick, key, quick, PROGRAM_BYTES)
+
+    def _find(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> _DeviceSum:
+        ordinal = arrays[0].ordinal
+        key = (ordinal, *layout_key(*arrays, out))
+        ready = self._sums.get(key)
+        if ready is None:
+            request = replace(self._plan(arrays, out), device=arrays[0].device)
+            made = _DeviceSum(request, ordinal)
+            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
+        return ready
 
 
 class _DeviceSum:
@@ -86,6 +100,16 @@ class _DeviceSum:
         if not self._empty:
             self._fill(arrays, final, out is not None, adapter)
         return final.owner
+
+    def quick(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> QuickSum | None:
+        """The quick way; None where it is more than one kernel, or none."""
+        if self._mover is not None or self._empty or self._chained:
+            return None
+        if not self._sum.in_place or any(self._stages):
+            return None
+        offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
+        made = self._request.shape, self.result
+        return QuickSum(self._kernels, offsets, arrays, out, made)
 
     def _fill(
         self,

@@ -31,8 +31,9 @@ ITEMS = {"u1": 1, "u2": 2, "u4": 4, "f8": 8, "c16": 16}
 
 
 def numbers(shape, dtype):
-    """Small integers, which every dtype holds."""
-    return RNG.integers(0, 120, shape).astype(dtype)
+    """Small integers, which every dtype holds; complex ones of two."""
+    real, imaginary = RNG.integers(0, 120, (2, *np.atleast_1d(shape)))
+    return (real + 1j * imaginary if np.dtype(dtype).kind == "c" else real).astype(dtype)
 
 
 POISONS = (0x00, 0xA5, 0xFF)
@@ -230,6 +231,18 @@ def test_channels_that_stay_side_by_side(shift):
         x = copied(numbers(shape, dtype), shift * np.dtype(dtype).itemsize)
         cases.append((x, "bpc->bpc", keywords))
     compare(*cases)
+
+
+@pytest.mark.parametrize("side", ["x", "out"])
+def test_channels_that_stay_with_gaps_between_pixels(side):
+    keywords = {"dtype": "f4", "mean": MEAN, "std": STD}
+    values = numbers((2, 41, 3), "f4")
+    x, out = copied(values, 0), placed((2, 41, 4), "f4")[..., :3]
+    if side == "x":
+        x = copied(np.pad(values, ((0, 0), (0, 0), (0, 1))), 0)[..., :3]
+        out = None
+    found = np.ascontiguousarray(converted(x, "bpc->bpc", out, **keywords))
+    assert_same(found, reference_convert(values, "bpc->bpc", **keywords))
 
 
 RUNS = (1, 3, 4, 16, 255, 256, 257, 1023, 1024, 1025)

@@ -1,5 +1,7 @@
 """The quick way of conversions that came before, and where the long one is taken again."""
 
+import itertools
+
 import numpy as np
 import pytest
 from arrays_of import laid
@@ -7,6 +9,8 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
+from layoutkit.accumulation import Accumulator
+from layoutkit.accumulation import shortcuts as ways
 from layoutkit.arrays import adapters
 from layoutkit.converter import shortcuts
 from layoutkit.cuda import order
@@ -175,6 +179,13 @@ def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
         assert type(y) is fakes.KINDS[ordinal]
         np.testing.assert_array_equal(fakes.here(y).numpy(), WANTED)
     assert len(long_ways) == 2
+    turned, x = Converter("bhwc->bchw"), torch.from_numpy(IMAGES)
+    for dtype in (torch.float32, torch.int32) * 2:
+        out = found.there(torch.zeros(WANTED.shape, dtype=dtype))
+        assert turned(found.there(x.to(dtype))).dtype is dtype
+        assert turned(found.there(x.to(dtype)), out) is out
+    with pytest.raises(DtypeError, match="float32 to int32"):
+        turned(found.there(x), out)
 
 
 def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
@@ -215,3 +226,120 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
         converter(found.there(x), out.requires_grad_())
     z = torch.func.vmap(lambda one: converter(one[None])[0])(x)
     np.testing.assert_array_equal(z.numpy(), WANTED)
+
+
+# ---- sums --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_sums(monkeypatch):
+    """How often the long way of a sum was taken."""
+    taken, way = [], adapters.sum_foreign
+    monkeypatch.setattr(adapters, "sum_foreign", lambda *args: taken.append(args[0]) or way(*args))
+    return taken
+
+
+def in_both(values):
+    """The same values as parts in two layouts."""
+    return [(values, "bhwc"), (np.ascontiguousarray(values.transpose(0, 3, 1, 2)), "bchw")]
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_sums_that_came_before_are_quick(gpu, long_sums, dtype, ordinal):
+    add = Accumulator(("bhwc", "bchw"), "bhwc")
+    for turn in range(3):
+        values = (IMAGES * 99 + turn).astype(dtype)
+        parts = [gpu.array(part, ordinal) for part, _ in in_both(values)]
+        out = gpu.array(np.zeros_like(values), ordinal)
+        stream = gpu.new_stream(ordinal, f"turn {turn}")
+        with gpu.using(stream, ordinal):
+            total = add(parts)
+        assert add(parts, out) is out
+        assert (total.ordinal, total.dtype) == (ordinal, values.dtype)
+        np.testing.assert_array_equal(values_of(out), 2 * values)
+        stream.synchronize()
+        np.testing.assert_array_equal(total.memory, 2 * values)
+        assert (f"turn {turn}", "kernel") in gpu.log
+    assert len(long_sums) == 2
+
+
+def test_sums_of_memory_that_lies_otherwise_go_another_way(gpu):
+    add, lies = Accumulator(("bhwc", "bchw"), "bhwc"), ("plain", "fortran", "sliced", "unaligned")
+    cases = [*itertools.product(lies, lies, ["plain"]), *((how, how, how) for how in lies)]
+    for turn in range(2):
+        (x, _), (y, _) = in_both(IMAGES + turn)
+        for first, second, to in cases:
+            parts = [gpu.array(laid(x, first)), gpu.array(laid(y, second))]
+            out = gpu.array(laid(np.zeros_like(x), to))
+            for _ in range(2):
+                values_of(out)[...] = 0
+                add(parts, out)
+                np.testing.assert_array_equal(values_of(out), 2 * x)
+                np.testing.assert_array_equal(values_of(add(parts)), 2 * x)
+
+
+def test_sums_that_are_not_one_kernel_have_no_quick_way(gpu, long_sums):
+    """Of one part, of more than a launch adds, or with a cast that kernels do not know."""
+    x = IMAGES[:, :, :, 0].copy()
+    for count, dtype in ((1, "f4"), (17, "f4"), (2, "c8")):
+        add = Accumulator(("bhw",) * count, "bhw", dtype=dtype)
+        parts = [gpu.array(x)] * count
+        for _ in range(3):
+            np.testing.assert_allclose(values_of(add(parts)), count * x, rtol=1e-6)
+    assert len(long_sums) == 9
+
+
+def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
+    add, n = Accumulator(("bf", "fb"), "bf"), 12
+    room = gpu.array(np.arange(6.0 * n))
+    at = lambda begin: room[begin : begin + n].reshape(3, 4)  # noqa: E731
+    other = gpu.array(np.zeros((4, 3)))
+    add([at(0), other], at(2 * n))
+    for begin in (n + 2, 2 * n - 2, 2 * n + 2, 3 * n - 2):  # at all of which words are as before
+        with pytest.raises(ArgumentError, match="out shares memory with part 0"):
+            add([at(begin), other], at(2 * n))
+    taken = len(long_sums)
+    for begin in (n, 3 * n):  # that end where the output begins, or begin where it ends
+        add([at(begin), other], at(2 * n))
+    assert len(long_sums) == taken
+
+
+class Foreign:
+    """An array of a library that has the interface."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.array.__cuda_array_interface__
+
+
+def test_parts_of_several_libraries_take_the_long_way(gpu, long_sums):
+    add = Accumulator(("bhwc", "bchw"), "bhwc")
+    (x, _), (y, _) = in_both(IMAGES)
+    for _ in range(3):
+        total = add([gpu.array(x), Foreign(gpu.array(y))])
+        np.testing.assert_array_equal(values_of(total), 2 * x)
+    assert len(long_sums) == 3
+
+
+def test_sums_of_tensors_have_one_too(gpu, long_sums, monkeypatch):
+    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
+    gpu.eager = True
+    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    monkeypatch.setitem(ways, id(fakes.Cuda), ways[id(torch.Tensor)])
+    add = Accumulator(("bhwc", "bchw"), "bhwc")
+    parts = [found.there(torch.from_numpy(part)) for part, _ in in_both(IMAGES)]
+    out = found.there(torch.zeros(IMAGES.shape))
+    for _ in range(3):
+        version = out._version
+        assert add(parts, out) is out
+        assert out._version > version
+        for each in (out, add(parts)):
+            np.testing.assert_array_equal(fakes.here(each).numpy(), 2 * IMAGES)
+    assert len(long_sums) == 2
+    assert add([parts[0].requires_grad_(), parts[1]]).requires_grad
+    assert len(long_sums) > 2
