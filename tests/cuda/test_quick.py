@@ -74,6 +74,19 @@ def test_memory_that_lies_otherwise_goes_another_way(gpu):
                 np.testing.assert_array_equal(values_of(converter(x)), WANTED + 2 * turn)
 
 
+def test_arrays_of_another_dtype_go_another_way(gpu):
+    """Whose items are of one size."""
+    converter, kinds = Converter("bhwc->bchw"), ("f4", "i4", "u4") * 2
+    for kind in kinds:
+        x = (IMAGES * 100).astype(kind)
+        y, out = converter(gpu.array(x)), gpu.array(np.zeros(WANTED.shape, kind))
+        assert y.dtype == kind
+        np.testing.assert_array_equal(values_of(y), x.transpose(0, 3, 1, 2))
+        assert converter(gpu.array(x), out) is out
+    with pytest.raises(DtypeError, match="float32 to uint32"):
+        converter(gpu.array(IMAGES), out)
+
+
 @pytest.mark.parametrize("keywords", [{}, {"scale": 2.0}], ids=str)
 def test_memory_that_begins_anywhere(gpu, keywords, monkeypatch):
     """The addresses say how a kernel may read and write; the rest is known."""

@@ -57,6 +57,19 @@ def test_other_constants_are_other_kernels(gpu):
     assert len(gpu.loaded) == 1
 
 
+def test_constants_go_up_without_waiting_for_anybody(gpu):
+    convert(gpu.array(IMAGES), "bhwc->bchw", dtype="f4", scale=4.0)
+    assert gpu.host_waits
+    assert "main 0" not in gpu.host_waits
+
+
+def test_streams_of_others_are_kept_and_not_for_ever(gpu):
+    streams = [gpu.runtime.stream_at(0x9000 + 16 * (n % 100)) for n in range(200)]
+    assert [stream.ptr for stream in streams[:100]] == [0x9000 + 16 * n for n in range(100)]
+    assert gpu.runtime.stream_at(streams[-1].ptr) is streams[-1]
+    assert len(gpu.runtime._foreign) <= 64
+
+
 @pytest.mark.parametrize("dtype", ["?", "i2", "f8", "c16", BF16], ids=str)
 def test_batches_cross(gpu, dtype):
     x = IMAGES.astype(dtype)

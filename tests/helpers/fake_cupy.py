@@ -309,6 +309,7 @@ def module(count=2):
 
     def from_dlpack(x):
         stream = cupy.cuda.get_current_stream(cupy.here.now)
+        assert x.ordinal == cupy.here.now, "an array of another device than the current one"
         x.__dlpack__(stream=stream.ptr or 1)
         return Array.of(x.memory, x.ordinal, x)
 
