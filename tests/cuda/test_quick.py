@@ -280,6 +280,7 @@ def test_sums_that_came_before_are_quick(gpu, long_sums, dtype, ordinal):
 def test_sums_of_memory_that_lies_otherwise_go_another_way(gpu):
     add, lies = Accumulator(("bhwc", "bchw"), "bhwc"), ("plain", "fortran", "sliced", "unaligned")
     cases = [*itertools.product(lies, lies, ["plain"]), *((how, how, how) for how in lies)]
+    cases += [("backward", "backward", "plain"), ("backward",) * 3, ("plain", "plain", "backward")]
     for turn in range(2):
         (x, _), (y, _) = in_both(IMAGES + turn)
         for first, second, to in cases:
@@ -316,6 +317,10 @@ def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
     for begin in (n, 3 * n):  # that end where the output begins, or begin where it ends
         add([at(begin), other], at(2 * n))
     assert len(long_sums) == taken
+    first = gpu.array(np.zeros((3, 4)))
+    for begin in (n + 2, 3 * n - 2):
+        with pytest.raises(ArgumentError, match="out shares memory with part 1"):
+            add([first, at(begin).reshape(4, 3)], at(2 * n))
 
 
 class Foreign:
@@ -356,3 +361,5 @@ def test_sums_of_tensors_have_one_too(gpu, long_sums, monkeypatch):
     assert len(long_sums) == 2
     assert add([parts[0].requires_grad_(), parts[1]]).requires_grad
     assert len(long_sums) > 2
+    with pytest.raises(ArgumentError, match="out requires a gradient"):
+        add([parts[0].detach(), parts[1]], out.requires_grad_())
