@@ -68,7 +68,7 @@ class Array:
 
     def __getitem__(self, index):
         found = self.memory[index]
-        if np.may_share_memory(found, self.memory):
+        if np.may_share_memory(found, self.memory) or not found.size:
             return self._like(found)
         self._check_current()
         made = sys.modules["cupy"].empty(found.shape, found.dtype)  # eagerly, of single positions
