@@ -54,8 +54,7 @@ class Cubed(Blocks):
 
     def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
         """A blockwise operation."""
-        from cubed.core.ops import blockwise
-
+        blockwise = sys.modules["cubed.core.ops"].blockwise
         left = pairs[0][1]
         return blockwise(
             job.function, job.axes, *(each for pair in pairs for each in pair), dtype=job.dtype,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from batches_of import forget_others, our_threads
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -478,16 +479,15 @@ def test_a_full_disk_leaves_the_file_as_it_was(photos, tmp_path, capsys, monkeyp
 
 
 def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, capsys, monkeypatch):
-    import threading
-
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    forget_others()
     monkeypatch.setattr("layoutkit.commands.npzfiles.JoinedBatches.add", interrupt)
     assert main(["batches", str(photos), "--size", "8x8", "--save", str(tmp_path / "x.npz")]) == 130
     assert capsys.readouterr().err == "layoutkit: interrupted\n"
     assert os.listdir(tmp_path) == ["photos"]
-    assert not [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
+    assert our_threads() == []
 
 
 def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):

@@ -1,8 +1,14 @@
-"""No test waits as long as a reader does before it asks a server again."""
+"""What holds for all tests of data: whose threads are whose, and how long a reader waits."""
 
 import pytest
+from batches_of import forget_others
 
 from layoutkit.data.reading import urls
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads_of_other_files_are_theirs():
+    forget_others()
 
 
 @pytest.fixture(autouse=True)

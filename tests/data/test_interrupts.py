@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches_of import our_threads
+from batches_of import forget_others, our_threads
 
 import layoutkit.data
 from layoutkit import DataError
@@ -140,7 +140,8 @@ def test_a_loop_that_was_interrupted_skips_nothing(made):
 
 
 def test_no_thread_stays_behind():
-    wanted, before = list(range(N)), our_threads()  # of tests whose batchers nobody has closed
+    forget_others()
+    wanted = list(range(N))
     for number in itertools.count(1, 2):
         batches = sampled_batcher(np.arange(N), batch_size=WIDTH, num_workers=3)
         with interrupted(number) as seen:
@@ -149,8 +150,8 @@ def test_no_thread_stays_behind():
         assert found == wanted
         batches.close()
         deadline = time.monotonic() + 10
-        while {*our_threads()} - {*before} and time.monotonic() < deadline:
+        while our_threads() and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert {*our_threads()} <= {*before}
+        assert our_threads() == []
         if len(seen) < number:
             return

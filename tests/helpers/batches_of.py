@@ -41,8 +41,18 @@ def expected(order, width, outcome, refill=False):
     return batches
 
 
+_others = set()  # threads of batchers that other files' tests, or pages of docs, have not closed
+
+
+def forget_others():
+    """Count from now on only threads that begin from now on."""
+    _others.update(threading.enumerate())
+
+
 def our_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
+    """Threads of batchers that have begun since."""
+    running = [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
+    return [t for t in running if t not in _others]
 
 
 def same(one, other):
