@@ -64,7 +64,7 @@ demo: $(VENV)/.demo
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.$(EXTRA)
-	@echo "running the tests: about 14 minutes on 2 cores the first time, less when kernels are kept ..."
+	@echo "running the tests: about 12 minutes on 2 cores the first time, less when kernels are kept ..."
 	$(BIN)/python $(PYTEST)
 
 test-lowest: $(LOWEST)/.testing
