@@ -48,7 +48,7 @@ class Boxes:
 
     def bits(self, axis: int) -> tuple[int, int]:
         """The bits of a place and of a lane."""
-        return exponent(self.places[axis]), exponent(self.lanes(axis))
+        return _exponent(self.places[axis]), _exponent(self.lanes(axis))
 
     @cached_property
     def slots(self) -> list[int]:
@@ -136,9 +136,9 @@ def _group(count: int, places: int, near: Sequence[tuple[int, int]], axis: int) 
     They have lines of memory in common where rows of a box are shorter than a line.
     """
     rows = [places * item for at, item in near if at == axis and places > 1]
-    return exponent(min(LINE // min([LINE, *rows]), -(-count // places)))
+    return _exponent(min(LINE // min([LINE, *rows]), -(-count // places)))
 
 
-def exponent(number: int) -> int:
+def _exponent(number: int) -> int:
     """That of the largest power of two which is not above a number."""
     return number.bit_length() - 1

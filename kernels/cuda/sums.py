@@ -38,11 +38,6 @@ class _Array:
     steps: tuple[int, ...]
     address: int
 
-    @property
-    def name(self) -> str:
-        """The kernel's name of its dtype; a complex item has twice the bytes of its half's."""
-        return self.of.name if self.of.item == DTYPES[self.of.name].item else f"c{self.of.item}"
-
     def is_wide(self, axis: int, words: int) -> bool:
         """Whether so many items along an axis are words, wherever in the box they begin."""
         beside = (step for at, step in enumerate(self.steps) if at != axis)
@@ -70,7 +65,7 @@ def prepare_sum(
     axes = [*(nearest(loops, part) for part in range(len(parts))), last]
     words = _words(arrays, axes)
     near = [(axis, array.of.item) for axis, array in zip(axes, arrays, strict=True)]
-    name, size = _computed(computed)
+    summed, size = _computed(computed)
     places = min(BOX_BYTES // most, TILE_BYTES // size, MAX_TURNS * THREADS * words)
     boxes = choose([loop.count for loop in loops], near, words, size, places)
     # Along an axis that found no room in the box, a part is read item by item.
@@ -84,9 +79,9 @@ def prepare_sum(
     params = [struct.pack("2I", len(parts), prod(boxes.places) // words)]
     params += [_side(boxes, at, [array.steps[at] for array in arrays]) for at in range(last + 1)]
     defines = {
-        "AXES": last + 1, "COMPUTED": name, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
-        "PLACES": places, "TARGET": arrays[-1].name, "THREADS": THREADS,
-        "DTYPES": sum({1 << CODES[array.name] for array in arrays[:-1]}),
+        "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
+        "PLACES": places, "TARGET": _name(target), "THREADS": THREADS,
+        "DTYPES": sum({1 << CODES[_name(part)] for part in parts}),
         "WIDTHS": (not all(wide)) + 2 * any(wide),
     }  # fmt: skip
     return CudaLaunch(
@@ -110,10 +105,15 @@ def _words(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
     return longest
 
 
+def _name(of: Operand) -> str:
+    """The kernel's name of a dtype; a complex item has twice the bytes of its half's."""
+    return of.name if of.item == DTYPES[of.name].item else f"c{of.item}"
+
+
 def _computed(of: Operand) -> tuple[str, int]:
     """What sums are computed in, and its bytes; of integers with and without a sign it is one."""
     kind = DTYPES[of.name].kind
-    return (_Array(of, (), 0).name, of.item) if kind == "f" else ("u8", DTYPES["u8"].item)
+    return (_name(of), of.item) if kind == "f" else ("u8", DTYPES["u8"].item)
 
 
 def _side(boxes: Boxes, at: int, steps: list[int]) -> bytes:
@@ -134,6 +134,6 @@ def _walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> 
     slots = [boxes.slot(place) for place in places]
     items = [boxes.slot([number * (at == axis) for at in range(len(boxes.places))])
              for number in range(boxes.words)]  # fmt: skip
-    numbers = CODES[array.name], axis, is_wide, 0, *offsets, *slots, *items
+    numbers = CODES[_name(array.of)], axis, is_wide, 0, *offsets, *slots, *items
     packed = struct.pack(f"4I{turns}q{turns}i{boxes.words}i", *numbers)
     return packed + bytes(-len(packed) % 8)
