@@ -28,9 +28,10 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakSet
 
-__all__ = ["making", "once"]
+__all__ = ["making", "once", "renew_in_children"]
 
 Loaded = TypeVar("Loaded")
 
@@ -48,9 +49,26 @@ def once(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
     return loaded
 
 
+class Renewable(Protocol):
+    """What has locks, threads or connections, which a forked child cannot use."""
+
+    def renew(self) -> None:
+        """Begin anew."""
+
+
+_renewable: WeakSet[Renewable] = WeakSet()
+
+
+def renew_in_children(thing: Renewable) -> None:
+    """Call `renew` of a thing in every forked child, as long as the thing is there."""
+    _renewable.add(thing)
+
+
 def _after_fork() -> None:
     global making
     making = threading.RLock()  # on the old one there may be waiters that do not exist here
+    for thing in tuple(_renewable):
+        thing.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,12 +6,11 @@ try is known by `urls.py`, and who to ask by `remote.py`.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
-from weakref import WeakSet
 
+from ... import forks
 from ...errors import DataError
 from .answers import too_large
 from .cache import DiskCache
@@ -52,7 +51,7 @@ class Reader:
         self._cache = cache
         self._remote = Remote()
         self._stopped = threading.Event()
-        _readers.add(self)
+        forks.renew_in_children(self)
 
     def get(self, record: Any) -> Any:
         """What a record holds: its array, or its bytes."""
@@ -86,7 +85,7 @@ class Reader:
         self._stopped.set()
         self._remote.close()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Begin anew after a fork: connections are the parent's, and its threads had the locks."""
         stopped, self._stopped = self._stopped, threading.Event()
         if stopped.is_set():
@@ -121,15 +120,3 @@ class Reader:
     def _repeated(self, attempt: Callable[[float], _T]) -> _T:
         """As `repeated`; `close` ends a pause, and the tries."""
         return repeated(attempt, self._retries, self._stopped.wait)
-
-
-_readers: WeakSet[Reader] = WeakSet()
-
-
-def _renew_all() -> None:
-    for reader in tuple(_readers):
-        reader._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)

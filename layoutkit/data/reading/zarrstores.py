@@ -10,10 +10,10 @@ import os
 import threading
 from collections import OrderedDict
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
+from ... import forks
 from ...errors import DataError
 from ...memory import Array
 
@@ -100,9 +100,9 @@ class ChunkedArray:
         self.slab = max(1, whole[0]) if whole else 1
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
         self._most = max(_KEPT_SLABS, _KEPT_BYTES // max(1, nbytes))
-        self._renew()
+        self.renew()
         self._array = array  # None: to be opened
-        _arrays.add(self)
+        forks.renew_in_children(self)
 
     def __reduce__(self) -> Any:
         return ChunkedArray, (self.name,)
@@ -164,20 +164,8 @@ class ChunkedArray:
                 f"{self.name} cannot be read: {type(error).__name__}: {error}"
             ) from error
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Begin anew, also after a fork, as connections and what held the lock are the parent's."""
         self._array = None
         self._kept: OrderedDict[int, Array] = OrderedDict()
         self._lock = threading.Lock()
-
-
-_arrays: WeakSet[ChunkedArray] = WeakSet()
-
-
-def _renew_all() -> None:
-    for array in tuple(_arrays):
-        array._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
