@@ -14,7 +14,7 @@ from numba import njit, uintp
 from .simd import i64_at, i64_put
 from .words import MAX_LOOPS
 
-# Inlined into a kernel and called from nowhere else: a fifth of the time to compile went into
+# Inlined into a kernel and called from nowhere else: a seventh of the time to compile went into
 # wrappers for Python and C around each of them.
 inline = njit(
     forceinline=True,
