@@ -37,7 +37,6 @@ from .errors import (
     SpaceError,
     ViewError,
 )
-from .renamed import renamed
 from .spec import ArraySpec
 from .threads import get_num_threads, set_num_threads, set_threads
 
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from .views import ClassView, DataView, ImageView, ListView, SequenceView
 
 __version__ = "0.1.0"
-
-renamed(__name__, "tasks", "planning.task")
 
 __all__ = [
     "ArgumentError",

@@ -19,11 +19,9 @@ numberlabels.py  labels that are numbers
 labelcolumns.py  labels of any kind
 """
 
-from ...renamed import renamed
 from .base import Groups, Index, grouped
 from .dispatch import open_index
 from .partfiles import PartsIndex
 
 __all__ = ["Groups", "Index", "PartsIndex", "grouped", "open_index"]
 
-renamed(__name__, "parts", "partfiles")

@@ -11,6 +11,4 @@ imagerecordprovider.py   one of pictures in RecordIO files: its rows are in pict
                    in decoded.py, and mean pictures in means.py
 """
 
-from ...renamed import renamed
 
-renamed(__name__, "arrays", "arrayprovider")

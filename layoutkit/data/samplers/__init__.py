@@ -13,10 +13,8 @@ validation.py   from arguments to a SamplingPlan
 sampling.py     Sampler: epochs, loops and states over these orders
 """
 
-from ...renamed import renamed
 from .order import Order
 from .sampling import Sampler, sampler
 
 __all__ = ["Order", "Sampler", "sampler"]
 
-renamed(__name__, "parts", "partwise")

@@ -10,6 +10,4 @@ values.py          what is written, and what is equal
 iterator.py        batches of a Dataset's fields in the spaces that are asked for
 """
 
-from ...renamed import renamed
 
-renamed(__name__, "blocks", "minibatches")
