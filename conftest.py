@@ -11,7 +11,7 @@ import pytest
 # They are made of classes of a library, so that without it there is nothing to import.
 _MADE_OF = {
     "layoutkit/torch.py": "torch",
-    "layoutkit/arrays/torch*.py": "torch",
+    "layoutkit/backends/torch*.py": "torch",
     "layoutkit/keras.py": "keras",
     "layoutkit/sklearn.py": "sklearn",
 }

@@ -58,7 +58,7 @@ def main(
 
         return run_collate(quick)
     if saved is not None:
-        from .saved import show
+        from .report import show
 
         return show(saved, plot)
     if loop:

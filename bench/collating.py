@@ -18,12 +18,10 @@ import layoutkit
 
 from ..buffers import empty
 from ..memory import Array
-from . import dali
-from .host import Call
-from .limit import limit_pass, streaming_is_faster
+from . import peers
+from .host import Call, limit_pass, made_passive, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
 from .rows import MEAN, SCALE, STD
-from .waiting import made_passive
 
 __all__ = ["run_collate"]
 
@@ -108,7 +106,7 @@ def variants(work: Work) -> list[Variant]:
         Variant(CONVERT, [_in_turn(steps, turns)]),
         Variant(LIMIT, [_limit(work, out)]),
     ]
-    for name, way in (OPENCV, _by_opencv(work, out)), (DALI, dali.collated(work, out)):
+    for name, way in (OPENCV, _by_opencv(work, out)), (DALI, peers.collated(work, out)):
         if way is not None:
             found.append(Variant(name, [_in_turn(way, turns)], lingers=0.01))
     try:

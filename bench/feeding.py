@@ -36,8 +36,8 @@ import numpy.typing as npt
 
 from ..data import Index, Record, open_index, sampled_batcher
 from . import feeding_images, feeding_mnist
+from .host import made_passive
 from .protocol import Budget, Times, Variant, measure, paired_ratio
-from .waiting import made_passive
 
 __all__ = ["main"]
 

@@ -33,10 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import ImageRecordProvider
-from ..data.recordio import RecordWriter, pack_image, read_records, unpack_image
-from ..pictures.pixels import pixels_of
+from ..data.io.image_record import pack_image, unpack_image
+from ..data.recordio import RecordWriter, read_records
+from ..images.decode import pixels_of
+from .host import made_passive
 from .protocol import Budget, Variant, measure, paired_ratio
-from .waiting import made_passive
 
 __all__ = ["SIZE", "epochs", "main", "table", "write_photos"]
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..converter import Converter
 from ..data import MNISTProvider
-from .limit import limit_pass, streaming_is_faster
+from .host import limit_pass, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
 
 __all__ = ["SIDE", "epochs", "main", "write_pictures"]

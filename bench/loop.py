@@ -31,15 +31,13 @@ import layoutkit
 from ..buffers import empty
 from .cases import is_right, reference
 from .files import check_files
-from .host import Array, Call
-from .loop_report import LoopTable
-from .loop_results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, as_json
+from .host import Array, Call, as_found
 from .peers import NumPy, Peer, TorchPeer
 from .protocol import Budget, Clock, Times, no_collector
-from .results import environment
+from .report import LoopTable
+from .results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, environment, loop_as_json
 from .rows import Row
 from .situations import PAUSE, Situation, all_situations
-from .waiting import as_found
 
 __all__ = ["Column", "Columns", "columns_of", "loop_row", "measured", "run_loop", "take_turns"]
 
@@ -228,9 +226,9 @@ def _write(
     results: Sequence[LoopResult], about: dict[str, Any], plot: str | None, json: str | None
 ) -> None:
     if json is not None:
-        text = json_format.dumps(as_json(results, about), indent=1)
+        text = json_format.dumps(loop_as_json(results, about), indent=1)
         Path(json).write_text(text + "\n", encoding="utf-8")
     if plot is not None:
-        from .loop_chart import draw_loop
+        from .chart import draw_loop
 
         draw_loop(plot, results, about)

@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from ..conversion import convert
+from ..converter import convert
 from ..data import sampled_batcher
 from . import feeding_images
+from .host import made_passive
 from .protocol import Budget, Variant, measure, paired_ratio
-from .waiting import made_passive
 
 __all__ = ["main"]
 

@@ -4,24 +4,130 @@ Every library writes into an output that exists (`into`), as layoutkit does; `fr
 work the way people usually write it, with a new output each time. A library that has nothing for
 a row returns None. Imported only if installed, and HPTT if the environment says where it is;
 `available` also lets them use as many threads as layoutkit does.
+
+`--others`: the rows' work with compilers and with pipelines of training.
+
+XLA under `jax.jit` and `torch.compile` (inductor) make a program of each row, which takes seconds;
+timm and albumentations do one row, photographs for a model, as their users have it done. Of these
+results all are in new memory but those of `torch.compile`. Each is left out where it is not
+installed.
+
+HPTT, the High-Performance Tensor Transposition library, through its C interface.
+
+It is no package: build `libhptt.so` from github.com/springer13/hptt, and give its path in the
+environment as `LAYOUTKIT_HPTT`. Its C functions transpose float32 and float64; they plan in every
+call, by an estimate, which is all that the interface offers.
+
+NVIDIA DALI's crop_mirror_normalize on the CPU, which runs without a GPU.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from ctypes import CDLL, POINTER, c_double, c_float, c_int, c_void_p
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+import layoutkit
+
+from ..errors import ArgumentError
 from ..spec import as_dtype
-from .hptt import hptt
-from .rows import Row
+from .host import Array, Call
+from .rows import MEAN, SCALE, STD, Row
 
-__all__ = ["Peer", "available", "factor_and_term", "transposed"]
+if TYPE_CHECKING:
+    from .collating import Work
 
-Array = npt.NDArray[Any]
-Call = Callable[[], object]
+
+HPTT_VARIABLE = "LAYOUTKIT_HPTT"
+_FUNCTIONS = {"float32": ("sTensorTranspose", c_float), "float64": ("dTensorTranspose", c_double)}
+_ROW_MAJOR = 1  # sizes and axes are in the order of NumPy's
+
+
+def hptt(threads: int) -> Hptt | None:
+    """HPTT where the environment names its library, else None.
+
+    Raises
+    ------
+    ArgumentError
+        The path is none of a library that has HPTT's functions.
+    """
+    path = os.environ.get(HPTT_VARIABLE)
+    return Hptt(path, threads) if path else None
+
+
+class Hptt:
+    """Its transposition for pure moves of one float32 or float64 array; nothing else."""
+
+    name = "HPTT"
+    lingers = 0.01  # as torch's: threads of OpenMP, unless they are passive
+
+    def __init__(self, path: str, threads: int) -> None:
+        library = _loaded(path)
+        self.version = Path(path).name  # the library does not tell
+        self._threads = threads
+        self._functions = {
+            dtype: _declared(library, path, name, number)
+            for dtype, (name, number) in _FUNCTIONS.items()
+        }
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        """Transpose into `out`."""
+        function = self._functions.get(row.dtype)
+        if row.kind not in ("move", "call") or function is None:
+            return None
+        return partial(self._transpose, function, row.order(row.sources[0]), sources[0], out)
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Transpose into a new array of NumPy."""
+        function = self._functions.get(row.dtype)
+        if row.kind not in ("move", "call") or function is None:
+            return None
+        order, shape = row.order(row.sources[0]), row.shape(row.target)
+
+        def call() -> Array:
+            out = np.empty(shape, row.dtype)
+            self._transpose(function, order, sources[0], out)
+            return out
+
+        return call
+
+    def _transpose(self, function: Any, order: Sequence[int], source: Array, out: Array) -> None:
+        integers = c_int * len(order)
+        read = (1.0, source.ctypes.data, integers(*source.shape), None)
+        write = (0.0, out.ctypes.data, None)
+        function(integers(*order), len(order), *read, *write, self._threads, _ROW_MAJOR)
+
+
+def _loaded(path: str) -> CDLL:
+    try:
+        # By the path alone: the system would look for a bare name in its own folders.
+        return CDLL(str(Path(path).absolute()))
+    except OSError as error:
+        raise ArgumentError(
+            f"{HPTT_VARIABLE}: {path} cannot be loaded ({error}); give the path of libhptt.so, or "
+            "leave it out"
+        ) from error
+
+
+def _declared(library: CDLL, path: str, name: str, number: Any) -> Any:
+    """The C function `name`, its arguments declared; alpha and beta are of type `number`."""
+    try:
+        function = library[name]
+    except AttributeError as error:
+        raise ArgumentError(
+            f"{HPTT_VARIABLE}: {path} has no {name}, so it is not HPTT; give the path of libhptt.so"
+        ) from error
+    sizes = POINTER(c_int)
+    read, write = (number, c_void_p, sizes, sizes), (number, c_void_p, sizes)
+    function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
+    function.restype = None
+    return function
 
 
 class Peer(Protocol):
@@ -219,3 +325,193 @@ def transposed(row: Row, sources: Sequence[Array]) -> list[Array]:
     """The sources with their axes in the target's order, in place."""
     pairs = zip(row.sources, sources, strict=True)
     return [source.transpose(row.order(layout)) for layout, source in pairs]
+
+
+def others(threads: int) -> list[Peer]:
+    """The compilers and pipelines that are installed."""
+    found: list[Peer] = []
+    makers: tuple[Callable[[int], Peer], ...] = (XlaJit, TorchCompile, Timm, Albumentations)
+    for make in makers:
+        try:
+            found.append(make(threads))
+        except ImportError:
+            continue
+    return found
+
+
+class XlaJit:
+    """One function under `jax.jit`, whose results are new arrays; waited for."""
+
+    name = "XLA jit"
+    lingers = 0.0
+
+    def __init__(self, threads: int) -> None:
+        import jax
+
+        self._jax = jax
+        self.version = jax.__version__
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        return None  # nothing is written into an array of JAX
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        orders = [row.order(layout) for layout in row.sources]
+        dtype = as_dtype(row.to_dtype)
+        factor, term = factor_and_term(row) if row.formula else (None, None)
+
+        def work(*arrays: Any) -> Any:
+            views = [x.transpose(order) for x, order in zip(arrays, orders, strict=True)]
+            if factor is not None:
+                return (views[0].astype("float32") * factor + term).astype(dtype)
+            return sum(views[1:], views[0])
+
+        compiled = self._jax.jit(work)
+        arrays = [self._jax.device_put(source) for source in sources]
+        return lambda: compiled(*arrays).block_until_ready()
+
+
+class TorchCompile(TorchPeer):
+    """What `TorchPeer` does as one expression, compiled by inductor for the row's shape."""
+
+    name = "torch.compile"
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        views, target = self._views(row, sources), self._tensor(out)
+        expression = self._expression(row)
+
+        def work(target: Any, *views: Any) -> None:
+            target.copy_(expression(*views))
+
+        return self._compiled(work, target, *views)
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        expression = self._expression(row)
+
+        def work(*views: Any) -> Any:
+            return expression(*views).contiguous()
+
+        return self._compiled(work, *self._views(row, sources))
+
+    def _expression(self, row: Row) -> Callable[..., Any]:
+        if not row.formula:
+            return lambda *views: sum(views[1:], views[0])
+        factor, term = self._constants(row)
+        dtype = getattr(self._torch, row.to_dtype)
+        return lambda view: (view.float() * factor + term).to(dtype)
+
+    def _compiled(self, work: Callable[..., Any], *arguments: Any) -> Call:
+        compiled = self._torch.compile(work, dynamic=False)
+        return lambda: compiled(*arguments)
+
+
+class Timm:
+    """timm's collate and the arithmetic of its PrefetchLoader, on the CPU."""
+
+    name = "timm"
+    lingers = TorchPeer.lingers
+
+    def __init__(self, threads: int) -> None:
+        import torch
+        from timm.data.loader import PrefetchLoader, fast_collate
+
+        torch.set_num_threads(threads)
+        self._torch, self._loader, self._collate = torch, PrefetchLoader, fast_collate
+        self.version = version("timm")
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        return None
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        if not _is_for_models(row):
+            return None
+        formula, cpu = row.formula, self._torch.device("cpu")
+        # As its transforms hand pictures on: planes that are views.
+        samples = [(image.transpose(2, 0, 1), 0) for image in sources[0]]
+
+        def call() -> object:
+            batches = [self._collate(samples)]
+            mean, std = formula["mean"], formula["std"]
+            (images, _), *_ = self._loader(batches, mean=mean, std=std, device=cpu)
+            return images
+
+        return call
+
+
+class Albumentations:
+    """`Normalize` and `ToTensorV2` for each picture, and `torch.stack`."""
+
+    name = "albumentations"
+    lingers = 0.0
+
+    def __init__(self, threads: int) -> None:
+        import albumentations
+        import torch
+        from albumentations.pytorch import ToTensorV2
+
+        torch.set_num_threads(threads)
+        self._library, self._to_tensor, self._stack = albumentations, ToTensorV2, torch.stack
+        self.version = albumentations.__version__
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        return None
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        if not _is_for_models(row):
+            return None
+        formula = row.formula
+        normalise = self._library.Normalize(formula["mean"], formula["std"], 1 / formula["scale"])
+        compose = self._library.Compose([normalise, self._to_tensor()])
+        return lambda: self._stack([compose(image=image)["image"] for image in sources[0]])
+
+
+def _is_for_models(row: Row) -> bool:
+    """Whether photographs become the float32 planes that a model takes."""
+    return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"
+
+
+Turn = dict[str, Any]
+
+
+def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
+    """What makes the batch of a turn; None where DALI is not installed, or has no way to.
+
+    `expected` is the batch of the first turn, which DALI's is compared with.
+    """
+    try:
+        from nvidia.dali import fn, pipeline_def, types
+    except ImportError:
+        return None
+    known = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(expected.dtype))
+    if known is None or work.to not in ("bchw", "bhwc") or work.more or not work.window:
+        return None
+    count, now = len(work.samples), dict[str, list[Any]]()
+    normal = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
+
+    def said(name: str) -> Callable[[], list[Any]]:
+        return lambda: now[name]
+
+    def pipeline() -> Any:
+        pictures = fn.external_source(lambda: work.samples, batch=True, layout="HWC", no_copy=True)
+        x, y, flip = (fn.external_source(said(name), batch=True) for name in "xyw")
+        return fn.crop_mirror_normalize(
+            pictures, crop=tuple(work.window.values()), crop_pos_x=x, crop_pos_y=y, mirror=flip,
+            dtype=known, output_layout=work.to[1:].upper(), **(normal if work.keywords else {}),
+        )  # fmt: skip
+
+    made = pipeline_def(
+        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
+        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
+    )(pipeline)()  # fmt: skip
+    made.build()
+
+    def run(turn: Turn) -> Any:
+        for name, axis, at in ("y", "h", 0), ("x", "w", 1):
+            room = [sample.shape[at] - work.window[axis] for sample in work.samples]
+            places = turn["corner"][axis] / np.maximum(room, 1)
+            now[name] = list(places.astype(np.float32))
+        now["w"] = list(turn["flip"]["w"].astype(np.int32))
+        return made.run()
+
+    (batch,) = run(work.turns[0])
+    np.testing.assert_allclose(batch.as_array().astype("f8"), expected.astype("f8"), atol=1e-5)
+    return run

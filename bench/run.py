@@ -12,18 +12,15 @@ from typing import Any
 import layoutkit
 
 from .cases import prepare
-from .device import open_cuda
-from .device_peers import device_peers
-from .device_rows import device_rows
+from .device import device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
-from .host import Device, Host
+from .host import Device, Host, made_passive
 from .peers import Peer, available
 from .protocol import Budget, measure
 from .report import Table
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
-from .waiting import made_passive
 
 __all__ = ["run"]
 
@@ -75,7 +72,7 @@ def _on_cpu(quick: bool, with_others: bool) -> _Setting:
     threads = layoutkit.get_num_threads()
     peers = available(threads)
     if with_others:
-        from .others import others
+        from .peers import others
 
         peers += others(threads)
     return _Setting(Host(), all_rows(quick), peers, QUICK if quick else FULL)

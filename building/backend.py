@@ -1,7 +1,7 @@
 """The build: setuptools', and for wheels the compiled kernels that they bring along.
 
 An sdist, an editable installation and a checkout have none. A wheel has those that
-`layoutkit/usual.py` names, for every level of `kernels/cpu/shipped.py` that the building machine's
+`layoutkit/config.py` names, for every level of `kernels/cpu/object_cache.py` that the building machine's
 kind may be of, so it is for that kind of machine and any Python. `LAYOUTKIT_OBJECTS` in the
 environment chooses: `none` for a wheel for every machine, which brings no kernel, or parts of the
 names of kernels, with commas between.

@@ -27,14 +27,14 @@ def main(command: str, *arguments: str) -> None:
 
 
 def _levels() -> list[dict[str, str]]:
-    from layoutkit.kernels.cpu.shipped import LEVELS
+    from layoutkit.kernels.cpu.object_cache import LEVELS
 
     return [level._asdict() for level in LEVELS]
 
 
 def _become(name: str) -> Any:
     """Let Numba and the planner take this process for one on a CPU of a level."""
-    from layoutkit.kernels.cpu.shipped import LEVELS
+    from layoutkit.kernels.cpu.object_cache import LEVELS
 
     (level,) = (level for level in LEVELS if level.name == name)
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = level.cpu, level.flags
@@ -43,20 +43,20 @@ def _become(name: str) -> Any:
 
 def _list(name: str) -> list[tuple[str, tuple[int | str, ...]]]:
     _become(name)
-    from layoutkit.usual import kernels
+    from layoutkit.config import kernels
 
     return [(spec.family, spec.literals) for spec in kernels()]
 
 
 def _compile(name: str, folder: str) -> int:
     level = _become(name)
-    from layoutkit.kernels.cpu import compiler, disk, shipped
+    from layoutkit.kernels.cpu import compiler, object_cache
 
     specs = [compiler.KernelSpec(family, tuple(rest)) for family, rest in json.load(sys.stdin)]
     for spec in specs:
-        key = shipped.key_of(level, repr(spec), compiler.sources())
-        path = Path(folder, disk.file_name(spec.family, key))
-        path.write_bytes(disk.packed(key, compiler.compile_object(spec)))
+        key = object_cache.key_of(level, repr(spec), compiler.sources())
+        path = Path(folder, object_cache.file_name(spec.family, key))
+        path.write_bytes(object_cache.packed(key, compiler.compile_object(spec)))
     return len(specs)
 
 

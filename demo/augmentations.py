@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from layoutkit.pictures import Augmenter
+from layoutkit.images import Augmenter
 
 __all__ = ["OPTIONS", "painted", "sheet"]
 

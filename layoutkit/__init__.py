@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
-from . import buffers, forks
+from . import buffers
+from ._utils import fork
 from .accumulation import accumulate
-from .conversion import convert, plan
-from .converter import Converter
+from .converter import Converter, convert, plan
 from .errors import (
     ArgumentError,
     BackwardError,
@@ -38,13 +38,12 @@ from .errors import (
     ViewError,
 )
 from .spec import ArraySpec
-from .threads import get_num_threads, set_num_threads, set_threads
+from .threads.limits import get_num_threads, set_num_threads, set_threads
 
 if TYPE_CHECKING:
-    from . import data, pictures
-    from .collation import collate
-    from .collator import Collator
-    from .configuration import show_config, warmup
+    from . import data, images
+    from .collator import Collator, collate
+    from .config import show_config, warmup
     from .mappings import Columns, columns
     from .spaces import (
         CompositeSpace,
@@ -100,10 +99,10 @@ __all__ = [
     "convert",
     "data",
     "get_num_threads",
+    "images",
     "is_flat_source",
     "is_flat_space",
     "is_flat_specs",
-    "pictures",
     "plan",
     "set_num_threads",
     "set_threads",
@@ -113,11 +112,10 @@ __all__ = [
 
 # Loaded when the first of them is named: to define so many classes would take a third of the
 # time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
-_ROOMS = ("data", "pictures")
+_ROOMS = ("data", "images")
 _LAZY = {
-    "collation": ("collate",),
-    "collator": ("Collator",),
-    "configuration": ("show_config", "warmup"),
+    "collator": ("Collator", "collate"),
+    "config": ("show_config", "warmup"),
     "mappings": ("Columns", "columns"),
     "spaces": (
         "CompositeSpace",
@@ -143,11 +141,11 @@ def __getattr__(name: str) -> Any:
     if name in _DOORS:
         return import_module(f".{name}", __name__)
     if name in _ROOMS:
-        with forks.making:
+        with fork.making:
             return import_module(f".{name}", __name__)
     for package, names in _LAZY.items():
         if name in names:
-            with forks.making:
+            with fork.making:
                 module = import_module(f".{package}", __name__)
             globals().update({each: getattr(module, each) for each in names})
             return globals()[name]

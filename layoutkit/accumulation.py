@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import forks
-from .axes import Move, Pattern, axis_name, parse_layout, parse_pattern
-from .caching import MAX_KEPT, PROGRAM_BYTES, Cache, remember
-from .compilation import in_graph, is_followed, sum_in_graph
+from ._compile import in_graph, is_followed, sum_in_graph
+from ._utils import fork
+from ._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
+from .layout.parsing import ARROW, parse_layout
+from .layout.pattern import Move, Pattern, axis_name, parse_pattern
 from .memory import Array, as_numpy, check_writable, layout_key
-from .notation import ARROW
-from .planning.task import check_out
+from .planning.options import check_out
 from .spec import DType, as_dtype, can_cast, kind_of
 
 if TYPE_CHECKING:
-    from .cpu.sums import Run
-    from .cuda.sums import DeviceSums
-    from .planning.sums import SumRequest
+    from .cpu.accumulate import Run
+    from .cuda.accumulate import DeviceSums
+    from .planning.accumulate import SumRequest
 
 __all__ = ["Accumulator", "accumulate"]
 
@@ -114,7 +114,7 @@ class Accumulator:
         )  # fmt: skip
         self._sums: Cache[Run] = Cache()
         self.threads: int | None = None  # as many as there are
-        self.on_gpus: DeviceSums | None = None  # for `layoutkit.arrays.adapters` to keep
+        self.on_gpus: DeviceSums | None = None  # for `layoutkit.backends.dispatch` to keep
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Sum arrays, one for each layout, from left to right; see `accumulate`."""
@@ -144,16 +144,16 @@ class Accumulator:
     def _keep(self, key: Any, parts: Sequence[Array], out: Array | None) -> Run:
         """Plan for arrays like these and keep what sums them; raises where they are none."""
         # Imported with the first sum, so that `import layoutkit` stays light.
-        with forks.making:
-            from .cpu.sums import prepared
+        with fork.making:
+            from .cpu.accumulate import prepared
 
             run = prepared(self.plan(parts, out), self.threads)
             return remember(self._sums, key, run, PROGRAM_BYTES * len(parts))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """How parts that lie so are summed, on any device; raises where they are not."""
-        with forks.making:
-            from .planning.sums import SumRequest, computed_dtype
+        with fork.making:
+            from .planning.accumulate import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
@@ -181,11 +181,11 @@ class Accumulator:
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
 
 
-@forks.once
+@fork.once
 def _adapters() -> ModuleType:
-    from .arrays import adapters  # late: they know sums, and most arrays are NumPy's
+    from .backends import dispatch  # late: they know sums, and most arrays are NumPy's
 
-    return adapters
+    return dispatch
 
 
 def _given(out: Any) -> tuple[Any, ...]:

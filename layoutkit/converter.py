@@ -1,32 +1,61 @@
-"""`Converter`: a conversion that is planned once for each kind of array and then only run."""
+"""`convert` and `plan`: one conversion in one call. `accumulate` is beside them.
+
+`Converter`: a conversion that is planned once for each kind of array and then only run.
+
+Plans of conversions on whatever device does the work, of which only that knows its float16.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import forks
-from .caching import PROGRAM_BYTES, Cache, remember
-from .compilation import in_graph, is_followed, words_of
+from ._compile import call_in_graph, in_graph, is_followed, words_of
+from ._utils import fork
+from ._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
 from .cuda.runtime import check_device
-from .devices import CPU
-from .gradients import Backs, known_clip, spread_of, taken, window_of_gradient
+from .errors import LayoutkitError
+from .layout.parsing import identity
+from .layout.pattern import as_shape
 from .memory import Array, as_numpy, check_writable
-from .notation import identity
-from .planning.task import Task, make_task
-from .plans import plan_of_spec, planned
-from .spec import ArraySpec, DType, kind_of
+from .normalize import is_by_value, plain
+from .planning.gradient import Backs, known_clip, spread_of, taken, window_of_gradient
+from .planning.options import Task, make_task
+from .spec import CPU, ArraySpec, DType, as_dtype, kind_of
 
 if TYPE_CHECKING:
-    from .cpu.composed import Laid, Placed
-    from .cpu.program import Program
+    from .cpu.program import Laid, Placed, Program
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
-__all__ = ["Converter"]
+
+def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
+    """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
+    with fork.making:
+        from .memory import contiguous
+
+    return planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
+
+
+def planned(
+    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str,
+    out: Any = None,
+) -> Plan:  # fmt: skip
+    """The plan of the device that does the work: a GPU, if one is part of the way."""
+    # Imported with the first conversion, so that `import layoutkit` stays light.
+    with fork.making:
+        if device == CPU and task.device in (None, CPU):
+            from .cpu.program import has_half
+        else:
+            from .cuda.program import has_half
+        from .planning import plan
+
+        return plan.planned(task, shape, strides, dtype, device, out, has_half)
+
 
 # Quicker ways of arrays of exactly one class, by its id, as some do not hash; or NotImplemented.
 shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
@@ -88,7 +117,7 @@ class Converter:
         self._task = task
         self.is_away = task.device not in (None, CPU)
         self._programs: Cache[Program | Laid | Placed] = Cache()
-        self.on_gpus: DevicePrograms | None = None  # for `layoutkit.arrays.adapters` to keep
+        self.on_gpus: DevicePrograms | None = None  # for `layoutkit.backends.dispatch` to keep
         self._backs = Backs(task, Converter)
         self._derived: dict[Callable[[Task], Task], Converter] = {}
         self.words = words_of(task)
@@ -189,8 +218,8 @@ class Converter:
         facts = _facts(grad, "grad")
         source = None if like is None else self._facts_of(like)
         if self._task.canvas is not None:
-            with forks.making:
-                from .planning.composed import into_window
+            with fork.making:
+                from .planning.plan import into_window
 
             window = window_of_gradient(self._task, grad, facts, source)
             return self.derived(into_window).backward(window, like=like, out=out)
@@ -215,8 +244,8 @@ class Converter:
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'
         """
-        with forks.making:
-            from .planning.back import inverse
+        with fork.making:
+            from .planning.gradient import inverse
 
         pattern, keywords = inverse(self._task, dtype)
         return Converter(pattern, **keywords)
@@ -245,8 +274,8 @@ class Converter:
         """The shape of the result for an x of `shape`."""
         task = self._task
         if task.canvas is not None:
-            with forks.making:
-                from .planning.composed import place_of
+            with fork.making:
+                from .planning.plan import place_of
 
             return place_of(task, shape).shape
         return task.picked(shape)[0].target_shape
@@ -270,14 +299,14 @@ class Converter:
 
     def _keep(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
         """Plan for arrays like these and keep the program."""
-        with forks.making:
+        with fork.making:
             made = self._program(array, out)
             return remember(self._programs, key, made, PROGRAM_BYTES + made.nbytes)
 
     def _program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
         task = self._task
         if task.is_composed:
-            from .cpu.composed import Laid, Placed
+            from .cpu.program import Laid, Placed
 
             return Placed(task, array, out) if task.memory is None else Laid(self, out)
         from .cpu.program import Program
@@ -293,8 +322,204 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
     return _adapters().facts(x, what)  # type: ignore[no-any-return]
 
 
-@forks.once
+@fork.once
 def _adapters() -> ModuleType:
-    from .arrays import adapters  # late: they know conversions, and most arrays are NumPy's
+    from .backends import dispatch  # late: they know conversions, and most arrays are NumPy's
 
-    return adapters
+    return dispatch
+
+
+_CONSTANTS = 4  # scale, mean, std and clip
+
+
+def convert(
+    x: Any,
+    /,
+    pattern: str,
+    *,
+    dtype: Any = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    clip: Any = None,
+    casting: str = "same_kind",
+    out: Any = None,
+    device: str | None = None,
+    copy: bool | None = None,
+    memory: str | None = None,
+    threads: int | None = None,
+    into: Mapping[str, int] | None = None,
+    corner: Mapping[str, int] | None = None,
+    fill: Any = None,
+    channels: Sequence[int] | None = None,
+    **sizes: int,
+) -> Any:
+    """Move an array to another layout, dtype and scale in one pass over memory.
+
+    >>> import numpy as np
+    >>> photos = np.zeros((8, 32, 32, 3), np.uint8)
+    >>> convert(photos, "bhwc->bchw").shape                      # planes
+    (8, 3, 32, 32)
+    >>> convert(photos, "bhwc->bf").shape                        # flat, h slowest, c fastest
+    (8, 3072)
+    >>> y = convert(photos, "bhwc->bchw", dtype="float32", scale=1 / 255,
+    ...             mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    >>> convert(y.reshape(8, -1), "b(chw)->bhwc", h=32, w=32).shape
+    (8, 32, 32, 3)
+
+    Parameters
+    ----------
+    x : array, of any library, or what holds one
+        Any strides, read-only or not; it is never written to.
+    pattern : str
+        Layout of x, `->`, layout of the result: one letter an axis, or, as in
+        "batch height width c -> batch c height width", one name with blanks between them.
+        Parentheses fold axes, `...` are axes that stay, `1` is one of size 1 to drop or add.
+    dtype : dtype, optional
+        Of the result. Default: out's, else x's (float32 for an integer x with a formula).
+    scale, mean, std : number, or for mean and std several
+        The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is). A
+        list or array is one number a channel (axis `c`); `{"f": [...]}` is one for each index of
+        another axis, `{"b": [...]}` one a sample.
+    clip : (lo, hi), optional
+        x is clipped to this window before the formula; one bound may be None. An integer x with
+        clip alone keeps its dtype.
+    casting : "same_kind", "safe", "unsafe" or "saturate"
+        What dtype changes are allowed, in NumPy's words; "saturate" rounds half to even and
+        clips to the range of an integer dtype.
+    out : array, optional
+        Where to write: of the result's shape and dtype, any strides, not sharing memory with x.
+    device : "cpu", "cuda" or such as "cuda:1", or a torch.device, optional
+        Where the result is to be. Default: where x is.
+    copy : bool, optional
+        None: x itself or a view of it where nothing has to move, else new memory. True: always
+        new memory. False: an error where bytes would have to move.
+    memory : str, optional
+        The axes of the result in the order in which new memory holds them. Default: that of the
+        result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
+    threads : int, optional
+        How many this conversion may use. Default: `get_num_threads()`.
+    into : dict of int by axis, optional
+        Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
+    corner : dict of int by axis, optional
+        Where x begins in it. Default: so that x is in the middle.
+    fill : number, or one number a channel, optional
+        What is around x, in the units of x: the formula is applied to it. Default: 0.
+    channels : list of int, optional
+        Channels of x (axis `c`) in the order of the result: (2, 1, 0) swaps red and blue, (0,)
+        takes one, (0, 0, 0) repeats it. Constants are then one a channel of the result, and `fill`
+        one a channel of x. Default: all as they are.
+    **sizes : int
+        Sizes of axes that x folds, such as `h=32` or `height=32`; one of a fold may be left out.
+
+    Returns
+    -------
+    array
+        `out`, or a contiguous array in the asked layout: x itself or a view of it where nothing
+        has to move, which may depend on sizes (`bchw->bhwc` of one channel), so do not write into
+        it without `copy=True`. New memory comes from a pool and returns to it when the array and
+        all its views are gone.
+
+    Raises
+    ------
+    PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
+        Before anything is written.
+    """
+    if type(x) is not np.ndarray and is_followed():
+        return call_in_graph(
+            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
+            corner=corner, fill=fill, channels=channels,
+        )  # fmt: skip
+    if device is not None:
+        device = check_device(device)  # now: "cuda" is the current one, which may change
+    try:
+        converter = _kept(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, channels, **sizes,
+        )  # fmt: skip
+    except LayoutkitError:
+        raise
+    except TypeError:  # unhashable, such as a list of means, or an array
+        converter = None
+    if converter is None:
+        converter = _plainly(
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
+            corner, fill, channels, **sizes,
+        )  # fmt: skip
+    return converter(x, out)
+
+
+def _make(
+    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
+    device: str | None, copy: bool | None, memory: str | None, threads: int | None, into: Any,
+    corner: Any, fill: Any, channels: Any, **sizes: int,
+) -> Converter:  # fmt: skip
+    return Converter(
+        pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
+        device=device, copy=copy, memory=memory, threads=threads, into=into, corner=corner,
+        fill=fill, channels=channels, **sizes,
+    )  # fmt: skip
+
+
+# Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(pattern: str, dtype: Any, *others: Any, **sizes: Any) -> Converter:
+    """The Converter of these arguments, so that a loop plans once.
+
+    Raises TypeError for constants that are no keys, as for what does not hash.
+    """
+    if not all(map(is_by_value, others[:_CONSTANTS])):
+        raise TypeError("an array is no key")
+    return _make(pattern, dtype, *others, **sizes)
+
+
+def _plainly(
+    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, *others: Any, **sizes: Any
+) -> Converter:
+    """The kept Converter of constants that are no keys, or a new one of what has no plain form."""
+    named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [plain(*each) for each in named.items()]
+    arguments = (pattern, dtype, *constants, *map(_plain, others))
+    keys = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
+    return (_kept if keys else _make)(*arguments, **sizes)
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """`into` and `corner`, and a list of `fill` or `channels`, as keys."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def plan(
+    pattern: str,
+    shape: Iterable[int],
+    dtype: Any = "float32",
+    *,
+    to_dtype: Any = None,
+    device: str | None = "cpu",
+    **keywords: Any,
+) -> Plan:
+    """How `convert` would handle a contiguous array of `shape` and `dtype`.
+
+    >>> found = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32")
+    >>> found.kernel, found.bytes_moved
+    ('split', 48168960)
+
+    `print` it to read how it will run, and why. Other keywords are those of `convert`; with
+    `device="cuda"` no GPU has to be there.
+    """
+    task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
+    found = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
+    return plan_of_spec(task, found)

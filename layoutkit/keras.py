@@ -13,11 +13,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from .arrays.libraries import framework_named
+from .backends.registry import framework_named
 from .converter import Converter
-from .devices import CPU
 from .errors import ArgumentError, ShapeError
-from .spec import ArraySpec, DType, as_dtype
+from .spec import CPU, ArraySpec, DType, as_dtype
 
 __all__ = ["Convert"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import kind_text
+from ._utils.validation import kind_text
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
 
@@ -105,7 +105,7 @@ def _whole(column: Any) -> Any:
                 "one shape first"
             ) from None
     if isinstance(column, np.ndarray) and column.dtype.kind == "O":
-        from .arrays.containers import column as stacked  # late: it knows all libraries
+        from .backends.containers import column as stacked  # late: it knows all libraries
 
         return stacked(column, "the column")
     return column

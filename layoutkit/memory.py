@@ -1,6 +1,6 @@
 """NumPy arrays as memory: where one begins, whether two overlap, whether one may be written.
 
-Knows NumPy and no other library; `layoutkit.arrays` brings the arrays of others here.
+Knows NumPy and no other library; `layoutkit.backends` brings the arrays of others here.
 `layoutkit.cuda.memory` is the same for memory of a GPU.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .checks import kind_text
+from ._utils.validation import kind_text
 from .errors import ArgumentError
 
 __all__ = [
@@ -100,7 +100,7 @@ _HEADER = object.__basicsize__
 def _header_is_as_expected() -> bool:
     """Whether arrays are objects that hold data, rank, sizes, strides, a base and a dtype, in turn.
 
-    Machine code reads all of them (kernels/cpu/lay.py).
+    Machine code reads all of them (kernels/cpu/collate.py).
     """
     probe = np.arange(24, dtype=np.int16).reshape(4, 6)[1:, ::-2]
     words = (ctypes.c_ssize_t * 6).from_address(id(probe) + _HEADER)

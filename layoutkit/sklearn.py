@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .axes import parse_pattern
 from .converter import Converter
 from .errors import ShapeError
+from .layout.pattern import parse_pattern
 from .memory import Array
 
 __all__ = ["Convert"]

@@ -3,31 +3,74 @@
 Knows dtypes but no arrays, and NumPy only: the dtypes of ml_dtypes (bfloat16, float8) are
 recognised by the module that they come from, which is imported only for a name, such as
 "bfloat16", that NumPy alone does not know.
+
+Names of devices: "cpu", and the GPUs of CUDA as "cuda" and "cuda:1".
+
+Names are text and need no GPU, so that a plan or an ArraySpec can be made anywhere. Whether there
+is such a device, and what does things on it, is for `layoutkit.cuda.runtime` to say.
 """
 
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .axes import as_shape, check_rank, parse_layout
-from .devices import canonical
-from .errors import ArgumentError, DtypeError
-from .layout import Layout
+from .errors import ArgumentError, DeviceError, DtypeError
+from .layout.parsing import Layout, parse_layout
+from .layout.pattern import as_shape, check_rank
 
-__all__ = [
-    "CASTINGS",
-    "ArraySpec",
-    "DType",
-    "as_dtype",
-    "can_cast",
-    "check_cast",
-    "check_casting",
-    "check_movable",
-    "integer_bounds",
-    "kind_of",
-]
+CPU = "cpu"
+
+_CUDA = re.compile(r"cuda(?::(\d{1,4}))?", re.ASCII)
+_current: Callable[[], int] | None = None  # asks for the current GPU, where one is in use
+
+
+def canonical(device: Any) -> str:
+    """The one name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
+
+    A `torch.device` is what it says in words. "cuda" is the current device of CuPy where it is in
+    use already, else the first one. Pure otherwise: whether there is such a device is not asked.
+
+    >>> canonical("cuda:1"), canonical("cuda"), canonical(None)
+    ('cuda:1', 'cuda:0', 'cpu')
+
+    Raises DeviceError for anything else.
+    """
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        device = str(device)  # what `x.device` is
+    if device is None or (isinstance(device, str) and device == CPU):
+        return CPU
+    found = _CUDA.fullmatch(device) if isinstance(device, str) else None
+    if found is None:
+        raise DeviceError(
+            f'device={device!r} is no device that layoutkit knows; it is "cpu", "cuda" or one of '
+            'several GPUs, such as "cuda:1"'
+        )
+    if found[1] is not None:
+        return name_of(int(found[1]))
+    return name_of(0 if _current is None else _current())
+
+
+def name_of(ordinal: int) -> str:
+    """The name of a GPU."""
+    return f"cuda:{ordinal}"
+
+
+def ordinal_of(device: str) -> int:
+    """The ordinal of a GPU that has a canonical name."""
+    return int(device.removeprefix("cuda:"))
+
+
+def follow(current: Callable[[], int] | None) -> None:
+    """Let "cuda" be the GPU that `current` names; None: the first one."""
+    global _current
+    _current = current
+
 
 DType: TypeAlias = np.dtype[Any]
 
@@ -80,7 +123,7 @@ class ArraySpec:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, layout: Layout, shape: tuple[int, ...], dtype: DType, device: str) -> "ArraySpec":
+    def of(cls, layout: Layout, shape: tuple[int, ...], dtype: DType, device: str) -> ArraySpec:
         """The spec of a layout that was read."""
         return cls(layout, shape, dtype, device)  # type: ignore[arg-type]
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays.adapters import as_array
-from .arrays.torch import memory_of
-from .arrays.torch_tensors import adapter_of_memory
-from .checks import kind_text
+from ._utils.validation import kind_text
+from .backends.dispatch import as_array
+from .backends.torch import memory_of
+from .backends.torch.tensors import adapter_of_memory
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError

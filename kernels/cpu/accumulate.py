@@ -27,9 +27,9 @@ from __future__ import annotations
 from numba import uintp
 
 from .atomics import call_kernel, exchange_if, store_release
+from .params import MAX_LOOPS
 from .simd import i64_at, i64_put, stack
 from .walk import inline
-from .words import MAX_LOOPS
 
 STARTS = 8 * MAX_LOOPS  # bytes for the first place along each loop
 LOOP, STEP = 4, 5  # words of a loop, and of a step without the steps of its loops

@@ -20,6 +20,8 @@ All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is th
 a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
 the first element, and [lo, hi) is the share of the work units to do. They are serial, take
 no lock, allocate nothing, and are called without the GIL, but for the shortest.
+
+Who waits at a terminal for the first compilation is told what for, once a process.
 """
 
 from __future__ import annotations
@@ -32,16 +34,47 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ... import forks
+from ..._utils import fork
 from ...planning import epilogue
-from . import disk, notice, shipped, trust
+from . import object_cache
 
-__all__ = ["KernelSpec", "LoadedKernel", "cache_dir", "load", "package_version"]
+LONG_SECONDS = 0.3  # below it nobody has noticed anything
+
+_said = False
+
+
+def compiled(seconds: float, folder: Path | None) -> None:
+    """Say on a terminal that a kernel was compiled, and whether that was the last time."""
+    global _said
+    if _said or seconds <= LONG_SECONDS or not _is_terminal():
+        return
+    _said = True
+    kept = "not kept, `layoutkit info` says why" if folder is None else f"kept in {_short(folder)}"
+    with suppress(OSError, ValueError):  # a terminal that is gone; nobody waits at it
+        text = f"layoutkit: compiled a kernel for this CPU, once ({seconds:.1f} s); {kept}"
+        print(text, file=sys.stderr, flush=True)
+
+
+def _is_terminal() -> bool:
+    """Whether stderr is one; programs without a console have none, or put there what they like."""
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, ValueError):  # None; a closed file
+        return False
+
+
+def _short(folder: Path) -> str:
+    """A folder as a shell would show it."""
+    try:
+        return f"~/{folder.relative_to(Path.home()).as_posix()}"
+    except (ValueError, RuntimeError):  # elsewhere; no home
+        return str(folder)
+
 
 # The return type and arguments of every kernel, for ctypes. It drops the GIL for functions of the
 # first kind, and keeps it for those of the second.
@@ -85,7 +118,7 @@ def load(spec: KernelSpec) -> LoadedKernel:
     """Return the kernel of `spec`: loaded, from the disk cache or the package, or compiled now."""
     kernel = _loaded.get(spec)
     if kernel is None:
-        with forks.making:
+        with fork.making:
             kernel = _loaded.get(spec) or _loaded.setdefault(spec, _load(spec))
     return kernel
 
@@ -113,13 +146,16 @@ def cache_dir() -> Path | None:
 
 def _load(spec: KernelSpec) -> LoadedKernel:
     folder = cache_dir()
-    folder = folder if folder is not None and trust.trusted(folder) else None
+    folder = folder if folder is not None and object_cache.trusted(folder) else None
     code, origin = None, "cached"
     # The versions in a key take 20 ms, a fifth of a first conversion on a new machine.
-    if folder is not None and disk.has_any(folder, spec.family):
-        code = disk.read(*_place(spec, folder))
+    if folder is not None and object_cache.has_any(folder, spec.family):
+        code = object_cache.read(*_place(spec, folder))
     if code is None:
-        code, origin = shipped.find(spec.family, repr(spec), sources(), cpu_features()), "shipped"
+        code, origin = (
+            object_cache.find(spec.family, repr(spec), sources(), cpu_features()),
+            "shipped",
+        )
     if code is None:
         code, origin = _compiled(spec, folder)
     address = _link(code, symbol_name(spec))
@@ -129,7 +165,7 @@ def _load(spec: KernelSpec) -> LoadedKernel:
 def _place(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
     """The file of a kernel in the cache, and its key."""
     key = "\n".join([fingerprint(), repr(spec)])
-    return folder / disk.file_name(spec.family, key), key
+    return folder / object_cache.file_name(spec.family, key), key
 
 
 def _compiled(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
@@ -137,11 +173,13 @@ def _compiled(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
     if folder is None:
         return _timed(spec, None), "compiled"
     path, key = _place(spec, folder)
-    with disk.turn(path):
-        if (code := disk.read(path, key)) is not None:  # another process may have had its turn
+    with object_cache.turn(path):
+        if (
+            code := object_cache.read(path, key)
+        ) is not None:  # another process may have had its turn
             return code, "cached"
         code = _timed(spec, folder)
-        disk.write(path, key, code)
+        object_cache.write(path, key, code)
     return code, "compiled"
 
 
@@ -149,7 +187,7 @@ def _timed(spec: KernelSpec, folder: Path | None) -> bytes:
     """Compile a kernel, and say so if it took long."""
     began = time.perf_counter()
     code = compile_object(spec)
-    notice.compiled(time.perf_counter() - began, folder)
+    compiled(time.perf_counter() - began, folder)
     return code
 
 
@@ -192,7 +230,7 @@ def package_version(name: str) -> str:
 @cache
 def _llvm() -> Any:
     """llvmlite's binding, ready to make code for this machine."""
-    with forks.making:
+    with fork.making:
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()

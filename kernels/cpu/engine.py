@@ -16,15 +16,19 @@ The parameter block that tells them what to do is described in words.py.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from numba import uintp
 
 from ...planning.epilogue import DTYPES
+from .copy import copy_runs_microkernel, gather_microkernel
 from .epilogue import epilogue_of
-from .simd import fence, i64_at, stack
-from .walk import COEF, DST, SRC, STATE, advance, inline, start
-from .words import (
+from .interleave import (
+    flip_microkernel,
+    flip_split_microkernel,
+    merge_microkernel,
+    shuffle_microkernel,
+    split_microkernel,
+)
+from .params import (
     BOUNDS,
     COEFS,
     FACTOR,
@@ -37,6 +41,21 @@ from .words import (
     SCRATCH,
     TERM,
 )
+from .simd import fence, i64_at, stack
+from .transpose import transpose_microkernel
+from .walk import COEF, DST, SRC, STATE, advance, inline, start
+
+# By kernel name (planning/select.py): a function (itemsize, channels, literal, nt) -> BlockMover.
+MICROKERNELS = {
+    "transpose": transpose_microkernel,
+    "split": split_microkernel,
+    "merge": merge_microkernel,
+    "shuffle": shuffle_microkernel,
+    "flip": flip_microkernel,
+    "flipsplit": flip_split_microkernel,
+    "gather": gather_microkernel,
+    "pieces": copy_runs_microkernel,
+}
 
 
 def build(move, itemsize, literal, epilogue, nt):
@@ -59,8 +78,7 @@ def build(move, itemsize, literal, epilogue, nt):
 def mover_of(move, itemsize, literal, nt):
     """The mover of a name such as "transpose" or "split-3"."""
     name, _, channels = move.partition("-")
-    module = import_module(f".{name}", __package__)
-    return module.mover(itemsize, int(channels or 0), literal, nt)
+    return MICROKERNELS[name](itemsize, int(channels or 0), literal, nt)
 
 
 @inline

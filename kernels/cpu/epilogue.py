@@ -16,10 +16,10 @@ from numba import types, uintp
 from numba.extending import intrinsic
 
 from ...planning.epilogue import DTYPES, computed_in
-from .numeric import COMPUTED, FLOATS, call, cast, element, mangled, narrow, within
+from .casts import COMPUTED, FLOATS, call, cast, element, mangled, narrow, within
+from .params import LINE
 from .simd import I64, address, undef_like, vload, vstore
 from .walk import inline
-from .words import LINE
 
 
 def masked_load(b: Any, base: Any, type_: Any, mask: Any) -> Any:

@@ -10,16 +10,40 @@ items from memory for each channel and rearranges all of them by shuffles:
 
     merge is the same picture from below. Ends that fill no step are covered by a step that
     overlaps its neighbour; fewer pixels than one step go item by item.
+
+Packed pixels of two, three or four channels to one row for each channel (see interleave.py).
+
+Channel c goes to output + cols[c]. A block is lines of R_PERIOD pixels that are R_STEP bytes apart
+in the source and follow each other in the output.
+
+One row for each of two, three or four channels to packed pixels (see interleave.py).
+
+Channel c comes from source + rows[c]. A place of the run is a pixel.
+
+Pixels of up to four channels to pixels of some of these channels, in any order (interleave.py).
+
+Forward, or in reverse: then the source begins at the last pixel of a line, the first of the output.
+A place of the run is a pixel. A block is lines of R_PERIOD pixels that are R_STEP bytes apart in
+the source and follow each other in the output.
+
+Items or packed pixels of up to four channels in reverse: shuffle.py with channels as they are.
+
+Single items are pixels of one channel.
+
+Packed pixels in reverse to one row for each channel: split.py with lines from their ends.
+
+The source begins at the last pixel of a line, which is the first of the output.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import types
+from numba import types, uintp
 from numba.extending import intrinsic
 
-from .simd import I64, prefetch, shuffle, vload, vstore
-from .words import LINE
+from .params import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
+from .simd import I64, i64_at, move_item, prefetch, shuffle, vload, vstore
+from .walk import BlockMover, inline
 
 
 def pick(b, parts, wanted):
@@ -134,3 +158,164 @@ def shuffle_step(itemsize, channels, order, width, nt, backward):
         return types.void(types.uintp, types.uintp), moved
 
     return step
+
+
+# Memory idles while a block is finished in the scratch area unless it was asked for the next one:
+# sources that are in no cache were read at 0.46 of the limit to bfloat16, at 0.57 so.
+AHEAD = 4096
+
+
+def split_microkernel(itemsize, channels, literal, nt):
+    """All pixels of a block; `literal` is the width of a vector."""
+    return of_lines(itemsize, channels, int(literal), nt, 0)
+
+
+def of_lines(itemsize, channels, width, nt, backward):
+    """All lines of a block, each from its first pixel on or, `backward`, from its last."""
+    long = vectors(itemsize, channels, width, nt, backward)
+    short = vectors(itemsize, channels, LANE, 0, backward)
+    long_from, short_from = width // itemsize, LANE // itemsize
+    pixel = -itemsize * channels if backward else itemsize * channels
+    near = -AHEAD if backward else AHEAD  # where the next pixels are, if there is one line
+
+    @inline
+    def line(cols, src, dst, n, ahead):
+        if n >= long_from:
+            long(cols, src, dst, n, ahead)
+        elif n >= short_from:
+            short(cols, src, dst, n, ahead)
+        else:
+            for p in range(n):
+                for c in range(channels):
+                    x = src + uintp(p * pixel + c * itemsize)
+                    move_item(x, dst + uintp(i64_at(cols, c) + p * itemsize), itemsize)
+
+    @inline
+    def move(params, src, dst, n, m):
+        cols = params + uintp(8 * i64_at(params, Q_TABLE))
+        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+        ahead = uintp(near if step == 0 else AHEAD if step > 0 else -AHEAD)
+        while n > 0:
+            line(cols, src, dst, min(n, period), ahead)
+            n -= period
+            src += uintp(step)
+            dst += uintp(period * itemsize)
+
+    return BlockMover(move)
+
+
+def vectors(itemsize, channels, width, nt, backward):
+    """move(cols, src, dst, n, ahead): the pixels of a line that is no shorter than a vector."""
+    count, pixel = width // itemsize, itemsize * channels
+    whole, plain = (split_step(itemsize, channels, width, flag, backward) for flag in (nt, 0))
+
+    @inline
+    def move(cols, src, dst, n, ahead):
+        for first in range(0, n, count):
+            i = min(first, n - count)
+            place = -(i + count - 1) * pixel if backward else i * pixel
+            x, y = src + uintp(place), dst + uintp(i * itemsize)
+            if nt and i != first:
+                plain(x, y, cols, ahead)
+            else:
+                whole(x, y, cols, ahead)
+
+    return move
+
+
+def merge_microkernel(itemsize, channels, literal, nt):
+    """All pixels of a block; `literal` is the width of a vector."""
+    width = int(literal)
+    count, pixel = width // itemsize, itemsize * channels
+    whole, plain = (merge_step(itemsize, channels, width, flag) for flag in (nt, 0))
+
+    @inline
+    def move(params, src, dst, n, m):
+        rows = params + uintp(8 * i64_at(params, R_TABLE))
+        if n < count:
+            for p in range(n):
+                for c in range(channels):
+                    x = src + uintp(i64_at(rows, c) + p * itemsize)
+                    move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
+            return
+        for first in range(0, n, count):
+            i = min(first, n - count)
+            x, y = src + uintp(i * itemsize), dst + uintp(i * pixel)
+            if nt and i != first:
+                plain(x, rows, y)
+            else:
+                whole(x, rows, y)
+
+    return BlockMover(move, channels)
+
+
+def shuffle_microkernel(itemsize, channels, literal, nt):
+    """`literal`: width of a vector, channels of x, 1 for in reverse, those that are taken."""
+    width, count, backward, *order = map(int, literal.split("x"))
+    return pixels(itemsize, width, tuple(order), count, backward, nt)
+
+
+def pixels(itemsize, width, order, channels, backward, nt):
+    """All pixels of a block, of which channels `order` are taken."""
+    taken, pixel, made = len(order), channels * itemsize, len(order) * itemsize
+    long, short = (
+        shuffle_vectors(itemsize, each, order, channels, backward, flag)
+        for each, flag in ((width, nt), (LANE, 0))
+    )
+    long_from, short_from = width // itemsize, LANE // itemsize
+
+    @inline
+    def line(src, dst, n):
+        if n >= long_from:
+            long(src, dst, n)
+        elif n >= short_from:
+            short(src, dst, n)
+        else:
+            for p in range(n):
+                for c in range(taken):
+                    x = src + uintp((-p if backward else p) * pixel + order[c] * itemsize)
+                    move_item(x, dst + uintp(p * made + c * itemsize), itemsize)
+
+    @inline
+    def move(params, src, dst, n, m):
+        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+        while n > 0:
+            line(src, dst, min(n, period))
+            n -= period
+            src += uintp(step)
+            dst += uintp(period * made)
+
+    return BlockMover(move, taken)
+
+
+def shuffle_vectors(itemsize, width, order, channels, backward, nt):
+    """move(src, dst, n): the pixels of a line that is no shorter than a vector."""
+    count, pixel, made = width // itemsize, channels * itemsize, len(order) * itemsize
+    whole, plain = (
+        shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (nt, 0)
+    )
+
+    @inline
+    def move(src, dst, n):
+        last = (n - 1) // count
+        for k in range(last + 1):
+            first = (last - k if backward else k) * count  # the source from its beginning
+            i = min(first, n - count)
+            place = -(i + count - 1) * pixel if backward else i * pixel
+            x, y = src + uintp(place), dst + uintp(i * made)
+            if nt and i != first:
+                plain(x, y)
+            else:
+                whole(x, y)
+
+    return move
+
+
+def flip_microkernel(itemsize, channels, literal, nt):
+    """All pixels of a block; `literal` is the width of a vector."""
+    return pixels(itemsize, int(literal), tuple(range(channels)), channels, 1, nt)
+
+
+def flip_split_microkernel(itemsize, channels, literal, nt):
+    """All pixels of a block; `literal` is the width of a vector."""
+    return of_lines(itemsize, channels, int(literal), nt, 1)

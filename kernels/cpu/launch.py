@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ...planning.epilogue import Epilogue
-from ...planning.kernels import Choice
+from ...planning.select import Choice
 from .compiler import KernelSpec
-from .cutters import CUTTERS
-from .cutting import Cutter
-from .words import HEAD, MAX_LOOPS, WORDS
+from .params import HEAD, MAX_LOOPS, WORDS
+from .tiling import CUTTERS, Cutter
 
 __all__ = ["CHUNK_BYTES", "STREAM_BYTES", "Launch", "prepare", "shares"]
 

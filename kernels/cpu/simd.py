@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .words import LANE
+from .params import LANE
 
 I64 = ir.IntType(64)
 

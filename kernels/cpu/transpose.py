@@ -28,14 +28,14 @@ from __future__ import annotations
 
 from numba import uintp
 
+from .params import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 from .simd import i64_at, move_item, move_vector, stack, transpose_tile
 from .walk import BlockMover, inline
-from .words import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
 
 NEAR = 128  # bytes of each source row in the packed copy of bytes
 
 
-def mover(itemsize, channels, literal, nt):
+def transpose_microkernel(itemsize, channels, literal, nt):
     """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
     lanes, depth, squares = map(int, literal.split("x"))
     transpose = tiles(itemsize, lanes, depth, squares, nt)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from numba import njit, uintp
 
+from .params import MAX_LOOPS
 from .simd import i64_at, i64_put
-from .words import MAX_LOOPS
 
 # Inlined into a kernel and called from nowhere else: a seventh of the time to compile went into
 # wrappers for Python and C around each of them.

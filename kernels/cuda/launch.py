@@ -9,36 +9,208 @@ Every kernel has the same two arguments, both passed by value:
     Params    the bytes `CudaLaunch.params`
     Pointers  64-bit words: the output, the coefficients (0 where there are none), and the sources:
               one for a conversion, `MAX_PARTS` for a sum (0 where there are fewer)
+
+What all families of kernels are launched with: `CudaLaunch`, and what goes into one.
+
+Pure: it needs no GPU and no CUDA library.
+
+The text of a family of kernels, whole: what compilers are given, so that none needs a path.
+
+Launches for pixels whose channels lie side by side on one side and apart on the other. Pure.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from math import gcd
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import gcd, prod
+from pathlib import Path
 
-from ...planning.epilogue import Epilogue
-from ...planning.kernels import Choice
+import numpy as np
+
+from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop
-from .packing import MAX_COUNT, NO_LOOP, axis, loops
-from .pixels import interleave, lines
-from .sides import (
-    THREADS,
-    WORD,
-    CudaLaunch,
-    Side,
-    coefficients_of,
-    count_of,
-    defines,
-    steps_of,
-    tiles_of,
-    varies,
+from ...planning.select import Choice
+from .tiling import (
+    MAX_COUNT,
+    NO_LOOP,
+    Lines,
+    TileAxis,
+    axis,
+    chunk,
+    find_lines,
+    fitted,
+    is_few,
+    is_long,
+    loops,
+    shape,
 )
-from .tiles import TileAxis, fitted, is_long, shape
 
-__all__ = ["MAX_PARTS", "THREADS", "TURNS", "CudaLaunch", "prepare"]
+WORD = 16  # bytes that a thread reads or writes at once
+THREADS = 256
+
+
+@dataclass(frozen=True)
+class CudaLaunch:
+    """A kernel, what it is compiled with and what it is called with.
+
+    `family` names both the file and the `extern "C"` function in it. `defines` are macros to
+    compile it with. `coefficients` is what the second pointer has to point to, on the device.
+    """
+
+    family: str
+    defines: tuple[tuple[str, str], ...]
+    params: bytes
+    grid: int
+    block: int = THREADS
+    pointers: int = 3
+    coefficients: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.grid >= MAX_COUNT:
+            raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
+
+
+@dataclass(frozen=True)
+class Side:
+    """Bytes of an item and the address of the first one."""
+
+    item: int
+    address: int
+
+    def width(self, steps: Iterable[int], most: int = WORD) -> int:
+        """The largest power of two, at most `most`, on which everything begins."""
+        return gcd(self.address, most, *steps)
+
+
+def steps_of(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
+    """The steps of loops in the source and in the output."""
+    nest = list(nest)
+    return [loop.src for loop in nest], [loop.dst for loop in nest]
+
+
+def defines(
+    source: Side, epilogue: Epilogue | None, along: bool, **others: int
+) -> tuple[tuple[str, str], ...]:
+    """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
+    named: dict[str, object] = {"THREADS": THREADS, **others}
+    if epilogue is None:
+        named |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
+    else:
+        named |= {"SOURCE": epilogue.source, "TARGET": epilogue.target}
+        if epilogue.saturate:
+            named["SATURATE"] = 1
+        if epilogue.coefficients is not None:
+            named |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
+        if epilogue.clip is not None:
+            named["BOUNDED"] = 1
+    return tuple((name, str(value)) for name, value in sorted(named.items()))
+
+
+def coefficients_of(epilogue: Epilogue | None) -> tuple[int, bytes]:
+    """How many pairs there are, and bounds, then all factors, then all terms, for the kernel."""
+    if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
+        return 0, b""
+    found = epilogue.coefficients or Coefficients((), ())
+    numbers = *(epilogue.clip or ()), *found.factor, *found.term
+    with np.errstate(over="ignore"):
+        return len(found.factor), np.array(numbers, epilogue.clipped_in).tobytes()
+
+
+def varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
+    """Whether coefficients differ along one of these loops."""
+    return coefficients_of(epilogue)[0] > 1 and any(loop.coef for loop in nest)
+
+
+def count_of(nest: Sequence[Loop]) -> int:
+    return prod(loop.count for loop in nest)
+
+
+def tiles_of(axis: Sequence[Loop], tile: int) -> int:
+    return -(-count_of(axis) // tile)
+
+
+CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
+FULL = 8  # chunks of an image, with fewer the last one's emptiness counts
+
+
+# ---- interleave --------------------------------------------------------------------------
+
+
+def interleave(
+    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Few channels, exchanged in registers; None where words are not whole or chunks not full."""
+    is_split = choice.kernel == "split"
+    pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
+    groups, group = CHUNK[source.item], max(1, 4 // source.item)
+    from_steps, to_steps = steps_of([*choice.outer, planes])
+    apart = min(WORD, group * (target if is_split else source).item)
+    sides = (
+        {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
+    )
+    loads = source.width(from_steps[:-1] if is_split else from_steps, sides["LOAD"])
+    stores = target.width(to_steps if is_split else to_steps[:-1], sides["STORE"])
+    chunk = THREADS * group * groups
+    few = is_few(choice.count, source.item)
+    empty = pixels.count < FULL * chunk and pixels.count % chunk and not few
+    if empty or (loads, stores) != (sides["LOAD"], sides["STORE"]):
+        return None
+    channels, coefficients = coefficients_of(epilogue)
+    params = loops(choice.outer) + axis([pixels], chunk)
+    params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
+    along = varies([pixels] if is_split else [pixels, planes], epilogue)
+    return CudaLaunch(
+        "interleave",
+        defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
+        params,
+        count_of(choice.outer) * tiles_of([pixels], chunk),
+        coefficients=coefficients,
+    )
+
+
+# ---- lines -------------------------------------------------------------------------------
+
+
+def lines(
+    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Pixels taken apart or put together whatever their number and addresses; None: no pixels."""
+    for found in find_lines((*choice.outer, *choice.rows, *choice.run), source.item, target.item):
+        rows, at = (target, 2) if found.split else (source, 1)
+        most = min(WORD, max(4, rows.item * max(1, 4 // source.item)))
+        steps = [loop[at] for loop in (*found.outer, found.planes, *found.pixels.loops[:-1])]
+        word = rows.width([*steps, *found.pixels.words(rows.item)], most)
+        shifted = word < most and found.pixels.follow
+        word = most if shifted else word
+        many = chunk(found, (source.item, rows.item), word, shifted)
+        if many and count_of(found.outer) * tiles_of(found.pixels.loops, many) < MAX_COUNT:
+            sides = {"PIXELS": many, "WORD": word, "SHIFTED": int(shifted)}
+            return _lines(found, source, epilogue, sides)
+    return None
+
+
+def _lines(
+    found: Lines, source: Side, epilogue: Epilogue | None, sides: dict[str, int]
+) -> CudaLaunch:
+    pixels, planes, many = found.pixels.loops, found.planes, sides["PIXELS"]
+    sides |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
+    if found.split:
+        sides["SPLIT"] = 1
+    channels, coefficients = coefficients_of(epilogue)
+    along = varies(pixels if found.split else [*pixels, planes], epilogue)
+    params = loops(found.outer) + axis(pixels, many)
+    return CudaLaunch(
+        "lines",
+        defines(source, epilogue, along, **sides),
+        params + struct.pack("4q", planes.src, planes.dst, planes.coef, channels),
+        count_of(found.outer) * tiles_of(pixels, many),
+        coefficients=coefficients,
+    )
+
 
 MAX_PARTS = 16  # arrays that one launch adds
 
@@ -231,3 +403,18 @@ def _together(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -
     while width > 1 and inner.count % width and inner.count < 8 * width:
         width //= 2
     return max(1, width)
+
+
+FAMILIES = ("transpose", "interleave", "lines", "gather", "accumulate")
+
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
+
+
+@cache
+def source(family: str) -> str:
+    """The CUDA C++ of a family, its own headers written in place of their includes."""
+    return _INCLUDE.sub(lambda found: _read(found[1]), _read(f"{family}.cu"))
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")

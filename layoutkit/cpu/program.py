@@ -1,28 +1,80 @@
-"""A plan made ready to run: machine code, parameter block, and where the memory comes from."""
+"""A plan made ready to run: machine code, parameter block, and where the memory comes from.
+
+Programs that are one conversion and something more; see `planning/composed.py`.
+
+The casts that kernels leave to NumPy: dtypes they do not know, and what C leaves undefined.
+
+NumPy's own `astype` is not enough: it warns where an imaginary part goes, it cannot cast between
+some dtypes of ml_dtypes, and it does not saturate.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import forks
-from ..axes import Move
+from .._utils import fork
 from ..buffers import empty_with_address
-from ..kernels.cpu.words import LINE
+from ..kernels.cpu.params import LINE
+from ..layout.pattern import Move
 from ..memory import Array, address
 from ..planning.channels import Picks
-from ..planning.plan import Plan
-from ..threadpools import announce
-from ..workers import Job
-from .casts import cast_into
+from ..planning.options import Task
+from ..planning.padding import of_paint
+from ..planning.plan import Plan, around, made, order, refuse_out, window
+from ..spec import CPU, DType, integer_bounds, kind_of
+from ..threads.pool import Job, announce
 
-__all__ = ["Program", "has_half"]
+if TYPE_CHECKING:
+    from ..converter import Converter
+
+
+def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
+    """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
+    with np.errstate(all="ignore"):
+        np.copyto(out, _prepared(values, out.dtype, saturate), casting="unsafe")
+
+
+def _prepared(values: Array, target: DType, saturate: bool) -> Array:
+    """Values that NumPy can cast to `target` without a word."""
+    if kind_of(values.dtype) == "c":
+        values = _real(values, target)
+    if saturate and kind_of(target) in "ui":
+        values = _saturated(values, target)
+    if not np.can_cast(values.dtype, target, "unsafe"):
+        # Only among the smallest dtypes of ml_dtypes, and these hold their values exactly.
+        values = values.astype(np.complex64 if kind_of(target) == "c" else np.float32)
+    return values
+
+
+def _real(values: Array, target: DType) -> Array:
+    """Complex values as NumPy's own, or their real part where the target has no other."""
+    if values.dtype.kind != "c":
+        values = values.astype(np.complex64)
+    return values if kind_of(target) in "cb" else values.real
+
+
+def _saturated(values: Array, target: DType) -> Array:
+    """Values as 64-bit integers: rounded half to even, in the target's range, 0 for NaN."""
+    low, high = integer_bounds(target)
+    wide = np.uint64 if low == 0 else np.int64
+    if kind_of(values.dtype) in "bui":
+        values = values.astype(np.uint64 if kind_of(values.dtype) in "bu" else np.int64)
+        limits = np.iinfo(values.dtype)
+        return values.clip(max(low, int(limits.min)), min(high, int(limits.max)))
+    if values.dtype.itemsize < 4:
+        values = values.astype(np.float32)  # the bounds are beyond float16
+    whole = np.rint(values)
+    rounded = np.where(np.isnan(whole), 0, whole).astype(wide)
+    # high + 1 is a power of two, which every float holds; high itself may not be one.
+    rounded = np.where(whole >= float(high + 1), wide(high), rounded)
+    return np.where(whole <= float(low), wide(low), rounded)
 
 
 def has_half() -> bool:
     """Whether this CPU converts float16 in hardware."""
-    with forks.making:
+    with fork.making:
         from ..kernels.cpu.compiler import cpu_features
 
         return not cpu_features().isdisjoint({"f16c", "neon"})
@@ -89,7 +141,7 @@ class Program:
         plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
-        with forks.making:
+        with fork.making:
             from ..kernels.cpu.compiler import load
             from ..kernels.cpu.launch import prepare
 
@@ -105,3 +157,54 @@ def _copied(array: Array, move: Move, picks: Picks) -> Array:
     opened = array.reshape(picks.whole(move).sizes)
     found: Array = np.take(opened, picks.order, picks.axis(move))
     return found.reshape(move.source_shape)
+
+
+class Laid:
+    """What gives a view of memory that is laid out in another order."""
+
+    nbytes = 0  # of its own
+
+    def __init__(self, converter: Converter, out: Array | None) -> None:
+        refuse_out(converter.task, out)
+        self._made, self._task = converter.derived(made), converter.task
+
+    def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
+        """Convert `array` into new memory, and turn its axes."""
+        found: Array = self._made(x)
+        return found.transpose(order(self._task, found.ndim))
+
+
+class Placed:
+    """What converts x into a window of a larger result, and fills what is around it."""
+
+    def __init__(self, task: Task, array: Array, out: Array | None) -> None:
+        shape, dtype = array.shape, array.dtype
+        plan, self._place = window(task, shape, array.strides, dtype, CPU, out, has_half)
+        self._inside, self._dtype = Program(plan, task.threads), plan.target.dtype
+        self._borders = self._place.borders()
+        self._paint = _paint(task, array, plan.target.dtype, self._place.full)
+        self.nbytes = self._inside.nbytes + self._paint.nbytes
+
+    def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
+        """Convert `array` into its window of `out` or new memory, and fill the rest."""
+        if out is None:
+            out = empty_with_address(self._place.shape, self._dtype)[0]
+        full = out.reshape(self._place.full)  # folds are taken apart, which needs no copy
+        self._inside(x, array, full[self._place.window])
+        for border in self._borders:
+            np.copyto(full[border], self._paint[of_paint(self._paint, border)])
+        return out
+
+
+def _paint(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
+    """What is around x, in the result's units: of size 1 along axes where it is all the same."""
+    turned, pixel = around(task, array.shape, array.dtype)
+    plan = turned._replace(dtype=dtype).plan(
+        pixel.shape, pixel.strides, pixel.dtype, CPU, None, has_half
+    )
+    found: Array = Program(plan)(pixel, pixel, None)
+    if found.shape[-1] > 1:
+        # A whole row: NumPy copies long runs at the speed of memory, and pixels at a tenth of it.
+        shape = (*found.shape[:-2], *full[-2:])
+        found = np.array(np.broadcast_to(found, shape))
+    return found

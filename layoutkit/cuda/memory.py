@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..axes import Move
-from ..devices import name_of
 from ..errors import ArgumentError, DeviceError
+from ..layout.pattern import Move
 from ..memory import Array, overlaps
-from ..spec import DType
+from ..spec import DType, name_of
 
 __all__ = ["DeviceAdapter", "DeviceArray", "check_same_device", "check_writable", "span"]
 
@@ -57,7 +56,7 @@ class DeviceArray:
 class DeviceAdapter(Protocol):
     """The library of the arrays that come and go: what it makes, and where it expects work.
 
-    `layoutkit.arrays.cupy.CudaAdapter` is one, and so are those that derive from it.
+    `layoutkit.backends.cupy.CudaAdapter` is one, and so are those that derive from it.
     """
 
     def located(self, x: Any, writeable: bool = True) -> DeviceArray:

@@ -1,24 +1,252 @@
 """A plan made ready to run on a GPU: kernels, and the stages before and after them.
 
 What `layoutkit.cpu.program` is for the CPU. Nothing is waited for.
+
+The kernels of a plan, put on a stream: loaded once for each alignment of both sides, and kept.
+
+Everything is put on one stream and nothing is waited for, so that what is loaded already can be
+captured in a CUDA graph.
+
+The quick way of what came before: one kernel, on arrays that lie as those did.
+
+What was checked and planned then holds for all arrays of the same layout. What is left is what
+their addresses decide: how the kernel may read and write, and whether out shares memory with x.
+Where that is not plain, the long way decides it.
+
+The casts and copies before and after kernels, on arrays of a GPU.
+
+What `layoutkit.cpu.program` is for the CPU. Kernels do them where they know both dtypes; the array's
+library does what C leaves undefined, and what no kernel knows (complex, float8).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from ..caching import PROGRAM_BYTES, Cache, remember
+import numpy as np
+
+from .._utils import fork
+from .._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
+from ..errors import DeviceError
+from ..layout.parsing import identity
 from ..memory import layout_key
+from ..planning.epilogue import is_known
+from ..planning.options import Task, make_task
 from ..planning.plan import Plan
-from ..planning.task import Task
-from ..spec import DType
-from .casts import aligned, cast, cast_into
-from .launches import Launches, has_half
-from .memory import DeviceAdapter, DeviceArray, check_writable
-from .quick import Quick, quick_of
+from ..spec import DType, kind_of, name_of
+from .memory import DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
 
-__all__ = ["DeviceProgram", "DevicePrograms", "programs_of"]
+
+def has_half() -> bool:
+    """Every GPU converts float16."""
+    return True
+
+
+class Launches:
+    """The kernel of a plan on one GPU.
+
+    Safe to use from many threads: it is not changed, except that kernels are added.
+    """
+
+    def __init__(self, plan: Plan, ordinal: int) -> None:
+        self.plan, self.ordinal = plan, ordinal
+        self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
+
+    def __call__(self, array: DeviceArray, result: DeviceArray, stream: Any) -> None:
+        """Launch it, once for each place of the loops that are too many for a kernel."""
+        for src, dst in self.plan.launches():
+            x, y = array.address + src, result.address + dst
+            kernel = self.kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
+            runtime().launch(kernel, (y, x), stream)
+
+    def warm(self) -> str:
+        """Load the kernel for memory of the pool; what it is called."""
+        launch = self._load(0, 0).launch
+        words = " ".join(f"{name}={value}" for name, value in launch.defines)
+        return f"{name_of(self.ordinal)} {launch.family} {words}"
+
+    def _load(self, src: int, dst: int, stream: Any = None) -> Any:
+        """The kernel for sides at such addresses, of which the last four bits matter."""
+        with fork.making:
+            from ..kernels.cuda.launch import prepare
+
+        found, plan = runtime(), self.plan
+        if plan.choice is None:
+            raise RuntimeError(f"no kernel for {plan.pattern}")
+        launch = prepare(plan.choice, plan.epilogue, src, dst)
+        if stream is not None:
+            check_warm(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
+        return self.kernels.setdefault((src, dst), found.load(launch, self.ordinal))
+
+
+def check_warm(launch: Any, ordinal: int, stream: Any, what: str) -> None:
+    """Raise where a kernel would have to be compiled while a graph is captured."""
+    found = runtime()
+    if not found.is_loaded(launch, ordinal) and found.is_capturing(stream):
+        raise DeviceError(
+            f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
+            "layoutkit.warmup, before the capture"
+        )
+
+
+class Quick:
+    """One kernel for arrays that lie in one way on one GPU.
+
+    shape, dtype    of the result
+    """
+
+    __slots__ = ("_from", "_kernels", "_near", "_to", "dtype", "ordinal", "shape")
+
+    def __init__(
+        self, plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
+    ) -> None:
+        self.ordinal = array.ordinal
+        self.shape, self.dtype = plan.target.shape, plan.target.dtype
+        self._kernels = launches.kernels
+        ((self._from, self._to),) = plan.launches()
+        self._near = None if out is None else _near(array, out)
+
+    def __call__(self, x: int, y: int, stream: Any) -> bool:
+        """Put it on a stream, from address to address; whether that was possible."""
+        if self._near is not None and self._near[0] < y - x < self._near[1]:
+            return False
+        x += self._from
+        y += self._to
+        kernel = self._kernels.get((x & 15, y & 15))
+        if kernel is None:
+            return False
+        found = runtime()
+        with found.on(self.ordinal):
+            found.launch(kernel, (y, x), stream)
+        return True
+
+
+class QuickSum:
+    """The same of a sum: one kernel, by the alignment of its parts and its output.
+
+    `kernels` are the sum's own, with a 0 before that; `offsets` are bytes from the address of each
+    part, and last of the output, to where the kernel begins.
+    """
+
+    __slots__ = ("_kernels", "_near", "_offsets", "_to", "dtype", "ordinal", "shape")
+
+    def __init__(
+        self,
+        kernels: Mapping[tuple[int, ...], Any],
+        offsets: Sequence[int],
+        arrays: Sequence[DeviceArray],
+        out: DeviceArray | None,
+        made: tuple[tuple[int, ...], DType],
+    ) -> None:
+        self.ordinal, (self.shape, self.dtype) = arrays[0].ordinal, made
+        self._kernels = kernels
+        *self._offsets, self._to = offsets
+        self._near = [] if out is None else [_near(array, out) for array in arrays]
+
+    def __call__(self, parts: Sequence[int], out: int, stream: Any) -> bool:
+        """Put it on a stream, from these addresses to that; whether that was possible."""
+        for x, (low, high) in zip(parts, self._near, strict=False):
+            if low < out - x < high:
+                return False
+        sources = [x + offset for x, offset in zip(parts, self._offsets, strict=True)]
+        out += self._to
+        kernel = self._kernels.get((0, *[x & 15 for x in sources], out & 15))
+        if kernel is None:
+            return False
+        found = runtime()
+        with found.on(self.ordinal):
+            found.launch(kernel, [out, *sources], stream)
+        return True
+
+
+def _near(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
+    """Between how many bytes behind an array's address an out may overlap it."""
+    low, high = span(array)
+    first, last = span(out)
+    return low - last, high - first
+
+
+def quick_of(
+    plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
+) -> Quick | None:
+    """The quick way of a plan; None where it is more than one kernel, or none."""
+    return Quick(plan, launches, array, out) if plan.is_one_pass else None
+
+
+def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
+    """A contiguous copy in another dtype: NumPy's unsafe cast."""
+    made = adapter.scratch(array.shape, dtype, array.ordinal)
+    cast_into(made, array, adapter)
+    return made
+
+
+def cast_into(
+    out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, *, saturate: bool = False
+) -> None:
+    """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
+    if values.dtype == out.dtype:
+        _move(out, values, adapter)
+        return
+    values = values if values.is_aligned else aligned(values, adapter)
+    if not out.is_aligned:
+        made = adapter.scratch(out.shape, out.dtype, out.ordinal)
+        cast_into(made, values, adapter, saturate=saturate)
+        _move(out, made, adapter)
+        return
+    if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
+        values = adapter.real(values)
+    saturate = saturate and kind_of(out.dtype) in "ui"
+    if saturate and not is_known(values.dtype, has_half):
+        values = cast(values, np.dtype(np.float32), adapter)
+    if _is_for_kernels(values.dtype, out.dtype, saturate):
+        _move(out, values, adapter, "saturate" if saturate else "unsafe")
+    else:
+        adapter.cast_into(out, values)
+
+
+def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
+    """A contiguous copy of an array whose elements begin anywhere."""
+    made = adapter.scratch(array.shape, array.dtype, array.ordinal)
+    with runtime().on(array.ordinal):
+        _move(made, array, adapter)
+    return made
+
+
+def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
+    if not (is_known(source, has_half) and is_known(target, has_half)):
+        return False
+    return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
+
+
+def _move(
+    out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, casting: str = "same_kind"
+) -> None:
+    """Write by a kernel. Where nothing is cast, elements may begin anywhere."""
+    launches = _launches(
+        values.shape, values.strides, values.dtype, out.strides, out.dtype, casting, out.ordinal
+    )
+    launches(values, out, adapter.stream(out.ordinal))
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _launches(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType,
+    out_strides: tuple[int, ...], out_dtype: DType, casting: str, ordinal: int,
+) -> Launches:  # fmt: skip
+    """What writes an array that lies so to one that lies so: kept, as they come again."""
+    out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
+    plan = _identity(len(shape), casting).plan(
+        shape, strides, dtype, name_of(ordinal), out, has_half
+    )
+    return Launches(plan, ordinal)
+
+
+@lru_cache
+def _identity(ndim: int, casting: str) -> Task:
+    return make_task(identity(ndim), casting=casting)
 
 
 class DevicePrograms:

@@ -1,6 +1,6 @@
 """The one runtime: what does things on GPUs. Made from CuPy when a GPU is first asked for.
 
-It is a `layoutkit.kernels.cuda.runtime.CupyRuntime`, or what tests put in its place: everything
+It is a `layoutkit.cuda.cupy_runtime.CupyRuntime`, or what tests put in its place: everything
 that layoutkit asks of a GPU is asked of it.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
-from ..devices import CPU, canonical, follow, ordinal_of
+from .._utils import fork
 from ..errors import DeviceError
+from ..spec import CPU, canonical, follow, ordinal_of
 
 if TYPE_CHECKING:
-    from ..kernels.cuda.protocol import Runtime
-
-__all__ = ["check_device", "runtime"]
+    from .cupy_runtime import Runtime
 
 _runtime: Runtime | None = None
 _forked = False  # from a process that had a runtime
@@ -37,8 +35,8 @@ def runtime() -> Runtime:
         )
     global _runtime
     if _runtime is None:
-        with forks.making:
-            from ..kernels.cuda.runtime import CupyRuntime  # here, as most processes have no GPU
+        with fork.making:
+            from .cupy_runtime import CupyRuntime
 
             _runtime = CupyRuntime()
         follow(_runtime.current)

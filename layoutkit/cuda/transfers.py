@@ -7,36 +7,212 @@ returns, the caller's array was read for the last time.
 
 **Down.** The result is made on the device and brought to memory of the pool, or straight to the
 caller's output where that lies as the result does; the call waits for it.
+
+Page-locked memory, in pieces that go round: bytes cross the bus beside kernels and the CPU.
+
+Each GPU has some pieces for the way up and as many for the way down, whatever the size of arrays.
+Up, the host fills a piece, a stream of its own copies it to a block on the device, and the caller's
+stream converts the block when its last piece is there:
+
+    host      fill a | fill b | fill c |
+    copies             copy a | copy b | copy c |
+    caller's                                      kernel of a, b and c
+
+A piece is filled again when it was `copied`; that is all that the host waits for. The copies of an
+array begin when the kernel before the last one has read its block, whose memory they get, so that
+they go on beside the last one.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from .. import buffers
-from ..caching import remember
+from .._utils.cache import remember
 from ..cpu.program import Program
 from ..cpu.program import has_half as has_half_here
-from ..devices import CPU, ordinal_of
-from ..errors import ArgumentError
-from ..memory import Array, layout_key
-from ..notation import identity
+from ..errors import ArgumentError, DeviceError
+from ..layout.parsing import identity
+from ..memory import Array, contiguous, layout_key
 from ..planning.epilogue import is_known
-from ..planning.plan import Plan, contiguous
-from ..planning.task import make_task
-from ..spec import DType, as_dtype
-from . import ring
-from .launches import has_half
+from ..planning.options import make_task
+from ..planning.plan import Plan
+from ..spec import CPU, DType, as_dtype, ordinal_of
 from .memory import DeviceAdapter, DeviceArray
-from .program import DevicePrograms
-from .ring import Fill, ring_of
+from .program import DeviceProgram, DevicePrograms, has_half
+from .runtime import runtime
 
-__all__ = ["Unmade", "brought", "download", "sent", "upload"]
+PIECE_BYTES = 8 << 20  # long enough for PCIe's full speed
+PIECES = 4  # each way: one is copied, one filled, and two are for a host that is late
+WHOLE_BYTES = 64 << 20  # of what is made in a piece, which is as large then; more is copied there
+
+Fill = Callable[[Array], Any]
+
+
+class Load(Protocol):
+    """What goes up: how it is packed, and what converts it there."""
+
+    nbytes: int
+    program: DeviceProgram
+
+    def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
+        """Where each piece begins and ends, and what fills page-locked memory with it."""
+
+    def at(
+        self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
+    ) -> DeviceArray:
+        """The bytes that went up, as an array at an address of the device."""
+
+
+class Piece:
+    """Page-locked memory, and the event behind the last copy from it or to it."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal, self._was_used = ordinal, False
+        self._memory: Array = np.empty(0, _BYTES)
+        self.copied = runtime().new_event(ordinal)
+
+    def free(self, nbytes: int) -> Array:
+        """So many bytes of it, once the last copy is done."""
+        self.wait()
+        if nbytes > self._memory.nbytes:
+            self._memory = np.empty(0, _BYTES)  # first, so that its memory can be had again
+            self._memory = runtime().pinned(max(nbytes, PIECE_BYTES), self._ordinal)
+        return self._memory[:nbytes]
+
+    def record(self, stream: Any) -> None:
+        """Say that a copy was put on a stream."""
+        self.copied.record(stream)
+        self._was_used = True
+
+    def wait(self) -> None:
+        """Wait for the last copy."""
+        if self._was_used:
+            self.copied.synchronize()
+
+
+class Ring:
+    """The pieces of one GPU. One call at a time has those of a way."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._going_up, self._coming_down = threading.Lock(), threading.Lock()
+        self._copies = runtime().new_stream(ordinal)
+        self._start()
+
+    def _start(self) -> None:
+        self._up = deque(Piece(self._ordinal) for _ in range(PIECES))
+        self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
+        self._read: deque[tuple[Any, Any]] = deque()  # blocks, each behind the kernel that reads it
+
+    def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
+        """Bring x up and put its conversion on the stream of the adapter."""
+        stream = adapter.stream(self._ordinal)
+        refuse_capture(stream)
+        with self._going_up, runtime().on(self._ordinal):
+            # Memory of the stream that writes it: others never get it while a copy is under way.
+            block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self._copies)
+            used = runtime().new_event(self._ordinal)
+            try:
+                stream.wait_event(self._fill(load, x, block.data.ptr))
+                staged = load.at(block.data.ptr, x.shape, self._ordinal, block)
+                return load.program(staged, out, adapter)
+            finally:
+                used.record(stream)
+                self._read.append((used, block))
+                self._let_go(1)
+
+    def _fill(self, load: Load, x: Any, address: int) -> Any:
+        """Put the copies of x on their stream; the event behind them."""
+        for start, end, fill in load.pieces(x):
+            self._up.rotate(-1)
+            piece = self._up[0]
+            host = piece.free(end - start)
+            fill(host)
+            runtime().copy_in(address + start, host, self._copies)
+            piece.record(self._copies)
+        return self._up[0].copied
+
+    def _let_go(self, kept: int) -> None:
+        """Give back all blocks but the last ones: to the stream of copies, behind their kernels."""
+        while len(self._read) > kept:
+            used, _ = self._read[0]
+            self._copies.wait_event(used)
+            del self._read[0]
+
+    def fetch(self, made: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]) -> None:
+        """Bring the bytes of a contiguous array down: `take` gets each piece of them."""
+        refuse_capture(stream)
+        nbytes = made.size * made.dtype.itemsize
+        with self._coming_down, runtime().on(self._ordinal):
+            coming: deque[tuple[Piece, int, int, Array]] = deque()
+            for start in range(0, nbytes, PIECE_BYTES):
+                if len(coming) == PIECES:
+                    _taken(coming.popleft(), take)
+                end = min(start + PIECE_BYTES, nbytes)
+                self._down.rotate(-1)
+                piece = self._down[0]
+                host = piece.free(end - start)
+                runtime().copy_out(host, made.address + start, stream)
+                piece.record(stream)
+                coming.append((piece, start, end, host))
+            while coming:
+                _taken(coming.popleft(), take)
+
+    def clear(self) -> None:
+        """Give back all memory, once the copies under way are done."""
+        with self._going_up, self._coming_down, runtime().on(self._ordinal):
+            for piece in (*self._up, *self._down):
+                piece.wait()
+            del piece  # it would keep its memory
+            self._let_go(0)
+            self._start()
+            runtime().release(self._ordinal, self._copies)
+
+
+def _taken(coming: tuple[Piece, int, int, Array], take: Callable[[int, int, Array], Any]) -> None:
+    """Wait for a piece, and hand it on."""
+    piece, start, end, host = coming
+    piece.wait()
+    take(start, end, host)
+
+
+_rings: dict[Any, Ring] = {}  # by runtime and ordinal
+_rings_lock = threading.Lock()
+
+
+def ring_of(ordinal: int) -> Ring:
+    """The ring of a GPU, made when the first array goes there or comes from there."""
+    key = runtime(), ordinal
+    with _rings_lock:
+        if key not in _rings:
+            _rings[key] = Ring(ordinal)
+        return _rings[key]
+
+
+def refuse_capture(stream: Any) -> None:
+    """Raise where a CUDA graph is made of what is put on a stream."""
+    if runtime().is_capturing(stream):
+        raise DeviceError(
+            "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy "
+            "it before, and capture the conversion on the device alone"
+        )
+
+
+def _clear() -> None:
+    for ring in tuple(_rings.values()):
+        ring.clear()
+
+
+buffers.on_clear(_clear)
+
 
 _BYTES = np.dtype(np.uint8)
 
@@ -68,7 +244,7 @@ def upload(
     shipment = _shipment(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
-    whole = 0 < shipment.nbytes <= ring.WHOLE_BYTES and shipment.wire == x.dtype
+    whole = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.wire == x.dtype
     if isinstance(x, Unmade) and not whole:
         x = x.made()
     if x.size == 0:
@@ -108,8 +284,8 @@ class Shipment:
             return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
-            for at in range(0, self.nbytes, ring.PIECE_BYTES):
-                piece = flat[at : at + ring.PIECE_BYTES]
+            for at in range(0, self.nbytes, PIECE_BYTES):
+                piece = flat[at : at + PIECE_BYTES]
                 yield at, at + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
             return
         at = 0
@@ -135,13 +311,13 @@ class Shipment:
 def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
     """The places of the parts of an array that follow each other, each of one piece at most."""
     at, inner = 0, prod(shape[1:])
-    while at + 1 < len(shape) and inner * item > ring.PIECE_BYTES:
+    while at + 1 < len(shape) and inner * item > PIECE_BYTES:
         at += 1
         inner //= shape[at]
     if not shape:
         yield (...,)
         return
-    step = max(1, ring.PIECE_BYTES // (inner * item))
+    step = max(1, PIECE_BYTES // (inner * item))
     for outer in np.ndindex(shape[:at]):
         for begin in range(0, shape[at], step):
             yield (*outer, slice(begin, begin + step), ...)

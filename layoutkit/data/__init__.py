@@ -29,22 +29,22 @@ Names are loaded when the first of their module is named.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
+from .._utils import fork
 
 if TYPE_CHECKING:
-    from .batches.batch import Batch
-    from .batches.batcher import Batcher
-    from .batches.sampled import sampled_batcher
-    from .indexes import Index, open_index
-    from .providers.arrayprovider import ArrayProvider
-    from .providers.csvprovider import CSVProvider
-    from .providers.imagerecordprovider import ImageRecordProvider
-    from .providers.mnistprovider import MNISTProvider
+    from .dataset.dataset import Dataset
+    from .dataset.sample import Sample
+    from .loader.batch import Batch
+    from .loader.batcher import Batcher
+    from .loader.loader import sampled_batcher
+    from .providers.array import ArrayProvider
+    from .providers.csv import CSVProvider
+    from .providers.image_record import ImageRecordProvider
+    from .providers.mnist import MNISTProvider
     from .providers.protocol import Provider
     from .records import Record
     from .samplers import Sampler, sampler
-    from .samples.dataset import Dataset
-    from .samples.sample import Sample
+    from .sources import Index, open_index
 
 __all__ = [
     "ArrayProvider",
@@ -65,18 +65,18 @@ __all__ = [
 ]
 
 _LAZY = {
-    "providers.arrayprovider": ("ArrayProvider",),
-    "providers.csvprovider": ("CSVProvider",),
-    "providers.imagerecordprovider": ("ImageRecordProvider",),
-    "providers.mnistprovider": ("MNISTProvider",),
-    "batches.batch": ("Batch",),
-    "batches.batcher": ("Batcher",),
-    "batches.sampled": ("sampled_batcher",),
-    "samples.dataset": ("Dataset",),
+    "providers.array": ("ArrayProvider",),
+    "providers.csv": ("CSVProvider",),
+    "providers.image_record": ("ImageRecordProvider",),
+    "providers.mnist": ("MNISTProvider",),
+    "loader.batch": ("Batch",),
+    "loader.batcher": ("Batcher",),
+    "loader.loader": ("sampled_batcher",),
+    "dataset.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
-    "indexes": ("Index", "open_index"),
+    "sources": ("Index", "open_index"),
     "records": ("Record",),
-    "samples.sample": ("Sample",),
+    "dataset.sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),
 }
 
@@ -84,7 +84,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
-            with forks.making:
+            with fork.making:
                 globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,10 @@
 
 Indexes, Samples and the command line ask here, so that a new format of arrays is its reader, in
 `reading/`, and a row in ARRAYS. Knows suffixes; what becomes of what was read is not known here.
+
+Tables and columns of pandas, polars and those like them, as arrays of rows.
+
+Knows them by what they have, and that labels may be words; `arrays/` knows what else columns hold.
 """
 
 from __future__ import annotations
@@ -12,23 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ArgumentError, DataError
-from .reading.npy import read_npy
-from .reading.tensors import read_pt, read_safetensors
-from .reading.urls import translated
-from .reading.zarrstores import is_store, read_zarr
+import numpy as np
 
-__all__ = [
-    "ARRAYS",
-    "CONTAINERS",
-    "PICTURES",
-    "TABLES",
-    "container_of",
-    "explained",
-    "open_arrays",
-    "reader_of",
-    "suffix_of",
-]
+from ..backends.dispatch import as_array
+from ..errors import ArgumentError, DataError, LayoutkitError
+from ..memory import Array
+from .io.filesystem import translated
+from .io.npy import read_npy
+from .io.tensor_files import read_pt, read_safetensors
+from .io.zarr import is_store, read_zarr
 
 # Takes a path or URL. Gives an array, or arrays by name; they may be StoredArrays, and whatever has
 # a shape, a dtype and square brackets.
@@ -116,3 +112,24 @@ def explained(path: str) -> Iterator[None]:
             raise
         except Exception as error:
             raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a table or column, whose own [0] is a column, a table or the label 0."""
+    named = any(hasattr(value, name) for name in ("iloc", "get_column", "to_frame"))
+    return named and hasattr(value, "to_numpy")
+
+
+def rows_of(frame: Any, name: str) -> Array:
+    """Its rows, by place; DataError for what is neither numbers nor a column of strings.
+
+    `name` is what messages call it.
+    """
+    if len(frame.shape) == 1:
+        words = np.asarray(frame.to_numpy())
+        if words.dtype.kind in "OUT" and all(isinstance(word, str) for word in words):
+            return words
+    try:
+        return as_array(frame, name)
+    except LayoutkitError as error:
+        raise DataError(str(error)) from error

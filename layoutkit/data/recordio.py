@@ -20,12 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..atomic import replacing
+from .._utils.files import replacing
 from ..errors import DataError
-from .reading.imagerecords import ImageHeader, as_bytes, pack_image, unpack_image
-from .reading.meanfiles import read_mean, write_mean
-from .reading.ranges import BLOCK, RangeFile
-from .reading.recordframes import framed, span_at, unframed
+from .io.image_record import ImageHeader, as_bytes, pack_image, read_mean, unpack_image, write_mean
+from .io.reader import BLOCK, RangeFile
+from .io.recordio import framed, span_at, unframed
 
 __all__ = [
     "ImageHeader",

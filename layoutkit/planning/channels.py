@@ -8,10 +8,11 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
-from ..axes import Layout, Move, Pattern
-from ..checks import as_int
-from ..constants import CHANNEL
+from .._utils.validation import as_int
 from ..errors import ArgumentError, PatternError, ShapeError
+from ..layout.parsing import Layout
+from ..layout.pattern import Move, Pattern
+from ..normalize import CHANNEL
 
 __all__ = ["Picks", "checked_channels", "evenly", "picked", "turned"]
 

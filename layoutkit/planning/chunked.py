@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..axes import Layout, Move
-from ..formulas import Formula
+from ..layout.parsing import Layout
+from ..layout.pattern import Move
+from ..normalize import Formula
+from .options import Task
 from .plan import Plan
-from .task import Task
 
 __all__ = ["ChunkedPlan", "Chunks", "Rechunked"]
 

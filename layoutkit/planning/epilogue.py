@@ -33,7 +33,7 @@ class KernelDtype(NamedTuple):
     kind: str
 
 
-# The one table. What is computed with each: kernels/cpu/numeric.py and kernels/cuda/numeric.cuh;
+# The one table. What is computed with each: kernels/cpu/casts.py and kernels/cuda/numeric.cuh;
 # the latter numbers those that are added, which are all but bool, in this order.
 DTYPES = {
     row.name: row

@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from ..axes import Move
+from ..layout.pattern import Move
 
 __all__ = [
     "CanonicalLoops",
@@ -207,7 +207,7 @@ def nest(
     nest fits all parts: one that splits an axis of 24 places into 4 by 6, say, beside one that
     splits it into 6 by 4.
 
-    >>> from layoutkit.axes import parse_pattern
+    >>> from layoutkit.layout.pattern import parse_pattern
     >>> moves = [parse_pattern(p).resolve((2, 3, 4)) for p in ("bcw->bcw", "wcb->bcw")]
     >>> moves[1].target_shape
     (4, 3, 2)

@@ -23,15 +23,17 @@ Each knows only those above it. Views are known, by which spaces are not. A new 
 file of its own, its rows in routes.py and in viewing.py, and its name here.
 """
 
+from .array_spaces import (
+    Conv2DSpace,
+    IndexSequenceSpace,
+    IndexSpace,
+    NullSpace,
+    VectorSequenceSpace,
+    VectorSpace,
+)
 from .base import Space
 from .composite import CompositeSpace
-from .conv2d import Conv2DSpace
-from .index import IndexSpace
-from .mapping import DataSpecsMapping
-from .null import NullSpace
-from .predicates import is_flat_source, is_flat_space, is_flat_specs
-from .sequence import IndexSequenceSpace, VectorSequenceSpace
-from .vector import VectorSpace
+from .data_specs import DataSpecsMapping, is_flat_source, is_flat_space, is_flat_specs
 
 __all__ = [
     "CompositeSpace",

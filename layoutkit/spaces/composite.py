@@ -6,10 +6,10 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+from .._utils.tree import each
 from ..errors import DtypeError, ShapeError, SpaceError
-from ..nested import each
 from .base import Space
-from .checks import Leaf, describe
+from .validation import Leaf, describe
 
 __all__ = ["CompositeSpace"]
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import buffers, forks
-from ..conversion import convert
+from .. import buffers
+from .._utils import fork
+from ..converter import convert
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import DType, kind_of
 
@@ -176,7 +177,7 @@ def sparse_one_hot(columns: Any, width: int, dtype: DType) -> Any:
     return found
 
 
-@forks.once
+@fork.once
 def _scipy() -> Any:
     try:
         return import_module("scipy.sparse")

@@ -13,10 +13,8 @@ column.py      the first column of labels
 display.py     views in words and in HTML
 """
 
-from .classes import ClassView
-from .dataview import DataView
-from .image import ImageView
-from .lists import ListView
-from .sequence import SequenceView
+from .classview import ClassView
+from .dataview import DataView, ImageView, SequenceView
+from .listview import ListView
 
 __all__ = ["ClassView", "DataView", "ImageView", "ListView", "SequenceView"]

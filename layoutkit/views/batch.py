@@ -2,6 +2,11 @@
 
 A put begins a new one, so nothing of a batch can outlive it, and two threads that get at once
 never mix an old base with new results. It knows no view: which one holds it, or whether any does.
+
+A batch of a view that torch.compile follows: its gettings are conversions in a graph.
+
+What a view keeps from get to get and from batch to batch would be followed too, and is of no use in
+a graph, which is made once. A view that comes out of one makes it up when it is asked next.
 """
 
 from __future__ import annotations
@@ -10,17 +15,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..arrays.access import Seen, copies, seen, window
+from .._compile import call_in_graph
+from ..backends.inspection import Seen, copies, seen, window
 from ..buffers import empty
-from ..devices import CPU
 from ..errors import BackwardError, DtypeError
-from ..formulas import Formula
 from ..memory import Array
-from ..spec import DType, as_dtype, kind_of
-from .getting import PLAIN, Getting, How
-from .gettings import Gettings
-
-__all__ = ["Gradient", "HeldBatch", "HeldBatches"]
+from ..normalize import Formula
+from ..spec import CPU, DType, as_dtype, kind_of
+from .plans import PLAIN, Getting, Gettings, How
 
 Gradient = tuple[Getting, Any]
 
@@ -187,3 +189,20 @@ class HeldBatches(NamedTuple):
 
     parts: list[HeldBatch]
     by_form: dict[Any, Any]  # what was got of all of them in one form
+
+
+class FollowedBatch:
+    """A base and its layout, which nobody has looked at yet."""
+
+    def __init__(self, layout: str, given: Any) -> None:
+        self.layout, self.input = layout, given
+        self.results: dict[Any, Any] = {}
+
+
+def get(batch: Any, layout: Any, dtype: Any, device: Any, **how: Any) -> Any:
+    """The base in a layout and dtype, with the keywords of a formula or memory, in the graph."""
+    base = batch.layout if isinstance(batch, FollowedBatch) else batch.plans.layout
+    if layout is None and dtype is None and device is None and not how:
+        return batch.input
+    pattern = f"{base}->{base if layout is None else layout}"
+    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device, **how)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..converter import Converter
-from ..devices import CPU
+from ..spec import CPU
 from .batch import HeldBatch
-from .getting import Getting
+from .plans import Getting
 
 __all__ = ["line", "stack", "table"]
 

@@ -12,7 +12,7 @@ from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, accumula
 from layoutkit.views import ClassView, ImageView
 
 da = pytest.importorskip("dask.array", reason="the arrays are of dask")
-from dask.base import tokenize  # noqa: E402
+from dask.base import tokenize
 
 X = np.random.default_rng(0).integers(0, 255, (5, 8, 6, 3)).astype(np.uint8)
 MEANS = (0.1, 0.2, 0.3)
@@ -228,7 +228,7 @@ def _planned():
     import gc
 
     from layoutkit import Converter
-    from layoutkit.arrays import blocks
+    from layoutkit.backends import chunked
 
     made = [each for each in gc.get_objects() if type(each) is Converter and each._programs]
-    return blocks._known.cache_info().currsize, {each.task.threads for each in made}
+    return chunked._known.cache_info().currsize, {each.task.threads for each in made}

@@ -158,6 +158,6 @@ converter = layoutkit.Converter("bc->cb")
 x = np.zeros((2, 3), np.float32)
 converter.backward(converter(x), like=x)
 layoutkit.accumulate([(x, "bc"), (x, "bc")], "cb")
-print("layoutkit.arrays.adapters" in sys.modules)
+print("layoutkit.backends.dispatch" in sys.modules)
 """
     assert python(found) == "False\n"

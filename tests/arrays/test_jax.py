@@ -10,9 +10,9 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
 
-import jax.numpy as jnp  # noqa: E402
+import jax.numpy as jnp
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     ArgumentError,
     Converter,
     DeviceError,
@@ -22,8 +22,8 @@ from layoutkit import (  # noqa: E402
     buffers,
     convert,
 )
-from layoutkit.arrays import jax_placing  # noqa: E402
-from reference import reference_convert  # noqa: E402
+from layoutkit.backends import jax as jax_placing
+from reference import reference_convert
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((2, 4, 5, 3), np.float32)

@@ -12,17 +12,10 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
 
-import jax.numpy as jnp  # noqa: E402
-from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from layoutkit import (  # noqa: E402
-    ArgumentError,
-    Converter,
-    DeviceError,
-    ShapeError,
-    accumulate,
-    convert,
-)
+from layoutkit import ArgumentError, Converter, DeviceError, ShapeError, accumulate, convert
 
 FOUR = len(jax.devices()) == 4
 

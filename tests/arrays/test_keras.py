@@ -10,10 +10,10 @@ import pytest
 
 keras = pytest.importorskip("keras", reason="tests of layers of Keras need keras")
 
-import layoutkit  # noqa: E402
-from layoutkit import ArgumentError, Converter, PatternError, ShapeError  # noqa: E402
-from layoutkit.keras import Convert  # noqa: E402
-from reference import reference_convert  # noqa: E402
+import layoutkit
+from layoutkit import ArgumentError, Converter, PatternError, ShapeError
+from layoutkit.keras import Convert
+from reference import reference_convert
 
 BACKEND = keras.config.backend()
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from recipes import blocks
 
-import layoutkit.arrays
+import layoutkit.backends
 from layoutkit import ArgumentError, Converter, DataView, accumulate, convert
-from layoutkit.arrays import libraries
+from layoutkit.backends import registry
 
 # The library, which knows nothing of layoutkit, and the file of ours that knows it.
 TOY = ModuleType("toy")
@@ -32,12 +32,14 @@ def toy(tmp_path, monkeypatch):
     """The library and its file, both gone afterwards."""
     (tmp_path / "toy.py").write_text(FILE)
     monkeypatch.setitem(sys.modules, "toy", TOY)
-    monkeypatch.setattr(layoutkit.arrays, "__path__", [*layoutkit.arrays.__path__, str(tmp_path)])
-    libraries._file_of.cache_clear()
+    monkeypatch.setattr(
+        layoutkit.backends, "__path__", [*layoutkit.backends.__path__, str(tmp_path)]
+    )
+    registry._backend_of.cache_clear()
     yield TOY
-    sys.modules.pop("layoutkit.arrays.toy", None)
-    vars(layoutkit.arrays).pop("toy", None)
-    libraries._file_of.cache_clear()
+    sys.modules.pop("layoutkit.backends.toy", None)
+    vars(layoutkit.backends).pop("toy", None)
+    registry._backend_of.cache_clear()
 
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tests of tensors need torch")
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     ArgumentError,
     Converter,
     DeviceError,
@@ -17,7 +17,7 @@ from layoutkit import (  # noqa: E402
     buffers,
     convert,
 )
-from reference import reference_convert  # noqa: E402
+from reference import reference_convert
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((2, 4, 5, 3), np.float32)

@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the door of PyTorch needs torch")
 
-from layoutkit import ArgumentError, DtypeError, PatternError, ShapeError, convert  # noqa: E402
-from layoutkit.torch import Convert, collate, feed  # noqa: E402
+from layoutkit import ArgumentError, DtypeError, PatternError, ShapeError, convert
+from layoutkit.torch import Convert, collate, feed
 
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.1, 0.2, 0.3)}
 Pair = collections.namedtuple("Pair", "photo label")

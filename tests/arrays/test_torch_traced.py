@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tests of tensors need torch")
 
-from torch.autograd import forward_ad  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     ArgumentError,
     Converter,
     DeviceError,
@@ -21,8 +21,8 @@ from layoutkit import (  # noqa: E402
     accumulate,
     convert,
 )
-from layoutkit.accumulation import Accumulator  # noqa: E402
-from reference import reference_convert  # noqa: E402
+from layoutkit.accumulation import Accumulator
+from reference import reference_convert
 
 FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}
 SIZES = [2, 3, 4]  # the second makes torch.compile take the size for a symbol

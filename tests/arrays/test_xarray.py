@@ -5,7 +5,7 @@ import pytest
 
 xarray = pytest.importorskip("xarray", reason="tests of DataArrays need xarray")
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     ArgumentError,
     Converter,
     DataView,
@@ -14,7 +14,7 @@ from layoutkit import (  # noqa: E402
     accumulate,
     convert,
 )
-from reference import reference_convert  # noqa: E402
+from reference import reference_convert
 
 VALUES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 PLANES = reference_convert(VALUES, "bhwc->bchw")

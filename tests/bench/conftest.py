@@ -2,7 +2,7 @@
 
 import pytest
 
-from layoutkit.bench.waiting import VARIABLE
+from layoutkit.bench.host import VARIABLE
 
 
 @pytest.fixture(autouse=True)

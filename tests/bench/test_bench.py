@@ -12,20 +12,14 @@ import pytest
 import layoutkit
 from layoutkit import bench
 from layoutkit.bench import cases, run
-from layoutkit.bench.limit import LINE, limit_pass, streaming_is_faster
+from layoutkit.bench.host import limit_pass, streaming_is_faster
 from layoutkit.bench.peers import NumPy, OpenCV, TorchPeer, available
-from layoutkit.bench.protocol import (
-    Budget,
-    Times,
-    Variant,
-    measure,
-    paired_ratio,
-    percentile,
-)
+from layoutkit.bench.protocol import Budget, Times, Variant, measure, paired_ratio, percentile
 from layoutkit.bench.report import Table
 from layoutkit.bench.results import Result, as_json, environment, geometric_mean, summary
 from layoutkit.bench.rows import Row, all_rows
 from layoutkit.buffers import empty
+from layoutkit.kernels.cpu.params import LINE
 
 # ---- The protocol, on a clock that only moves when a call says so --------------------------
 

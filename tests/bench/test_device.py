@@ -19,9 +19,9 @@ from fake_cuda import replace
 
 import layoutkit
 from layoutkit import bench, cli
-from layoutkit.bench import cases, device_rows, run
-from layoutkit.bench.device import Cuda
-from layoutkit.bench.device_peers import CudaTorch, CuPy, device_peers
+from layoutkit.bench import cases, run
+from layoutkit.bench import device as device_rows
+from layoutkit.bench.device import Cuda, CudaTorch, CuPy, device_peers
 from layoutkit.bench.host import Host
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget, Variant, measure

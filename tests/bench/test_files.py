@@ -5,7 +5,7 @@ import os
 import pytest
 
 from layoutkit import bench
-from layoutkit.bench import files, waiting
+from layoutkit.bench import files, host
 from layoutkit.bench.files import check_files
 from layoutkit.errors import ArgumentError
 
@@ -67,23 +67,23 @@ def test_good_places_pass_and_nothing_is_written(tmp_path):
 
 
 def test_openmp_is_made_passive_before_it_is_loaded(monkeypatch):
-    monkeypatch.setattr(waiting, "libraries", set)
-    assert waiting.made_passive().startswith("OMP_WAIT_POLICY=passive: else threads of OpenMP")
-    assert os.environ[waiting.VARIABLE] == "passive"
+    monkeypatch.setattr(host, "libraries", set)
+    assert host.made_passive().startswith("OMP_WAIT_POLICY=passive: else threads of OpenMP")
+    assert os.environ[host.VARIABLE] == "passive"
 
 
 def test_it_is_said_when_that_comes_too_late(monkeypatch):
-    monkeypatch.setattr(waiting, "libraries", lambda: {"/lib/libgomp.so.1"})
-    assert "comes too late" in waiting.made_passive()
+    monkeypatch.setattr(host, "libraries", lambda: {"/lib/libgomp.so.1"})
+    assert "comes too late" in host.made_passive()
 
 
 def test_what_somebody_asked_for_stays(monkeypatch):
-    monkeypatch.setenv(waiting.VARIABLE, "active")
-    for words in (waiting.made_passive(), waiting.as_found()):
+    monkeypatch.setenv(host.VARIABLE, "active")
+    for words in (host.made_passive(), host.as_found()):
         assert words.startswith("OMP_WAIT_POLICY=active, as the environment has it.")
-    assert os.environ[waiting.VARIABLE] == "active"
+    assert os.environ[host.VARIABLE] == "active"
 
 
 def test_the_loop_leaves_it_and_says_so():
-    assert "is not set, and stays so" in waiting.as_found()
-    assert waiting.VARIABLE not in os.environ
+    assert "is not set, and stays so" in host.as_found()
+    assert host.VARIABLE not in os.environ

@@ -9,8 +9,7 @@ import pytest
 
 from layoutkit import bench
 from layoutkit.bench import cases, run
-from layoutkit.bench.hptt import HPTT_VARIABLE, hptt
-from layoutkit.bench.peers import available
+from layoutkit.bench.peers import HPTT_VARIABLE, available, hptt
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.rows import Row
 from layoutkit.errors import ArgumentError

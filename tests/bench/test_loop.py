@@ -13,10 +13,10 @@ import layoutkit
 from layoutkit import bench, cli
 from layoutkit.bench import loop, situations
 from layoutkit.bench.loop import Column, columns_of, loop_row, take_turns
-from layoutkit.bench.loop_report import markdown
-from layoutkit.bench.loop_results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, load
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget
+from layoutkit.bench.report import markdown
+from layoutkit.bench.results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, load
 from layoutkit.bench.situations import Situation, all_situations
 from layoutkit.errors import ArgumentError
 
@@ -355,7 +355,7 @@ def test_options_that_would_be_ignored_are_refused(options, capsys):
 
 def test_the_picture_shows_the_ratios_of_the_table(tmp_path, monkeypatch):
     figure = pytest.importorskip("matplotlib.figure")
-    from layoutkit.bench.loop_chart import draw_loop
+    from layoutkit.bench.chart import draw_loop
 
     drawn = []
     monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layoutkit.bench import cases, main
-from layoutkit.bench.others import Albumentations, Timm, TorchCompile, XlaJit
+from layoutkit.bench.peers import Albumentations, Timm, TorchCompile, XlaJit
 from layoutkit.bench.rows import all_rows
 from layoutkit.errors import ArgumentError
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layoutkit.atomic import replacing, reserve
+from layoutkit._utils.files import replacing, reserve
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -121,7 +121,7 @@ class TestReplacing:
 
     def test_a_killed_writer_stops_nobody(self, tmp_path):
         lines = ["import os, signal", "from pathlib import Path", "pid = os.getpid()"]
-        lines += ["os.getpid = lambda: 1", "from layoutkit.atomic import replacing"]
+        lines += ["os.getpid = lambda: 1", "from layoutkit._utils.files import replacing"]
         lines += ["del os.O_TMPFILE"] * (not hasattr(os, "O_TMPFILE"))
         lines += ["block = replacing(Path('x'))", "block.__enter__()"]
         code = "\n".join([*lines, "os.kill(pid, signal.SIGKILL)"])

@@ -12,9 +12,9 @@ from batches_of import forget_others, our_threads
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit.cli import main  # noqa: E402
-from layoutkit.commands.contactsheet import MOST_PICTURES, Caption, contact_sheet  # noqa: E402
-from layoutkit.data import Dataset, open_index, sampler  # noqa: E402
+from layoutkit.cli import main
+from layoutkit.cli.contactsheet import MOST_PICTURES, Caption, contact_sheet
+from layoutkit.data import Dataset, open_index, sampler
 
 SIDE = 8
 COLOURS = {"ant": (200, 30, 40), "bee": (240, 200, 10), "cat": (20, 60, 180)}
@@ -68,7 +68,7 @@ def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
 @pytest.mark.parametrize("layout", ["bchw", "chwb", "hwcb", "cbhw", "b(hwc)"])
 @pytest.mark.parametrize("window", [1 << 20, 50])
 def test_batches_are_joined_along_b_wherever_it_is(photos, tmp_path, monkeypatch, layout, window):
-    monkeypatch.setattr("layoutkit.commands.npzfiles._WINDOW_BYTES", window)
+    monkeypatch.setattr("layoutkit.cli.batches._WINDOW_BYTES", window)
     formula = ["--scale", "1/255", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.1,0.25"]
     options = ["--batch-size", 3, "--to", layout, "--dtype", "float32", *formula]
     found = _saved(photos, tmp_path, *options)["input"]
@@ -468,7 +468,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(photos, tmp_path, capsys, monkeyp
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("layoutkit.commands.npzfiles.JoinedBatches.add", full)
+    monkeypatch.setattr("layoutkit.cli.batches.JoinedBatches.add", full)
     error = _refused(capsys, photos, "--size", "8x8", "--save", target)
     assert f"{target}: No space left on device; make room" in error
     assert target.read_bytes() == b"as it was"
@@ -483,7 +483,7 @@ def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, c
         raise KeyboardInterrupt
 
     forget_others()
-    monkeypatch.setattr("layoutkit.commands.npzfiles.JoinedBatches.add", interrupt)
+    monkeypatch.setattr("layoutkit.cli.batches.JoinedBatches.add", interrupt)
     assert main(["batches", str(photos), "--size", "8x8", "--save", str(tmp_path / "x.npz")]) == 130
     assert capsys.readouterr().err == "layoutkit: interrupted\n"
     assert os.listdir(tmp_path) == ["photos"]

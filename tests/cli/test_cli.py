@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import layoutkit
-from layoutkit.cli import main
-from layoutkit.commands import explaining
+from layoutkit.cli import explain, main
 
 
 @pytest.fixture
@@ -185,7 +184,7 @@ def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
     def exhaust(*_):
         raise MemoryError
 
-    monkeypatch.setattr("layoutkit.commands.npyfiles.NpyFile.read", exhaust)
+    monkeypatch.setattr("layoutkit.cli.outputs.NpyFile.read", exhaust)
     assert "--chunk" in _refused(
         capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw", "--quiet"
     )
@@ -406,8 +405,7 @@ def test_batches_may_not_change_the_sign(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["convert", "batches", "explain", "bench", "info", "warmup"])
 def test_the_help_of_every_command_has_examples_that_are_understood(capsys, command):
-    from layoutkit.commands.arguments import parse
-    from layoutkit.commands.examples import examples
+    from layoutkit.cli.parser import examples, parse
 
     with pytest.raises(SystemExit):
         main([command, "--help"])
@@ -453,10 +451,10 @@ def test_the_drawing_is_there_when_nobody_reads_the_words(tmp_path, monkeypatch)
     def closed(*_, **__):
         raise BrokenPipeError
 
-    monkeypatch.setattr(explaining, "print", closed, raising=False)
+    monkeypatch.setattr(explain, "print", closed, raising=False)
     svg = tmp_path / "e.svg"
     with pytest.raises(BrokenPipeError):
-        explaining.explain("bhwc->bchw", None, {}, {}, svg)
+        explain.explain("bhwc->bchw", None, {}, {}, svg)
     assert svg.read_text().endswith("</svg>\n")
 
 

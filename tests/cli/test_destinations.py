@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from layoutkit import convert
-from layoutkit.cli import main
-from layoutkit.commands import streaming
+from layoutkit.cli import main, streaming
 
 fsspec = pytest.importorskip("fsspec", reason="the URLs are of fsspec")
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+from fsspec.implementations.memory import MemoryFileSystem
 
 X = np.random.default_rng(0).integers(0, 255, (8, 6, 5, 3)).astype(np.uint8)
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from layoutkit.commands.drawing import svg_picture, text_picture
+from layoutkit.cli.explain import svg_picture, text_picture
 
 PATTERNS = ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bf->bhwc", "bchw->b(hwc)", "bwt->btw"]
 SIZES = {"b": 2, "h": 2, "w": 3, "c": 3, "t": 3}

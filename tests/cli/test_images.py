@@ -7,9 +7,9 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit.cli import main  # noqa: E402
-from layoutkit.commands.images import find_images  # noqa: E402
-from layoutkit.errors import ArgumentError  # noqa: E402
+from layoutkit.cli import main
+from layoutkit.cli.inputs import find_images
+from layoutkit.errors import ArgumentError
 
 HEIGHT, WIDTH = 6, 4
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from layoutkit.atomic import replacing
-from layoutkit.commands import npyfiles
-from layoutkit.commands.npyfiles import create_npy, is_npy, open_npy
-from layoutkit.data.reading.npy import StoredArray
+from layoutkit._utils.files import replacing
+from layoutkit.cli import outputs
+from layoutkit.cli.outputs import create_npy, is_npy, open_npy
+from layoutkit.data.io.npy import StoredArray
 from layoutkit.errors import DataError, DtypeError
 
 SHAPE = (5, 4, 3, 2)
@@ -19,8 +19,8 @@ SHAPE = (5, 4, 3, 2)
 @pytest.fixture(params=[1, 1 << 20], ids=["many-windows", "one-window"])
 def window_bytes(request, monkeypatch):
     """Windows of one run each, and windows that hold everything; of a file that is too large."""
-    monkeypatch.setattr(npyfiles, "_WINDOW_BYTES", request.param)
-    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", 0)
+    monkeypatch.setattr(outputs, "_WINDOW_BYTES", request.param)
+    monkeypatch.setattr(outputs, "_WIDE_BYTES", 0)
 
 
 def _numbers(dtype="<i4", order="C"):
@@ -87,8 +87,8 @@ def test_a_slab_is_no_window(tmp_path):
 @pytest.mark.parametrize("most", [0, 1 << 30], ids=["mapped", "read"])
 @pytest.mark.parametrize("axis", [None, 0, 1, 3])
 def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
-    monkeypatch.setattr(npyfiles, "_GAP_BYTES", gap)
-    monkeypatch.setattr(npyfiles, "_MOST_READ", most)
+    monkeypatch.setattr(outputs, "_GAP_BYTES", gap)
+    monkeypatch.setattr(outputs, "_MOST_READ", most)
     array = _numbers()
     np.save(tmp_path / "x.npy", array)
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:

@@ -10,10 +10,11 @@ from record_files import image, tar, write_rec
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit.cli import main  # noqa: E402
-from layoutkit.data import open_index  # noqa: E402
-from layoutkit.data.reading.reader import Reader  # noqa: E402
-from layoutkit.data.recordio import read_records, unpack_image  # noqa: E402
+from layoutkit.cli import main
+from layoutkit.data import open_index
+from layoutkit.data.io.image_record import unpack_image
+from layoutkit.data.io.reader import Reader
+from layoutkit.data.recordio import read_records
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import encoded, noise, save  # noqa: E402
+from photographs import encoded, noise, save
 
-from layoutkit.cli import main  # noqa: E402
-from layoutkit.commands import images  # noqa: E402
-from layoutkit.commands.arguments import _FITS  # noqa: E402
-from layoutkit.pictures import fit, read  # noqa: E402
-from layoutkit.pictures.fitting import WAYS  # noqa: E402
+from layoutkit.cli import (
+    inputs,
+    main,
+)
+from layoutkit.cli.parser import _FITS
+from layoutkit.images import fit, read
+from layoutkit.images.resize import WAYS
 
 
 @pytest.fixture
@@ -212,7 +214,7 @@ def test_a_full_disk_is_said_of_the_folder(folder, capsys, monkeypatch):
         def write(self, _):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(images, "TemporaryFile", lambda **_: Full())
+    monkeypatch.setattr(inputs, "TemporaryFile", lambda **_: Full())
     said = _refused(capsys, "photos", "out.npy", "bhwc->bhwc", "--resize", "8x8", "--skip-bad")
     assert f"error: {Path.cwd()}: No space left on device; make room" in said
 

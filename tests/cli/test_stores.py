@@ -10,8 +10,8 @@ import pytest
 
 from layoutkit import convert
 from layoutkit.cli import main
-from layoutkit.commands import stores
-from layoutkit.data.reading.reader import Reader
+from layoutkit.cli import zarr as stores
+from layoutkit.data.io.reader import Reader
 
 pytest.importorskip("dask.array", reason="chunks are converted by dask")
 zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")

@@ -17,10 +17,9 @@ import time
 import numpy as np
 import pytest
 
-from layoutkit.cli import main
-from layoutkit.commands import npyfiles, streaming
-from layoutkit.commands.npyfiles import NpyFile
-from layoutkit.commands.streaming import FileJob
+from layoutkit.cli import main, outputs, streaming
+from layoutkit.cli.outputs import NpyFile
+from layoutkit.cli.streaming import FileJob
 
 SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
 
@@ -187,9 +186,9 @@ def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbyte
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
-    monkeypatch.setattr(npyfiles, "_LONG_RUN", long)
-    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", nbytes * 2)
-    monkeypatch.setattr(npyfiles, "_READ_BYTES", 50)
+    monkeypatch.setattr(outputs, "_LONG_RUN", long)
+    monkeypatch.setattr(outputs, "_WIDE_BYTES", nbytes * 2)
+    monkeypatch.setattr(outputs, "_READ_BYTES", 50)
     array = np.asarray(_array("chwb"), order=order)
     for right in map("".join, itertools.permutations("bhwc")):
         result = _convert(tmp_path, array, f"chwb->{right}")
@@ -497,7 +496,7 @@ def test_a_limit_on_file_size_is_an_error_at_the_start(tmp_path):
 
 
 def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
-    from layoutkit.commands.npyfiles import NpyFile
+    from layoutkit.cli.outputs import NpyFile
 
     read = NpyFile.read
 
@@ -527,7 +526,7 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
     (tmp_path / "y.npy").write_bytes(b"as it was")
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", 1 << 20)
     monkeypatch.setattr(streaming, "_RUN_BYTES", 1 << 20)
-    monkeypatch.setattr(npyfiles, "_WIDE_BYTES", wide)
+    monkeypatch.setattr(outputs, "_WIDE_BYTES", wide)
     write = NpyFile.write
     monkeypatch.setattr(
         NpyFile,
@@ -548,7 +547,7 @@ def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    small = "from layoutkit.commands import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
+    small = "from layoutkit.cli import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
     code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 12\n{RUN}"
     command = [sys.executable, "-c", code, "convert", *files, pattern]
     with _in_a_terminal(command) as process:

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from layoutkit import buffers
-from layoutkit.blocks import size_class
-from layoutkit.buffers import _pool, empty, empty_with_address
+from layoutkit.buffers import _pool, empty, empty_with_address, size_class
 from layoutkit.errors import ArgumentError, LayoutkitError
 
 MB = 1 << 20
@@ -445,7 +444,7 @@ def test_before_memory_runs_out_idle_memory_is_dropped(monkeypatch):
             raise MemoryError
         return np.zeros(size, np.uint8)
 
-    monkeypatch.setattr("layoutkit.blocks._memory", refuse_once)
+    monkeypatch.setattr("layoutkit.buffers._memory", refuse_once)
     assert empty((10 * N,), np.uint8).nbytes == 10 * N
     size = size_class(10 * N)
     assert tries == [(size, tries[0][1]), (size, 0)]

@@ -7,9 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from layoutkit import Converter, accumulate, caching
+from layoutkit import Converter, accumulate
+from layoutkit._utils import cache as caching
+from layoutkit._utils.cache import PROGRAM_BYTES, Cache, remember
 from layoutkit.accumulation import Accumulator
-from layoutkit.caching import PROGRAM_BYTES, Cache, remember
 
 
 @pytest.fixture

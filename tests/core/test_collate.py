@@ -539,7 +539,7 @@ def test_arrays_whose_objects_are_not_known_are_asked(monkeypatch):
     keywords = {"corner": {"w": range(5)}, "flip": {"h": [True, False, True, False, True]}}
     to = Collator("hwc->bchw", h=8, w=9, fill=3)
     wanted = to(samples, **keywords)
-    monkeypatch.setattr("layoutkit.cpu.parts.HAS_KNOWN_HEADER", False)
+    monkeypatch.setattr("layoutkit.cpu.window_table.HAS_KNOWN_HEADER", False)
     assert_same(to(samples, **keywords), wanted)
     with pytest.raises(layoutkit.DtypeError, match="sample 1 has dtype int16"):
         to([samples[0], samples[1].astype("i2")])

@@ -252,7 +252,7 @@ assert layoutkit.convert(x, "bhwc->bhwc") is x
 assert layoutkit.convert(x, "bhwc->bchw", out=out) is out
 assert type(layoutkit.convert(x, "bhwc->bchw")) is np.ndarray
 assert (np.asarray(out) == np.asarray(x).transpose(0, 3, 1, 2)).all()
-print("layoutkit.arrays" in sys.modules)
+print("layoutkit.backends" in sys.modules)
 """
     assert python(code) == "False\n"
 

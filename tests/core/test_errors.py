@@ -18,7 +18,7 @@ from layoutkit import (
     accumulate,
     convert,
 )
-from layoutkit.conversion import plan
+from layoutkit.converter import plan
 
 X = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
 F = X.astype("f4")

@@ -10,7 +10,7 @@ from every_value import assert_cast, every_value, numpys, thinned
 
 from layoutkit import Converter, convert
 from layoutkit.kernels.cpu import launch
-from layoutkit.planning.kernels import MAX_TABLE
+from layoutkit.planning.select import MAX_TABLE
 from reference import reference_convert
 
 NAMES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")

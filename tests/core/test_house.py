@@ -183,6 +183,6 @@ def test_every_file_that_the_page_names_is_there():
     places = [p.relative_to(HOME).as_posix() for root in roots for p in [root, *root.rglob("*")]]
     ends = {f"/{place}" for place in places} | {f"/{place}/" for place in places}
     missing = {name for name in names if not any(end.endswith(f"/{name}") for end in ends)}
-    toys = {"layoutkit/arrays/toy.py", "kernels/cpu/reverse.py", "toy.cu"}
-    toys |= {"layoutkit/data/samplers/backward.py", "layoutkit/data/reading/grid.py"}
+    toys = {"layoutkit/backends/toy.py", "kernels/cpu/reverse.py", "toy.cu"}
+    toys |= {"layoutkit/data/samplers/backward.py", "layoutkit/data/io/grid.py"}
     assert missing == toys

@@ -14,15 +14,8 @@ import time
 import numpy as np
 import pytest
 
-from layoutkit import (
-    ImageView,
-    accumulate,
-    blocks,
-    buffers,
-    convert,
-    get_num_threads,
-    set_num_threads,
-)
+from layoutkit import ImageView, accumulate, buffers, convert, get_num_threads, set_num_threads
+from layoutkit import buffers as blocks
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 X = np.random.default_rng(0).integers(0, 99, SHAPE).astype("f4")

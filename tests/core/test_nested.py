@@ -3,7 +3,7 @@
 import pytest
 
 from layoutkit import ShapeError
-from layoutkit.nested import each, each_leaf, leaves, matched, paths, placed, rebuilt
+from layoutkit._utils.tree import each, each_leaf, leaves, matched, paths, placed, rebuilt
 
 NEST = (1, (2, (), (3,)), 4)
 

@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit import (
-    ArraySpec,
-    Converter,
-    PatternError,
-    ShapeError,
-    accumulate,
-    convert,
-    plan,
-)
-from layoutkit.axes import parse_layout, parse_pattern
-from layoutkit.commands.drawing import text_picture
+from layoutkit import ArraySpec, Converter, PatternError, ShapeError, accumulate, convert, plan
+from layoutkit.cli.explain import text_picture
+from layoutkit.layout.parsing.pattern import parse_layout, parse_pattern
 
 
 def numbered(*shape):

@@ -6,7 +6,8 @@ import platform
 import pytest
 from children import python
 
-from layoutkit import ArgumentError, openmp, set_threads, threads
+from layoutkit import ArgumentError, set_threads
+from layoutkit.threads import limits, openmp
 
 LIBRARY = ctypes.util.find_library("gomp")
 needs_library = pytest.mark.skipif(
@@ -19,7 +20,7 @@ import ctypes, os, threading, time
 import numpy as np
 import layoutkit
 from layoutkit import openmp, threads, workers
-from layoutkit.kernels.cpu.board import TEAM, TICKET
+from layoutkit.kernels.cpu.threadpool_state import TEAM, TICKET
 
 workers.LARGE_BYTES = 0
 layoutkit.set_num_threads(2)
@@ -54,9 +55,9 @@ def run(code, **variables):
 
 @pytest.fixture(autouse=True)
 def usual_threads():
-    before = threads.kind_of_threads
+    before = limits.kind_of_threads
     yield
-    threads.kind_of_threads = before
+    limits.kind_of_threads = before
 
 
 @needs_library
@@ -161,10 +162,10 @@ print(answer, len(taken), int(words[TICKET]), int(words[TEAM]))
 
 
 def test_openmp_needs_a_library(monkeypatch):
-    monkeypatch.setattr(threads, "libraries", set)
+    monkeypatch.setattr(limits, "libraries", set)
     with pytest.raises(ArgumentError, match="import torch"):
         set_threads("openmp")
-    assert threads.kind_of_threads == "auto"
+    assert limits.kind_of_threads == "auto"
 
 
 @pytest.mark.parametrize("kind", ["tbb", "", None, 2, "OpenMP"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import layoutkit
-from layoutkit.commands.drawing import svg_picture
+from layoutkit.cli.explain import svg_picture
 
 HOME = Path(__file__).parents[2]
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())
@@ -108,7 +108,7 @@ print(layoutkit.data.sampled_batcher.__module__, "layoutkit.data" in sys.modules
     done = subprocess.run(
         [sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    found = "layoutkit.data.batches.sampled"
+    found = "layoutkit.data.loader.loader"
     assert done.stdout.split() == ["True", "False", found, "True"]
 
 

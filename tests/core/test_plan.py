@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, ShapeError, convert
-from layoutkit.conversion import plan
-from layoutkit.planning.kernels import MAX_TABLE, choose
+from layoutkit.converter import plan
 from layoutkit.planning.loops import Loop, canonical
-from layoutkit.planning.roles import MAX_OUTER
+from layoutkit.planning.select import MAX_OUTER, MAX_TABLE, choose
 
 KERNELS = [
     ("bhwc->bhwc", (2, 4, 4, 3), "f4", {}, "view"),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
-from layoutkit.axes import parse_pattern
-from layoutkit.kernels.cpu import sums
+from layoutkit.kernels.cpu import accumulate_launch
+from layoutkit.layout.parsing.pattern import parse_pattern
+from layoutkit.memory import contiguous
 from layoutkit.planning.loops import SumLoop, nest
-from layoutkit.planning.plan import contiguous
 from reference import reference_convert, reference_sum
 
 RNG = np.random.default_rng(0)
@@ -24,9 +24,9 @@ RNG = np.random.default_rng(0)
 @pytest.fixture
 def tiny_tiles(monkeypatch):
     """Tiles so small that little arrays have many, of which the last ones overlap."""
-    monkeypatch.setattr(sums, "second_level_bytes", lambda: 1 << 13)
-    monkeypatch.setattr(sums, "ROWS_BYTES", 512)
-    monkeypatch.setattr(sums, "PIECE_BYTES", 64)
+    monkeypatch.setattr(accumulate_launch, "second_level_bytes", lambda: 1 << 13)
+    monkeypatch.setattr(accumulate_launch, "ROWS_BYTES", 512)
+    monkeypatch.setattr(accumulate_launch, "PIECE_BYTES", 64)
 
 
 def values(shape, dtype):
@@ -78,9 +78,9 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case):
 @pytest.fixture(scope="module")
 def tiny_tiles_always():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "second_level_bytes", lambda: 1 << 13)
-        patch.setattr(sums, "ROWS_BYTES", 512)
-        patch.setattr(sums, "PIECE_BYTES", 64)
+        patch.setattr(accumulate_launch, "second_level_bytes", lambda: 1 << 13)
+        patch.setattr(accumulate_launch, "ROWS_BYTES", 512)
+        patch.setattr(accumulate_launch, "PIECE_BYTES", 64)
         yield
 
 
@@ -249,7 +249,7 @@ def test_no_temporary_of_the_size_of_a_part():
     total = accumulate(parts, "bhwc")
     stats = buffers.stats()
     lent = stats["held"] - held + stats["idle"] - total.nbytes
-    assert lent < 0.5 * total.nbytes + get_num_threads() * sums.second_level_bytes()
+    assert lent < 0.5 * total.nbytes + get_num_threads() * accumulate_launch.second_level_bytes()
     assert_same(total, reference_sum(parts, "bhwc", "f4", "f4"))
 
 
@@ -287,11 +287,11 @@ def test_tiles_fit_and_cover(counts, near, item):
         SumLoop(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
         for at, (count, step) in enumerate(loops)
     ]
-    tile = sums.tile_places(places, [4] * len(near), item)
+    tile = accumulate_launch.tile_places(places, [4] * len(near), item)
     assert all(1 <= n <= loop.count for n, loop in zip(tile, places, strict=True))
     # Rounding tiles to whole registers may lengthen each axis by less than half.
     assert np.prod(tile) * item <= 1.5 ** len(tile) * max(
-        sums.second_level_bytes() / 2, sums.ROWS_BYTES
+        accumulate_launch.second_level_bytes() / 2, accumulate_launch.ROWS_BYTES
     )
     for n, loop in zip(tile, places, strict=True):
         starts = [min(i * n, loop.count - n) for i in range(-(-loop.count // n))]

@@ -5,7 +5,7 @@ import pytest
 
 threadpoolctl = pytest.importorskip("threadpoolctl", reason="it is what is tested")
 
-import layoutkit  # noqa: E402
+import layoutkit
 
 
 def ours():

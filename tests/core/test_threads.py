@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 from children import python
 
-from layoutkit import ArgumentError, get_num_threads, limits, set_num_threads, threads
+from layoutkit import ArgumentError, get_num_threads, set_num_threads
+from layoutkit.threads import limits
+from layoutkit.threads import limits as threads
 
 
 @pytest.fixture(autouse=True)

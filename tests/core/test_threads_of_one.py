@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import layoutkit
-from layoutkit import Converter, workers
-from layoutkit.workers import ALONE_BYTES, LARGE_BYTES
+from layoutkit import Converter
+from layoutkit.threads import pool
+from layoutkit.threads.limits.pool import ALONE_BYTES, LARGE_BYTES
 
 
 @pytest.fixture
@@ -13,14 +14,14 @@ def asked(monkeypatch):
     """The numbers of threads that jobs were run with."""
     found = []
 
-    class Pool(workers.Pool):
+    class Pool(pool.Pool):
         def load(self):
             super().load()
             run, lend = self._run, self._lend
             self._run = lambda *call: (found.append(call[-1]), run(*call))
             self._lend = lambda *call: (found.append(call[-1]), lend(*call))
 
-    monkeypatch.setattr(workers, "pool", Pool())
+    monkeypatch.setattr(pool, "pool", Pool())
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 from children import python
 from instruction_sets import lacking
 
-from layoutkit.kernels.cpu import shipped
+from layoutkit.kernels.cpu import object_cache
 
 HOME = Path(__file__).parents[2]
 NEEDED = "layoutkit", "kernels", "bench", "building"
@@ -94,7 +94,7 @@ def objects(site):
 
 def of_level(name):
     """The variables under which a process takes its CPU for one of a level."""
-    (level,) = (level for level in shipped.LEVELS if level.name == name)
+    (level,) = (level for level in object_cache.LEVELS if level.name == name)
     return {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.flags}
 
 
@@ -129,7 +129,7 @@ def test_pip_installs_it(wheel, tmp_path):
 
 @needs_avx2
 def test_every_level_of_this_machine_has_its_own(site):
-    assert len(objects(site)) == len([x for x in shipped.LEVELS if x.machine == "x86_64"])
+    assert len(objects(site)) == len([x for x in object_cache.LEVELS if x.machine == "x86_64"])
     assert first(site, **of_level("x86-64-v3")) == SHIPPED
 
 
@@ -138,7 +138,7 @@ def test_avx512_takes_v4_and_avx2_takes_v3(site):
     """Each with the other's objects away."""
     for name in ("x86-64-v4", "x86-64-v3"):
         assert first(site, **of_level(name)) == SHIPPED
-    (level,) = (level for level in shipped.LEVELS if level.name == "x86-64-v4")
+    (level,) = (level for level in object_cache.LEVELS if level.name == "x86-64-v4")
     away = set()
     for path in objects(site):
         kept = path.read_bytes()

@@ -11,17 +11,19 @@ import pytest
 from children import python
 
 import layoutkit
-from layoutkit import Converter, set_num_threads, threads, workers
-from layoutkit.kernels.cpu.board import ASLEEP, BUSY, NAPS, SKIP, WAKING, Board
+from layoutkit import Converter, set_num_threads
+from layoutkit.kernels.cpu.threadpool_state import ASLEEP, BUSY, NAPS, SKIP, WAKING, Board
+from layoutkit.threads import limits
+from layoutkit.threads import pool as workers
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 
 
 @pytest.fixture(autouse=True)
 def usual_threads():
-    before = threads._threads
+    before = limits._threads
     yield
-    threads._threads = before
+    limits._threads = before
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layoutkit.kernels.cuda.boxes import LINE, choose
+from layoutkit.kernels.cuda.accumulate import LINE, choose
 
 # Places of a word, bytes of a computed value, and the most places of a box, of the sums there are.
 KINDS = [(4, 4, 4096), (8, 4, 4096), (2, 8, 2048), (2, 4, 2048), (2, 8, 4096), (4, 8, 4096),

@@ -13,7 +13,7 @@ import pytest
 from arrays_of import BF16, assert_same
 from cuda_moves import copied, placed
 
-from layoutkit.kernels.cuda.source import source
+from layoutkit.kernels.cuda.launch import source
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler

@@ -18,9 +18,9 @@ from layoutkit import (
     ShapeError,
     collate,
 )
-from layoutkit.cuda import ring
+from layoutkit.cuda import transfers
+from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.data import sampled_batcher
-from layoutkit.kernels.cuda.runtime import CupyRuntime
 
 pytestmark = needs_compiler
 
@@ -111,20 +111,22 @@ def test_pinned_memory_is_used_again_and_bounded(gpu):
     for batch, corner, result in zip(batches, corners, found, strict=True):
         wanted = collate(batch, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
         assert_same(values_of(result), wanted)
-    assert gpu.gpus.held(PINNED) <= ring.PIECES * ring.PIECE_BYTES + 4096  # and for constants
+    assert (
+        gpu.gpus.held(PINNED) <= transfers.PIECES * transfers.PIECE_BYTES + 4096
+    )  # and for constants
 
 
 def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeypatch):
-    monkeypatch.setattr(ring, "WHOLE_BYTES", 100)
-    monkeypatch.setattr(ring, "PIECE_BYTES", 64)
+    monkeypatch.setattr(transfers, "WHOLE_BYTES", 100)
+    monkeypatch.setattr(transfers, "PIECE_BYTES", 64)
     found = collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda")
     assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", h=6, w=8))
-    assert gpu.gpus.held(PINNED) <= ring.PIECES * 512  # what the fake rounds to
+    assert gpu.gpus.held(PINNED) <= transfers.PIECES * 512  # what the fake rounds to
 
 
 def test_pieces_grow_with_batches(gpu, monkeypatch):
-    monkeypatch.setattr(ring, "PIECE_BYTES", 16)
-    for samples in (*[PHOTOS[:1]] * ring.PIECES, PHOTOS):
+    monkeypatch.setattr(transfers, "PIECE_BYTES", 16)
+    for samples in (*[PHOTOS[:1]] * transfers.PIECES, PHOTOS):
         found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda")
         assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8))
 

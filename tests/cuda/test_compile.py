@@ -17,7 +17,7 @@ from cuda_moves import placed
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
-from layoutkit.kernels.cuda.source import FAMILIES, source
+from layoutkit.kernels.cuda.launch import FAMILIES, source
 
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others

@@ -16,9 +16,8 @@ from cuda_moves import address, copied, placed, planned, planned_sum
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
-from layoutkit.kernels.cuda.launch import CudaLaunch
-from layoutkit.kernels.cuda.source import FAMILIES
-from layoutkit.kernels.cuda.source import source as text_of
+from layoutkit.kernels.cuda.launch import FAMILIES, CudaLaunch
+from layoutkit.kernels.cuda.launch import source as text_of
 
 pytestmark = cuda_shim.needs_compiler
 RNG = np.random.default_rng(0)

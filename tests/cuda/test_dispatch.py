@@ -25,10 +25,9 @@ from layoutkit import (
     convert,
     plan,
 )
-from layoutkit.arrays.channels import spread
-from layoutkit.arrays.clipping import stopped
-from layoutkit.kernels.cuda.runtime import CupyRuntime
-from layoutkit.planning.kernels import KERNELS, why
+from layoutkit.backends.gradients import spread, stopped
+from layoutkit.cuda.cupy_runtime import CupyRuntime
+from layoutkit.planning.select import KERNELS, why
 from reference import reference_convert
 
 pytestmark = needs_compiler

@@ -21,7 +21,7 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.devices import canonical
+from layoutkit.spec import canonical
 
 IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
 EXTRA = r'pip install "layoutkit\[cuda13\]" \(or "layoutkit\[cuda12\]"'

@@ -10,7 +10,7 @@ from arrays_of import assert_same, random_array
 from cuda_moves import address, planned, planned_sum
 
 from layoutkit import Converter, accumulate
-from layoutkit.kernels.cuda.source import source
+from layoutkit.kernels.cuda.launch import source
 from reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler

@@ -8,7 +8,7 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DeviceError, DtypeError
-from layoutkit.arrays import adapters
+from layoutkit.backends import dispatch
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -52,13 +52,13 @@ def device(platform, local):
 def taken(gpu, monkeypatch):
     """JAX for arrays that are none of it; the current device whenever it takes a result."""
     pytest.importorskip("jax", reason="needs JAX")
-    from layoutkit.arrays import jax
+    from layoutkit.backends import jax
 
     took, (_, _, adapter, _) = [], jax._adapters()
-    whose, device_adapter_of = adapters.whose, adapters.device_adapter_of
+    whose, device_adapter_of = dispatch.whose, dispatch.device_adapter_of
     for name, ask in (("whose", whose), ("device_adapter_of", device_adapter_of)):
         monkeypatch.setattr(
-            adapters, name, lambda x, ask=ask: adapter if isinstance(x, Array) else ask(x)
+            dispatch, name, lambda x, ask=ask: adapter if isinstance(x, Array) else ask(x)
         )
     monkeypatch.setattr(
         adapter.words.jax.dlpack,

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter
 from layoutkit.accumulation import Accumulator
-from layoutkit.kernels.cuda import tiles
-from layoutkit.kernels.cuda.launch import THREADS, prepare
-from layoutkit.kernels.cuda.pixels import CHUNK
+from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
@@ -110,7 +109,7 @@ FILLED = [
 @pytest.mark.parametrize("shift", [0, 1])
 def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
     """Small arrays are cut as large ones are, whose tiles have the shape that fills them best."""
-    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype in FILLED:
         item = np.dtype(dtype).itemsize
@@ -129,7 +128,7 @@ ANYWHERE = [
 
 @pytest.mark.parametrize("shift", [0, 9])
 def test_rows_that_begin_anywhere(shift, monkeypatch):
-    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype in ANYWHERE:
         item = np.dtype(dtype).itemsize
@@ -151,7 +150,7 @@ def test_whole_tiles_read_nothing_behind_the_last_row():
 
 def test_axes_of_two_loops_with_gaps(monkeypatch):
     """Their inner loops are no whole words, and where these begin is no multiple of a word."""
-    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for extra in (1, 2):  # after each b of 64 places
         room = copied(random_array(RNG, (24, 20, 64 + extra), "u1"), 0)
@@ -173,7 +172,7 @@ def test_axes_that_are_fused_have_less_than_2_31_places():
     """Which is what kernels divide."""
     rows, run = (Loop(3, 1, 7, 0),), (Loop(7, 3, 1, 0),)
     for high in (Loop(2**30, 3 * 7, 3 * 7, 0), Loop(2**30, 3, 21, 0), Loop(2**30, 99, 7, 0)):
-        for axis in tiles.fitted(rows, run, [high], 1):
+        for axis in tiling.fitted(rows, run, [high], 1):
             assert len(axis.loops) == 1 or axis.count < 2**31
     keywords = {"dtype": "f4", "mean": MEAN}
     plan = Converter("bpc->bpc", **keywords).plan(ArraySpec("bpc", (1, 2**30, 3), "u1"))
@@ -181,7 +180,7 @@ def test_axes_that_are_fused_have_less_than_2_31_places():
 
 
 def test_casts_of_rows_that_begin_anywhere(monkeypatch):
-    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
     each = {"dtype": "f4", "mean": {"i": MEAN * 75}, "std": {"i": STD * 75}}
     cases = [
         ((1, 225, 331), "u1", each), ((1, 225, 331), "u1", {"dtype": "f8"}),
@@ -206,7 +205,7 @@ def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
 
 
 def test_casts_and_formulas_of_lines(monkeypatch):
-    monkeypatch.setattr(tiles, "FEW_TILES", 0)
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
     formula = {"dtype": "f4", "mean": MEAN, "std": STD}
     cases = [
         ("bpc->bcp", (2, 3003, 3), "u1", formula), ("bcp->bpc", (2, 3, 3003), "u1", formula),
@@ -359,7 +358,7 @@ def test_any_move_in_tiles_of_large_arrays(move, dtype, laying, how):
     pattern, shape = move
     x = laid(random_array(np.random.default_rng(how["seed"]), shape, dtype), laying)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "FEW_TILES", 0)
+        patch.setattr(tiling, "FEW_TILES", 0)
         assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
 
 

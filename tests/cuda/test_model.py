@@ -11,7 +11,7 @@ import pytest
 from cuda_model import UNDER_WAY, cost_of
 from nvrtc import needs_nvdisasm, needs_nvrtc
 
-from layoutkit.bench.device_rows import device_rows
+from layoutkit.bench.device import device_rows
 
 pytestmark = [cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 

@@ -12,7 +12,7 @@ from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
 
 from layoutkit import Converter, DeviceError, accumulate, convert
-from layoutkit.cuda import order
+from layoutkit.cuda import streams
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -139,7 +139,7 @@ def test_a_finaliser_may_convert(gpu):
     class Dying(Foreign):
         def __del__(self):
             convert(Foreign(gpu.array(IMAGES), theirs), "bhwc->bchw")
-            called.append(len(order._held))
+            called.append(len(streams._held))
 
     convert(Dying(gpu.array(IMAGES), theirs), "bhwc->bchw")
     gpu.stream(0).synchronize()

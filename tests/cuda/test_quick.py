@@ -11,11 +11,11 @@ from fake_cuda import values_of
 from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
 from layoutkit.accumulation import Accumulator
 from layoutkit.accumulation import shortcuts as ways
-from layoutkit.arrays import adapters
+from layoutkit.backends import dispatch
 from layoutkit.converter import shortcuts
-from layoutkit.cuda import order
+from layoutkit.cuda import streams
+from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda.launch import prepare
-from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -28,9 +28,9 @@ KEYWORDS = [{}, {"scale": 2.0}, {"dtype": "f2"}]
 @pytest.fixture
 def long_ways(monkeypatch):
     """How often the long way was taken."""
-    taken, way = [], adapters.convert_foreign
+    taken, way = [], dispatch.convert_foreign
     monkeypatch.setattr(
-        adapters, "convert_foreign", lambda *args: taken.append(args[0]) or way(*args)
+        dispatch, "convert_foreign", lambda *args: taken.append(args[0]) or way(*args)
     )
     return taken
 
@@ -161,7 +161,7 @@ def test_quick_ways_are_captured_and_others_are_not_taken(gpu, long_ways):
     assert len(long_ways) == 1
     graph[0].launch(gpu.stream(0))
     np.testing.assert_array_equal(values_of(out), WANTED)
-    assert not order._captured
+    assert not streams._captured
 
 
 def test_what_takes_more_than_a_kernel_has_no_quick_way(gpu, long_ways):
@@ -247,8 +247,8 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
 @pytest.fixture
 def long_sums(monkeypatch):
     """How often the long way of a sum was taken."""
-    taken, way = [], adapters.sum_foreign
-    monkeypatch.setattr(adapters, "sum_foreign", lambda *args: taken.append(args[0]) or way(*args))
+    taken, way = [], dispatch.sum_foreign
+    monkeypatch.setattr(dispatch, "sum_foreign", lambda *args: taken.append(args[0]) or way(*args))
     return taken
 
 

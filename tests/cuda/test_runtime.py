@@ -9,7 +9,7 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import Converter, accumulate, convert
-from layoutkit.kernels.cuda.runtime import CupyRuntime
+from layoutkit.cuda.cupy_runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler

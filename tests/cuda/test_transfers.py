@@ -29,9 +29,10 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.cuda import ring, transfers
+from layoutkit.cuda import transfers
+from layoutkit.cuda import transfers as ring
+from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.program import DevicePrograms
-from layoutkit.kernels.cuda.runtime import CupyRuntime
 from reference import reference_convert
 
 pytestmark = needs_compiler

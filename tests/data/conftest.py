@@ -3,7 +3,7 @@
 import pytest
 from batches_of import forget_others
 
-from layoutkit.data.reading import urls
+from layoutkit.data.io import filesystem
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -13,4 +13,4 @@ def _threads_of_other_files_are_theirs():
 
 @pytest.fixture(autouse=True)
 def _servers_are_asked_again_at_once(monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(filesystem, "FIRST_PAUSE", 0.001)

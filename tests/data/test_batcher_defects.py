@@ -13,8 +13,8 @@ from loopback import Site, serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.batches import crew, drafts
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io.reader import Reader
+from layoutkit.data.loader import pending, worker_pool
 
 X = np.arange(24.0).reshape(12, 2)
 
@@ -113,11 +113,11 @@ class Moment:
     """In place of `_began`: says once that a worker is late, when `ready` says that it is not."""
 
     def __init__(self, monkeypatch, ready):
-        self._real, self._ready, self._said = crew._began, ready, False
-        monkeypatch.setattr(crew, "_began", self)
-        monkeypatch.setattr(crew.Crew, "_next_look", lambda crew: 0.001)
-        draw = drafts.Draft.draw
-        monkeypatch.setattr(drafts.Draft, "draw", lambda draft, most: draw(draft, 99))
+        self._real, self._ready, self._said = worker_pool._began, ready, False
+        monkeypatch.setattr(worker_pool, "_began", self)
+        monkeypatch.setattr(worker_pool.Crew, "_next_look", lambda crew: 0.001)
+        draw = pending.Draft.draw
+        monkeypatch.setattr(pending.Draft, "draw", lambda draft, most: draw(draft, 99))
 
     def __call__(self, worker):
         if self._said or worker.drawn is None:
@@ -378,8 +378,8 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
 def test_the_work_of_refill_grows_with_the_records_alone(monkeypatch):
     """Rounds look at their own records, not again at all those before."""
     looked = []
-    real = drafts.Draft.kept
-    monkeypatch.setattr(drafts.Draft, "kept", lambda draft: looked.append(1) or real(draft))
+    real = pending.Draft.kept
+    monkeypatch.setattr(pending.Draft, "kept", lambda draft: looked.append(1) or real(draft))
     with sampled_batcher(
         np.arange(400), batch_size=2, processor=lambda x, out: x if x > 397 else None, refill=True
     ) as batches:
@@ -472,7 +472,7 @@ def test_an_answer_that_may_have_been_cut_is_not_kept(tmp_path):
 
 
 def test_a_file_that_another_process_drops_while_it_is_counted(tmp_path, monkeypatch, caplog):
-    from layoutkit.data.reading.cache import DiskCache
+    from layoutkit.data.io.cache import DiskCache
 
     names = [f"{number:064x}.record" for number in range(3)]
     for name in names:
@@ -484,7 +484,7 @@ def test_a_file_that_another_process_drops_while_it_is_counted(tmp_path, monkeyp
         (tmp_path / names[1]).unlink()
         return found
 
-    monkeypatch.setattr("layoutkit.data.reading.cache.os.scandir", scandir)
+    monkeypatch.setattr("layoutkit.data.io.cache.os.scandir", scandir)
     cache = DiskCache(tmp_path, 100)
     assert cache.takes("any")
     assert (cache._total, caplog.records) == (6, [])

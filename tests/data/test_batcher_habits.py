@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layoutkit import DataError
 from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
-from layoutkit.data.samplers.kinds import KINDS, OTHER_NAMES, full_batches, kind_of
+from layoutkit.data.samplers.sampling import KINDS, OTHER_NAMES, full_batches, kind_of
 
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array([*"abababcabc"])

@@ -9,7 +9,7 @@ from batches_of import expected, our_threads, plain, plain_all
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher, sampler
-from layoutkit.data.batches import drafts
+from layoutkit.data.loader import pending
 
 N = 23
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
@@ -274,14 +274,14 @@ def test_what_follows_the_last_full_batch_is_reported(caplog):
 
 
 def test_nobody_can_draw_from_a_refill_before_its_rows_are_there(monkeypatch):
-    real, settle, under_way, offered = drafts.empty, drafts.Draft.settle, [], []
+    real, settle, under_way, offered = pending.empty, pending.Draft.settle, [], []
 
     def looking(shape, dtype):
         offered.extend(not draft.drawn for draft in under_way)
         return real(shape, dtype)
 
-    monkeypatch.setattr(drafts, "empty", looking)
-    monkeypatch.setattr(drafts.Draft, "settle", lambda d: under_way.append(d) or settle(d))
+    monkeypatch.setattr(pending, "empty", looking)
+    monkeypatch.setattr(pending.Draft, "settle", lambda d: under_way.append(d) or settle(d))
     with made("linear", refill=True, input_dims=(3,)) as batches:
         assert next(iter(batches)).count == 4
     assert offered

@@ -7,11 +7,11 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import noise, save  # noqa: E402
+from photographs import noise, save
 
-from layoutkit import DataError, ShapeError  # noqa: E402
-from layoutkit.data import open_index, sampled_batcher  # noqa: E402
-from layoutkit.pictures import Decoder, fit, read  # noqa: E402
+from layoutkit import DataError, ShapeError
+from layoutkit.data import open_index, sampled_batcher
+from layoutkit.images import Decoder, fit, read
 
 
 @pytest.fixture

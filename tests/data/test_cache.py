@@ -8,9 +8,9 @@ import threading
 import pytest
 from loopback import serving
 
-from layoutkit.data.reading import cache as cache_module
-from layoutkit.data.reading.cache import DiskCache
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io import cache as cache_module
+from layoutkit.data.io.cache import DiskCache
+from layoutkit.data.io.reader import Reader
 from layoutkit.errors import DataError
 
 SIZE = 1000

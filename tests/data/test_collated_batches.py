@@ -365,7 +365,7 @@ def test_pictures_are_decoded_by_threads(tmp_path):
     pytest.importorskip("PIL.Image")
     from photographs import noise, save
 
-    from layoutkit.pictures import read
+    from layoutkit.images import read
 
     for number in range(5):
         save(tmp_path / f"{number}.png", noise(number, 20 + number, 30 - number, 3))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from layoutkit import DataError, DtypeError, ImageView, PatternError
 from layoutkit.data import CSVProvider, Provider
-from layoutkit.data.reading import csvrows
+from layoutkit.data.io import csv as csvrows
 
 WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 

@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 from layoutkit import LayoutkitError
 from layoutkit.cli import main
 from layoutkit.data import Sample, open_index
-from layoutkit.data.reading.npy import StoredArray
+from layoutkit.data.io.npy import StoredArray
 
 FILES = 2000
 X = np.arange(48, dtype="<f4").reshape(4, 3, 2, 2)

@@ -11,7 +11,7 @@ from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.batches import crew
+from layoutkit.data.loader import worker_pool
 
 N = 12
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
@@ -236,7 +236,7 @@ def test_close_waits_for_a_call_that_returns(gate):
 
 
 def test_close_does_not_wait_for_a_call_that_never_returns(gate, monkeypatch):
-    monkeypatch.setattr(crew, "_PATIENCE", 0.05)
+    monkeypatch.setattr(worker_pool, "_PATIENCE", 0.05)
     batches = sampled_batcher(INDEX, batch_size=2, get=gate, num_workers=2, prefetch=3)
     loop = iter(batches)
     next(loop)
@@ -359,7 +359,7 @@ def test_a_processor_that_resizes():
 
 
 def test_a_full_disk_does_not_stop_the_batches(home, tmp_path, caplog, monkeypatch):
-    from layoutkit.data.reading import cache
+    from layoutkit.data.io import cache
 
     def full(path):
         raise OSError(28, "No space left on device")

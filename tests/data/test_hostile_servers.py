@@ -9,9 +9,9 @@ from lying import BODY, SLOW, answering, head, sent
 
 from layoutkit import DataError
 from layoutkit.data import sampled_batcher
-from layoutkit.data.reading import urls
-from layoutkit.data.reading.cache import DiskCache
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io import filesystem
+from layoutkit.data.io.cache import DiskCache
+from layoutkit.data.io.reader import Reader
 
 DATA = bytes(range(250)) * 16
 
@@ -75,7 +75,7 @@ def test_a_chunked_part_that_ends_early_is_asked_for_again():
 
 @pytest.mark.parametrize("case", SLOW)
 def test_an_answer_has_an_end(reader, case, monkeypatch):
-    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
     pieces, endless, every = SLOW[case]
     began = time.monotonic()
     with (

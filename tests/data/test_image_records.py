@@ -16,8 +16,9 @@ from photographs import encoded, noise
 
 from layoutkit import ArgumentError, DataError, DtypeError, PatternError
 from layoutkit.data import ImageRecordProvider, Provider, open_index
-from layoutkit.data.recordio import RecordWriter, pack_image, read_mean, write_mean
-from layoutkit.pictures import Augmenter
+from layoutkit.data.io.image_record import pack_image, read_mean, write_mean
+from layoutkit.data.recordio import RecordWriter
+from layoutkit.images import Augmenter
 
 COUNT = 11
 PHOTOS = [noise(number, 9 + number % 3, 12 - number % 2, 3) for number in range(COUNT)]

@@ -11,9 +11,9 @@ from record_files import crc32c, tar, tfrecords
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.reading import crc32c as checksums
-from layoutkit.data.reading import parquetfiles
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io import crc32c as checksums
+from layoutkit.data.io import parquet as parquetfiles
+from layoutkit.data.io.reader import Reader
 
 
 def read(index):
@@ -195,16 +195,16 @@ def checked(request, monkeypatch):
     """Whether there is a library for checksums of data."""
     found = crc32c if request.param else None
     monkeypatch.setattr(checksums, "library", lambda: found)
-    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.library", lambda: found)
+    monkeypatch.setattr("layoutkit.data.sources.tfrecord.library", lambda: found)
     return request.param
 
 
 def test_large_and_small_records_are_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.BLOCK", 1000)
+    monkeypatch.setattr("layoutkit.data.sources.tfrecord.BLOCK", 1000)
     sizes = [*range(0, 300, 7), 5000, 3, 70_000, *[40_000] * 10, 1]
     payloads = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
     monkeypatch.setattr(checksums, "library", lambda: None)
-    monkeypatch.setattr("layoutkit.data.indexes.tfrecord.library", lambda: None)
+    monkeypatch.setattr("layoutkit.data.sources.tfrecord.library", lambda: None)
     # Nobody looks at the checksum of the data, which takes long to compute.
     parts = [_head(len(payload)) + payload + bytes(4) for payload in payloads]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(parts))

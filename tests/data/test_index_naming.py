@@ -8,8 +8,8 @@ from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index
-from layoutkit.data.indexes import partfiles
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io.reader import Reader
+from layoutkit.data.sources import partfiles
 
 
 def at_url(text, name="x.csv", folder=None):

@@ -8,8 +8,8 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import Record, open_index, sampler
-from layoutkit.data.indexes import partfiles
-from layoutkit.data.reading import urls
+from layoutkit.data.io import filesystem
+from layoutkit.data.sources import partfiles
 
 KINDS = ["part-linear", "part-linear-permutation", "part-permutation-permutation"]
 
@@ -22,7 +22,7 @@ def filled(folder, *contents):
 
 
 def read(record):
-    with urls.opened(record.url) as file:
+    with filesystem.opened(record.url) as file:
         return file.read()[record.offset : record.offset + record.length]
 
 
@@ -34,7 +34,7 @@ def openings(monkeypatch):
     @contextmanager
     def noted(path):
         names.append(path.rpartition("/")[2])
-        with urls.opened(path) as file:
+        with filesystem.opened(path) as file:
             yield file
 
     monkeypatch.setattr(partfiles, "opened", noted)

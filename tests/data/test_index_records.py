@@ -15,8 +15,7 @@ from record_files import MAGIC, frames, image, write_rec
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.reading.ranges import RangeFile
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io.reader import RangeFile, Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.views import ClassView
 
@@ -92,7 +91,7 @@ def test_a_line_that_is_none_is_named(tmp_path, line):
 
 
 def test_lines_are_read_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("layoutkit.data.indexes.listfiles._BLOCK", 50)
+    monkeypatch.setattr("layoutkit.data.sources.recordio._BLOCK", 50)
     path = tmp_path / "a.rec"
     offsets = write_rec(path, pictures(range(40)))
     assert [record.offset for record in open_index(path)] == offsets
@@ -278,7 +277,7 @@ def test_of_large_records_the_heads_alone_are_read(tmp_path, monkeypatch):
         return read_at(self, start, length)
 
     monkeypatch.setattr(RangeFile, "read_at", counted)
-    monkeypatch.setattr("layoutkit.data.reading.recordheads.BLOCK", 1 << 16)
+    monkeypatch.setattr("layoutkit.data.io.recordio.BLOCK", 1 << 16)
     assert [record.offset for record in open_index(path)] == offsets
     assert sum(sizes) < 2_000
     path.with_suffix(".idx").unlink()

@@ -11,7 +11,7 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import Record, open_index
-from layoutkit.data.reading import remote
+from layoutkit.data.io import filesystem
 
 # Files 1 to 20 with the labels A, B and C, as in the tests of the library this index is after.
 LABELLED = {
@@ -243,7 +243,9 @@ def test_what_is_not_there(path, tmp_path):
 
 
 def test_urls_without_fsspec(monkeypatch):
-    monkeypatch.setattr(remote, "_url_to_fs", remote._url_to_fs.__wrapped__)  # as at its first use
+    monkeypatch.setattr(
+        filesystem, "_url_to_fs", filesystem._url_to_fs.__wrapped__
+    )  # as at its first use
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(DataError, match=r"layoutkit\[data\]"):
         open_index("memory://tables/index.csv")

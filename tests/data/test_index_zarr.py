@@ -9,7 +9,7 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import Dataset, open_index, sampled_batcher
-from layoutkit.data.reading import zarrstores
+from layoutkit.data.io import zarr as zarrstores
 
 zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")
 

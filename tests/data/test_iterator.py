@@ -19,8 +19,8 @@ from layoutkit import (
     VectorSpace,
 )
 from layoutkit.data import Dataset, sampler
-from layoutkit.data.samples import stores
-from layoutkit.spaces import moves
+from layoutkit.data.dataset import stores
+from layoutkit.spaces import convert
 
 RNG = np.random.default_rng(0)
 N = 10
@@ -85,7 +85,7 @@ CASES = [
 @pytest.mark.parametrize("gathered", [False, True], ids=["taken", "collated"])
 @pytest.mark.parametrize(("source", "space", "wanted"), CASES, ids=lambda x: str(x)[:40])
 def test_rows_come_in_the_space_that_is_asked_for(source, space, wanted, gathered, monkeypatch):
-    monkeypatch.setattr(moves, "_SMALL", 0 if gathered else 1 << 20)
+    monkeypatch.setattr(convert, "_SMALL", 0 if gathered else 1 << 20)
     axis = space.layout.index("b") if isinstance(space, Conv2DSpace) else 0
     at = 0
     for batch in dataset().iterator((space, source), batch_size=4):

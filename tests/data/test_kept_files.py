@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data.reading.imagerecords import pack_image, unpack_image, whole_picture
-from layoutkit.data.reading.keptfiles import KeptFiles
-from layoutkit.data.reading.recordframes import framed, unframed
+from layoutkit.data.io.image_record import pack_image, unpack_image, whole_picture
+from layoutkit.data.io.reader import KeptFiles
+from layoutkit.data.io.recordio import framed, unframed
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from lying import BODY, SLOW, answering, head, sent
 
 from layoutkit import ArgumentError, DataError
 from layoutkit.data import Dataset, open_index
-from layoutkit.data.reading import pages, urls, web
-from layoutkit.data.reading.pages import files_linked
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io import filesystem, http
+from layoutkit.data.io.http import files_linked
+from layoutkit.data.io.reader import Reader
 
 PLACE = "http://host/some/parts/"
 
@@ -120,7 +120,7 @@ def test_no_page_takes_long(tag, end):
 
 
 def test_links_across_pieces(monkeypatch):
-    monkeypatch.setattr(pages, "_PIECE", 7)
+    monkeypatch.setattr(http, "_PIECE", 7)
     names = [f"part-{number}" for number in range(50)]
     assert files_linked(listing(*names), PLACE) == names
 
@@ -144,30 +144,30 @@ def test_a_folder_whose_files_are_all_hidden_or_elsewhere_is_empty():
 def test_a_folder_may_be_redirected(site, home):
     site.script["/parts"] = ["/v3/parts/"]
     site.files["/v3/parts/"] = listing("one", "/v3/parts/two", "/parts/three")
-    assert urls.listed(f"{home}/parts") == ["one", "two"]
+    assert filesystem.listed(f"{home}/parts") == ["one", "two"]
 
 
 def test_folders_and_files_are_looked_for_with_patience(site, home):
     site.files["/parts/"] = listing("b", "a")
     site.script["/parts/"] = ["reset", 503, "cut"]
-    assert urls.listed(f"{home}/parts/") == ["a", "b"]
+    assert filesystem.listed(f"{home}/parts/") == ["a", "b"]
     site.script["/parts/"] = [503, "reset"]
-    assert urls.exists(f"{home}/parts/")
+    assert filesystem.exists(f"{home}/parts/")
     site.script["/parts/"] = [500, 404]
-    assert not urls.exists(f"{home}/parts/")
+    assert not filesystem.exists(f"{home}/parts/")
     assert site.asked == ["/parts/"] * 9
 
 
 @pytest.mark.parametrize(("status", "found"), [(200, True), (403, False), (404, False)])
 def test_a_file_is_there_or_not(status, found):
     with answering(sent(status, b"x" * 10**6)) as url:
-        assert urls.exists(url) == found
+        assert filesystem.exists(url) == found
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_that_does_not_say_is_an_error(status):
     with answering(sent(status, b"")) as url, pytest.raises(DataError, match=str(status)):
-        urls.exists(url)
+        filesystem.exists(url)
 
 
 NO_FOLDERS = {
@@ -197,9 +197,9 @@ def test_a_folder_has_no_query(more):
 
 
 @pytest.mark.parametrize("case", SLOW)
-@pytest.mark.parametrize("ask", [urls.listed, urls.exists])
+@pytest.mark.parametrize("ask", [filesystem.listed, filesystem.exists])
 def test_asking_has_an_end(case, ask, monkeypatch):
-    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
     pieces, endless, every = SLOW[case]
     began = time.monotonic()
     with answering(*pieces, endless=endless, every=every) as url, suppress(DataError):
@@ -209,7 +209,7 @@ def test_asking_has_an_end(case, ask, monkeypatch):
 
 @pytest.mark.parametrize("case", BODY)
 def test_a_page_has_no_more_bytes_than_it_may(case, monkeypatch):
-    monkeypatch.setattr(web, "MOST_OF_PAGE", 10**6)
+    monkeypatch.setattr(http, "MOST_OF_PAGE", 10**6)
     start, endless = BODY[case]
     with (
         answering(start, endless=endless) as url,
@@ -221,7 +221,7 @@ def test_a_page_has_no_more_bytes_than_it_may(case, monkeypatch):
 def test_http_is_read_without_a_second_client():
     code = (
         "import sys; sys.modules['aiohttp'] = sys.modules['fsspec'] = None\n"
-        "from layoutkit.data import open_index; from layoutkit.data.reading.urls import exists\n"
+        "from layoutkit.data import open_index; from layoutkit.data.io.filesystem import exists\n"
         "print(open_index(sys.argv[1]).parts, exists(sys.argv[1]))"
     )
     with answering(page("a")) as url:
@@ -254,7 +254,7 @@ def test_what_is_opened_at_a_url_has_an_end(name, case):
 @pytest.mark.usefixtures("_little")
 @pytest.mark.parametrize("endless", [b"\n" * 65536, b"x" * 65536])
 def test_a_part_file_at_a_url_has_an_end(endless, monkeypatch):
-    monkeypatch.setattr("layoutkit.data.indexes.partfiles.listed", lambda _: ["one"])
+    monkeypatch.setattr("layoutkit.data.sources.partfiles.listed", lambda _: ["one"])
     with answering(head(200, "Connection: close"), endless=endless) as url:
         index = open_index(url)
         with pytest.raises(DataError, match="LAYOUTKIT_URL_LIMIT"):
@@ -372,8 +372,8 @@ def test_what_is_opened_by_other_protocols_has_an_end(endless):
 
 
 def test_time_is_looked_at_between_pieces(endless, monkeypatch):
-    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.2)  # and one second at least
-    monkeypatch.setattr("layoutkit.data.reading.remote.CHUNK", 10)
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr("layoutkit.data.io.filesystem.CHUNK", 10)
     monkeypatch.setattr(Endless, "pause", 0.1)
     with pytest.raises(DataError, match="takes too long"):
         Reader().read("endless://x/y")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from layoutkit import DataError, DtypeError, ImageView, ShapeError
 from layoutkit.data import MNISTProvider, Provider
-from layoutkit.data.reading.idx import IdxFile
+from layoutkit.data.io.idx import IdxFile
 
 CODES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 PICTURES = np.random.default_rng(0).integers(0, 256, (61, 4, 5), np.uint8)

@@ -10,8 +10,8 @@ from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index
-from layoutkit.data.reading import urls
-from layoutkit.data.reading.reader import Reader
+from layoutkit.data.io import filesystem
+from layoutkit.data.io.reader import Reader
 
 DATA = bytes(range(200)) * 3
 
@@ -109,8 +109,8 @@ def test_a_file_that_is_too_short_is_not_tried_again(site, home):
 
 
 def test_tries_end_with_their_time(site, home, monkeypatch):
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.01)
+    monkeypatch.setattr(filesystem, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.01)
     site.script["/a.bin"] = [500] * 10
     with pytest.raises(DataError, match="500"):
         Reader(retries=9).read(f"{home}/a.bin")
@@ -118,7 +118,7 @@ def test_tries_end_with_their_time(site, home, monkeypatch):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_longer(site, home, monkeypatch):
-    monkeypatch.setattr(urls, "SECONDS_IN_ALL", 0.0)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.0)  # and one second at least
     site.script["/a.bin"] = ["stall"]
     with pytest.raises(DataError, match="timed out"):
         Reader().read(f"{home}/a.bin")
@@ -197,7 +197,7 @@ def test_what_will_not_pass_is_not_tried_again(first):
 def test_close_ends_a_pause(site, home, monkeypatch):
     import threading
 
-    monkeypatch.setattr(urls, "FIRST_PAUSE", 20.0)
+    monkeypatch.setattr(filesystem, "FIRST_PAUSE", 20.0)
     site.script["/a.bin"] = [500]
     reader, failures = Reader(), []
 
@@ -224,7 +224,7 @@ def test_close_ends_a_pause(site, home, monkeypatch):
 def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
     site.files["/large.bin"] = large = DATA * 3000  # several chunks
     site.ranges, site.script["/large.bin"] = ranges, [500, "cut", "reset", "cut"]
-    with urls.opened(f"{home}/large.bin") as file:
+    with filesystem.opened(f"{home}/large.bin") as file:
         assert file.read(700) == large[:700]
         assert file.read() == large[700:]
         assert file.read() == b""
@@ -233,11 +233,11 @@ def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
 
 def test_a_stream_is_not_tried_for_ever(site, home):
     site.script["/a.bin"] = [503] * 9
-    with pytest.raises(DataError, match=r"503.*tried 4 times"), urls.opened(f"{home}/a.bin"):
+    with pytest.raises(DataError, match=r"503.*tried 4 times"), filesystem.opened(f"{home}/a.bin"):
         pass
     assert len(site.asked) == 4
     site.asked.clear()
-    with pytest.raises(DataError, match="404"), urls.opened(f"{home}/none"):
+    with pytest.raises(DataError, match="404"), filesystem.opened(f"{home}/none"):
         pass
     assert len(site.asked) == 1
 
@@ -253,9 +253,9 @@ def test_indexes_are_opened_with_patience(site, home):
 @pytest.mark.usefixtures("_flaky")
 def test_folders_are_listed_with_patience():
     Flaky.failures = (ConnectionResetError("lost"), TimeoutError(), None)
-    assert urls.listed("flaky://x") == ["b", "c"]
+    assert filesystem.listed("flaky://x") == ["b", "c"]
     Flaky.failures = (OSError("x"), None)
-    assert urls.exists("flaky://x/b")
+    assert filesystem.exists("flaky://x/b")
     assert Flaky.failures == ()
 
 

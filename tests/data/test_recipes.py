@@ -13,9 +13,9 @@ from recipes import blocks
 from layoutkit import DataError
 from layoutkit.cli import main
 from layoutkit.data import Dataset, Record, formats, open_index, sampled_batcher, sampler
-from layoutkit.data import reading as reading_package
+from layoutkit.data import io as reading_package
 from layoutkit.data import samplers as samplers_package
-from layoutkit.data.samplers.kinds import KINDS, Kind
+from layoutkit.data.samplers.sampling import KINDS, Kind
 
 BACKWARD = blocks("A new sampler")[0]
 GRID = blocks("A new file format")[0]

@@ -12,8 +12,9 @@ from record_files import MAGIC, frames
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import open_index, recordio
-from layoutkit.data.reading.reader import Reader
-from layoutkit.data.recordio import RecordWriter, pack_image, read_records, unpack_image
+from layoutkit.data.io.image_record import pack_image, unpack_image
+from layoutkit.data.io.reader import Reader
+from layoutkit.data.recordio import RecordWriter, read_records
 
 # Payloads and the frames that the original's own writer makes of them.
 GOLDEN = [
@@ -193,7 +194,7 @@ def test_only_bytes_are_written(payload, tmp_path):
 
 
 def test_what_is_too_long_for_a_record_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("layoutkit.data.reading.recordframes.LENGTH", 10)
+    monkeypatch.setattr("layoutkit.data.io.recordio.LENGTH", 10)
     with RecordWriter(tmp_path / "a.rec") as writer:
         with pytest.raises(DataError, match=r"11 bytes.* at most 10"):
             writer.write(b"x" * 11)

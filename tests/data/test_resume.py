@@ -10,8 +10,8 @@ import pytest
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampler
-from layoutkit.data.epochs import Epochs
-from layoutkit.data.samplers.kinds import KINDS, OTHER_NAMES
+from layoutkit.data.iteration import Epochs
+from layoutkit.data.samplers.sampling import KINDS, OTHER_NAMES
 
 NAMES = [*KINDS, *OTHER_NAMES]
 N = 11

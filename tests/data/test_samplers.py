@@ -12,7 +12,7 @@ from children import python
 import layoutkit.data
 from layoutkit import DataError
 from layoutkit.data import Record, open_index, sampler
-from layoutkit.data.permutation import drawn, hashed, key_of, shuffled, unshuffled
+from layoutkit.data.random import drawn, hashed, key_of, shuffled, unshuffled
 
 ONCE = ["linear", "permutation", "batchwise_shuffled_sequential"]
 EVEN = ["even_sequential", "even_shuffled_sequential", "even_batchwise_shuffled_sequential"]

@@ -23,9 +23,8 @@ import numpy as np
 from cuda_moves import planned, planned_sum
 from nvrtc import Compiled
 
-from layoutkit.bench.device_rows import device_rows
-from layoutkit.kernels.cuda.launch import MAX_PARTS
-from layoutkit.kernels.cuda.source import source
+from layoutkit.bench.device import device_rows
+from layoutkit.kernels.cuda.launch import MAX_PARTS, source
 from layoutkit.spec import as_dtype
 
 # Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.

@@ -7,10 +7,10 @@ import numpy as np
 
 from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
-from layoutkit.cuda.launches import has_half
+from layoutkit.cuda.program import has_half
+from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
-from layoutkit.kernels.cuda.sums import MAX_AXES, prepare_sum
-from layoutkit.planning.sums import make_sum_plan, operand
+from layoutkit.planning.accumulate import make_sum_plan, operand
 
 EDGE = 256  # what addresses are a multiple of, before they are shifted
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layoutkit.kernels.cuda.source import source
+from layoutkit.kernels.cuda.launch import source
 
 HERE = Path(__file__).parent / "cuda"
 ORDERS = ("forward", "reverse", "random")

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 import fake_cupy
 import numpy as np
 
-from layoutkit import accumulation, collation, conversion, devices
-from layoutkit.cuda import casts, order, ring, transfers
+from layoutkit import accumulation, collator, converter, spec
+from layoutkit.cuda import driver, program, streams, transfers
 from layoutkit.cuda import runtime as the_one
-from layoutkit.kernels.cuda import driver
-from layoutkit.kernels.cuda.runtime import CupyRuntime
+from layoutkit.cuda import transfers as ring
+from layoutkit.cuda.cupy_runtime import CupyRuntime
 
 __all__ = ["FakeArray", "install", "replace", "values_of"]
 
@@ -117,12 +117,12 @@ def replace(monkeypatch, cupy, runtime):
     """Let layoutkit use this module and runtime, and nothing that was loaded on another one."""
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(the_one, "_runtime", runtime)
-    monkeypatch.setattr(devices, "_current", runtime and runtime.current)
-    monkeypatch.setattr(order, "_held", deque())
-    monkeypatch.setattr(order, "_captured", [])
+    monkeypatch.setattr(spec, "_current", runtime and runtime.current)
+    monkeypatch.setattr(streams, "_held", deque())
+    monkeypatch.setattr(streams, "_captured", [])
     monkeypatch.setattr(ring, "_rings", {})
-    kept = (conversion._kept, accumulation._kept, collation._kept)
-    for find in (*kept, casts._launches, transfers._unmoved):
+    kept = (converter._kept, accumulation._kept, collator._kept)
+    for find in (*kept, program._launches, transfers._unmoved):
         find.cache_clear()
 
 

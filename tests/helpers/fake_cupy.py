@@ -1,6 +1,6 @@
 """A module "cupy" that takes what CuPy 14.2 takes and nothing else, on GPUs that are none.
 
-Only what `layoutkit.kernels.cuda.runtime` calls is there, and what users do with arrays in tests.
+Only what `layoutkit.cuda.runtime` calls is there, and what users do with arrays in tests.
 Types are checked as CuPy's compiled signatures do (`intptr_t`: an int, `str`, `tuple`), so are
 rules that otherwise only a GPU enforces: a stream is entered on its device, kernels are launched
 on the device they were loaded for, memory is of that device, and argument blocks are arrays of one

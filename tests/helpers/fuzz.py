@@ -21,8 +21,9 @@ from guarded import guarded
 from instruction_sets import named
 
 import layoutkit
-from layoutkit import accumulation, workers
-from layoutkit.kernels.cpu import compiler, launch, sums
+from layoutkit import accumulation
+from layoutkit.kernels.cpu import accumulate_launch, compiler, launch
+from layoutkit.threads import pool
 from reference import reference_convert
 
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
@@ -276,8 +277,8 @@ def run(seed, first, moves, kernels, at=lambda number: None):
 def once(seed, number):
     """Whether a move was made, and not only drawn: it may want a kernel too many."""
     move, policy = draw(seed, number)
-    launch.STREAM_BYTES = sums.STREAM_BYTES = policy["stream"]
-    workers.SHORT_BYTES = workers.ALONE_BYTES = policy["alone"]
+    launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
+    pool.SHORT_BYTES = pool.ALONE_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:
         move.run()

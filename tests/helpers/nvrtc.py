@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from layoutkit.kernels.cuda.source import source
+from layoutkit.kernels.cuda.launch import source
 
 OPTIONS = ("-ftz=true", "--device-as-default-execution-space", "--std=c++17")
 

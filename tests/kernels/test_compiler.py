@@ -13,7 +13,7 @@ from children import finish, python, start
 
 import layoutkit
 from layoutkit import ArgumentError
-from layoutkit.kernels.cpu import compiler, disk, trust
+from layoutkit.kernels.cpu import compiler, object_cache
 from layoutkit.kernels.cpu.compiler import KernelSpec
 
 # Converts a little and tells whether Numba was imported and where the kernels came from.
@@ -42,11 +42,11 @@ def filled(tmp_path_factory):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / disk.file_name("engine", KEY)
+    return tmp_path / object_cache.file_name("engine", KEY)
 
 
 def kept(path):
-    disk.write(path, KEY, b"code")
+    object_cache.write(path, KEY, b"code")
     return path.read_bytes()
 
 
@@ -73,12 +73,12 @@ def flipped(data, at):
 
 DAMAGES = {
     "empty": lambda data: b"",
-    "digest only": lambda data: data[: disk.DIGEST],
+    "digest only": lambda data: data[: object_cache.DIGEST],
     "half": lambda data: data[: len(data) // 2],
     "short of a byte": lambda data: data[:-1],
     "longer": lambda data: data + b"\0",
     "digest flipped": lambda data: flipped(data, 0),
-    "start flipped": lambda data: flipped(data, disk.DIGEST),
+    "start flipped": lambda data: flipped(data, object_cache.DIGEST),
     "middle flipped": lambda data: flipped(data, len(data) // 2),
     "end flipped": lambda data: flipped(data, -1),
     "zeros": lambda data: bytes(len(data)),
@@ -89,23 +89,23 @@ DAMAGES = {
 def test_a_damaged_file_is_a_miss_and_is_written_anew(path, damage):
     whole = kept(path)
     path.write_bytes(damage(whole))
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
     assert kept(path) == whole
-    assert disk.read(path, KEY) == b"code"
+    assert object_cache.read(path, KEY) == b"code"
 
 
 def test_any_flipped_byte_is_a_miss(path):
     whole = kept(path)
     for at in range(len(whole)):
         path.write_bytes(flipped(whole, at))
-        assert disk.read(path, KEY) is None
+        assert object_cache.read(path, KEY) is None
 
 
 def test_the_file_of_another_kernel_is_a_miss(path):
-    other = path.with_name(disk.file_name("engine", "another key"))
-    disk.write(other, "another key", b"other code")
+    other = path.with_name(object_cache.file_name("engine", "another key"))
+    object_cache.write(other, "another key", b"other code")
     other.replace(path)
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
 
 
 def test_a_process_compiles_again_what_is_damaged(filled):
@@ -122,9 +122,9 @@ def test_a_file_that_others_can_write_is_a_miss(path):
     kept(path)
     for mode in (0o620, 0o602, 0o666):
         path.chmod(mode)
-        assert disk.read(path, KEY) is None
+        assert object_cache.read(path, KEY) is None
     path.chmod(0o644)
-    assert disk.read(path, KEY) == b"code"
+    assert object_cache.read(path, KEY) == b"code"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
@@ -132,10 +132,10 @@ def test_a_file_of_another_user_is_a_miss(path, monkeypatch):
     kept(path)
     owner = path.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert (disk.read(path, KEY) == b"code") is (owner == 0)  # root's are as good as ours
+    assert (object_cache.read(path, KEY) == b"code") is (owner == 0)  # root's are as good as ours
     stranger = os.stat_result((0o100600, 0, 0, 1, owner + 2, 0, 0, 0, 0, 0))
     monkeypatch.setattr(os, "fstat", lambda _: stranger)
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
 
 
 # ---- where nothing can be kept -----------------------------------------------------------
@@ -152,14 +152,14 @@ def test_without_any_folder_conversions_work(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no file system that refuses root")
 def test_a_folder_that_refuses_files_is_no_error():
-    disk.write(Path("/proc/self/kernel.o"), KEY, b"code")
-    assert disk.read(Path("/proc/self/kernel.o"), KEY) is None
+    object_cache.write(Path("/proc/self/kernel.o"), KEY, b"code")
+    assert object_cache.read(Path("/proc/self/kernel.o"), KEY) is None
 
 
 def test_a_folder_in_place_of_the_file_is_no_error(path, tmp_path):
     path.mkdir()
-    disk.write(path, KEY, b"code")
-    assert disk.read(path, KEY) is None
+    object_cache.write(path, KEY, b"code")
+    assert object_cache.read(path, KEY) is None
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -200,8 +200,8 @@ def test_a_disk_that_fills_up_half_way_leaves_nothing(path, tmp_path, monkeypatc
         os.close(handle)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(disk.os, "fdopen", fdopen)
-    disk.write(path, KEY, b"code")
+    monkeypatch.setattr(object_cache.os, "fdopen", fdopen)
+    object_cache.write(path, KEY, b"code")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
@@ -213,7 +213,7 @@ def test_a_failed_renaming_leaves_nothing(path, tmp_path, monkeypatch, error):
 
     monkeypatch.setattr(Path, "replace", refuse)
     try:
-        disk.write(path, KEY, b"code")
+        object_cache.write(path, KEY, b"code")
     except KeyboardInterrupt:
         assert isinstance(error, KeyboardInterrupt)
     assert list(tmp_path.iterdir()) == []
@@ -223,11 +223,14 @@ def test_a_failed_renaming_leaves_nothing(path, tmp_path, monkeypatch, error):
 
 
 def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
-    old = time.time() - disk.KEEP_SECONDS - 60
-    for name in (disk.file_name("engine", "old"), disk.file_name("engine", "o") + ".x1.tmp"):
+    old = time.time() - object_cache.KEEP_SECONDS - 60
+    for name in (
+        object_cache.file_name("engine", "old"),
+        object_cache.file_name("engine", "o") + ".x1.tmp",
+    ):
         (tmp_path / name).write_bytes(b"old")
         os.utime(tmp_path / name, (old, old))
-    read = tmp_path / disk.file_name("engine", "still read")
+    read = tmp_path / object_cache.file_name("engine", "still read")
     digits = 32 * "0"
     foreign = [
         tmp_path / name
@@ -237,7 +240,7 @@ def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
     for file, used in ((read, time.time()), *((file, old) for file in foreign)):
         file.write_bytes(b"stays")
         os.utime(file, (used, old))
-    linked = tmp_path / disk.file_name("engine", "linked")
+    linked = tmp_path / object_cache.file_name("engine", "linked")
     linked.symlink_to(foreign[0])
     os.utime(linked, (old, old), follow_symlinks=False)
     kept(path)
@@ -256,18 +259,18 @@ def test_a_link_is_a_miss(path, tmp_path):
     elsewhere = tmp_path / "download"
     path.replace(elsewhere)
     path.symlink_to(elsewhere)
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
     path.unlink()
     os.link(elsewhere, path)
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
     elsewhere.unlink()
-    assert disk.read(path, KEY) == b"code"
+    assert object_cache.read(path, KEY) == b"code"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_a_pipe_is_a_miss_and_nobody_waits_for_it(path):
     os.mkfifo(path)
-    assert disk.read(path, KEY) is None
+    assert object_cache.read(path, KEY) is None
 
 
 @pytest.fixture
@@ -282,16 +285,16 @@ def mine(tmp_path):
 
 @needs_owners
 def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
-    assert trust.trusted(mine)
+    assert object_cache.trusted(mine)
     for place, mode in ((mine, 0o770), (mine, 0o1777), (mine.parent, 0o777), (mine.parent, 0o775)):
         before = place.stat().st_mode
         place.chmod(mode)
-        assert not trust.trusted(mine)
-        complaint = trust.complaint(mine)
+        assert not object_cache.trusted(mine)
+        complaint = object_cache.complaint(mine)
         assert complaint == f"others may write to {mine}: chmod g-w {mine}" or place is mine.parent
         place.chmod(before)
     mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
-    assert trust.trusted(mine)
+    assert object_cache.trusted(mine)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
     assert f"others may write to {mine}" in caplog.text
 
@@ -350,34 +353,34 @@ def test_a_group_that_is_the_users_alone_may_write(
     mine, groups, private, ann, of_folder, everybody
 ):
     groups(ann, of_folder, everybody)
-    assert trust.trusted(mine)
+    assert object_cache.trusted(mine)
     for place in (mine, mine.parent):  # ~/.cache of umask 002 is such a parent
         place.chmod(0o775)
-        assert trust.trusted(mine) is private
-        assert private or f"others may write to {place}" in trust._why_not(mine)
-        assert private or f"chmod g-w {place}" in trust._why_not(mine)
+        assert object_cache.trusted(mine) is private
+        assert private or f"others may write to {place}" in object_cache._why_not(mine)
+        assert private or f"chmod g-w {place}" in object_cache._why_not(mine)
         place.chmod(0o777)
-        assert not trust.trusted(mine)  # everybody may
+        assert not object_cache.trusted(mine)  # everybody may
         place.chmod(0o755)
-    assert trust.trusted(mine)
+    assert object_cache.trusted(mine)
 
 
 @needs_owners
 def test_the_group_of_root_may_never_write(mine, groups):
     groups(user("root", 0, 0), group("root"), [user("root", 0, 0)], gid=0)
     mine.chmod(0o775)
-    assert not trust.trusted(mine)
+    assert not object_cache.trusted(mine)
 
 
 @needs_owners
 def test_without_lists_of_users_no_group_is_private(mine, groups, monkeypatch):
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
-    assert trust.trusted(mine)
+    assert object_cache.trusted(mine)
     for name in ("grp", "pwd"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, name, None)
-            assert not trust.trusted(mine)
+            assert not object_cache.trusted(mine)
 
 
 @needs_owners
@@ -387,14 +390,14 @@ def test_a_private_group_with_an_access_list_may_not_write(mine, groups, monkeyp
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
-    assert not trust.trusted(mine)
+    assert not object_cache.trusted(mine)
 
 
 @needs_owners
 def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     link = mine.parent / "link"
     link.symlink_to(mine)
-    assert trust.trusted(link)
+    assert object_cache.trusted(link)
     real = Path.lstat
 
     theirs = set()
@@ -407,15 +410,15 @@ def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     monkeypatch.setattr(Path, "lstat", lstat)
     for place in (mine, link, mine.parent):
         theirs |= {place}
-        assert not trust.trusted(link)
-        assert trust.trusted(mine) == (place is link)
+        assert not object_cache.trusted(link)
+        assert object_cache.trusted(mine) == (place is link)
         theirs.clear()
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path):
     before = os.umask(0)
     try:
-        assert trust.trusted(tmp_path / "a" / "b")
+        assert object_cache.trusted(tmp_path / "a" / "b")
     finally:
         os.umask(before)
     if hasattr(os, "geteuid"):
@@ -425,7 +428,7 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path):
 def test_links_in_a_circle_are_no_folder(tmp_path):
     (tmp_path / "x").symlink_to("y")
     (tmp_path / "y").symlink_to("x")
-    assert not trust.trusted(tmp_path / "x")
+    assert not object_cache.trusted(tmp_path / "x")
 
 
 @needs_owners
@@ -471,7 +474,7 @@ def test_a_package_without_metadata_has_an_unknown_version():
 
 def test_all_literals_are_in_the_key():
     specs = [KernelSpec("engine", literals) for literals in ((1, "2"), ("1", 2), (12,), ("12",))]
-    assert len({disk.file_name(s.family, repr(s)) for s in specs}) == len(specs)
+    assert len({object_cache.file_name(s.family, repr(s)) for s in specs}) == len(specs)
 
 
 # ---- at once -----------------------------------------------------------------------------
@@ -490,7 +493,7 @@ def test_of_four_processes_that_want_the_same_kernel_one_compiles_it(tmp_path):
 def lock(path, monkeypatch):
     """The lock of a kernel, held by somebody who has been stopped."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(disk, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 0.3)
     with path.with_name(path.name + ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -498,7 +501,7 @@ def lock(path, monkeypatch):
 
 def waited(path):
     began = time.monotonic()
-    with disk.turn(path):
+    with object_cache.turn(path):
         return time.monotonic() - began
 
 
@@ -507,13 +510,13 @@ def test_nobody_waits_for_ever_for_a_lock(path, lock):
 
 
 def test_nobody_waits_once_the_kernel_is_there(path, lock, monkeypatch):
-    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
     kept(path)
     assert waited(path) < 5
 
 
 def test_nobody_waits_for_a_lock_whose_owner_is_gone(path, lock, monkeypatch):
-    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
     lock.close()
     assert waited(path) < 5
     assert list(path.parent.iterdir()) == []
@@ -523,7 +526,7 @@ def test_nobody_waits_where_files_cannot_be_locked(path, lock, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(disk, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
     monkeypatch.setattr("fcntl.flock", refuse)
     assert waited(path) < 5
     monkeypatch.setitem(sys.modules, "fcntl", None)  # Windows

@@ -8,9 +8,9 @@ import pytest
 from llvmlite import ir
 
 from layoutkit import accumulate, convert
-from layoutkit.kernels.cpu import numeric
-from layoutkit.kernels.cuda.source import source
-from layoutkit.kernels.cuda.sums import CODES
+from layoutkit.kernels.cpu import casts
+from layoutkit.kernels.cuda.accumulate import CODES
+from layoutkit.kernels.cuda.launch import source
 from layoutkit.planning.epilogue import DTYPES, is_known, kernel_name
 from layoutkit.spec import as_dtype, kind_of
 
@@ -28,7 +28,7 @@ def test_a_row_says_what_the_library_says(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_vectors_of_a_cpu_have_the_bytes_of_the_table(row):
     bits = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}
-    element = numeric.element(row.name)
+    element = casts.element(row.name)
     assert 8 * row.item == (element.width if isinstance(element, ir.IntType) else bits[element])
 
 

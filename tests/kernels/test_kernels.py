@@ -27,7 +27,7 @@ import numpy as np
 import ml_dtypes
 import layoutkit
 from layoutkit.kernels.cpu import compiler, launch
-from layoutkit.kernels.cpu.registers import lanes
+from layoutkit.kernels.cpu.tiling import lanes
 from layoutkit.cpu.program import has_half
 
 rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ LISTING = """
 import base64, json, sys
 import layoutkit
 from layoutkit.kernels.cpu import compiler
-from layoutkit.kernels.cpu.registers import lanes
+from layoutkit.kernels.cpu.tiling import lanes
 from layoutkit.cpu.program import Program
 
 def spec_of(pattern, shape, dtype, **keywords):
@@ -147,7 +147,7 @@ CASES = {
     "f8-f2": spec_of("bx->bx", (2, 500), "f8", to_dtype="f2"),
 }
 if lanes() == 2:
-    CASES["serve"] = compiler.KernelSpec("workers", ("serve",))
+    CASES["serve"] = compiler.KernelSpec("threadpool", ("serve",))
 found = {}
 for name, spec in CASES.items():
     module = compiler._llvm().parse_assembly(compiler.compile_ir(spec))

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from layoutkit import Converter, convert, plan
-from layoutkit.kernels.cpu import cutters, cutting, launch
-from layoutkit.kernels.cpu.cutters import CUTTERS
-from layoutkit.kernels.cpu.words import HEAD, LINE, MAX_LOOPS, SCRATCH
+from layoutkit.kernels.cpu import launch, tiling
+from layoutkit.kernels.cpu.params import HEAD, LINE, MAX_LOOPS, SCRATCH
+from layoutkit.kernels.cpu.tiling import CUTTERS
 from layoutkit.planning.epilogue import Epilogue
-from layoutkit.planning.kernels import Choice
 from layoutkit.planning.loops import Loop
-from layoutkit.planning.roles import MAX_OUTER
+from layoutkit.planning.select import MAX_OUTER, Choice
 from reference import reference_convert
 
 
@@ -164,8 +163,8 @@ def test_staged_blocks_fit_the_scratch_area(items):
 @pytest.fixture
 def no_tables(monkeypatch):
     """Tables of offsets, which a search would spend its time on, as zeros."""
-    monkeypatch.setattr(cutting, "offsets", lambda loops, side, count: (0,) * count)
-    monkeypatch.setattr(cutters, "offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
 
 
 @pytest.mark.usefixtures("no_tables")
@@ -174,7 +173,7 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
     """All rows and runs up to two blocks: the last block of either may be nearly twice as long."""
     size = 16 if item == "f8 pairs" else int(item[1])
     name = item.split()[0]
-    for rows_count in range(1, 2 * cutters.ADDED_ROWS + 1):
+    for rows_count in range(1, 2 * tiling.ADDED_ROWS + 1):
         run_count, longest = 1, 1
         while run_count <= 2 * longest:
             run, rows = Loop(run_count, 1 << 12, 8), Loop(rows_count, size, 1 << 20)

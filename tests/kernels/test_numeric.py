@@ -12,8 +12,8 @@ import pytest
 from every_value import assert_cast, every_value, numpys, thinned
 from llvmlite import ir
 
-from layoutkit.kernels.cpu import compiler, numeric, simd
-from layoutkit.kernels.cpu.words import LINE
+from layoutkit.kernels.cpu import casts, compiler, simd
+from layoutkit.kernels.cpu.params import LINE
 from layoutkit.planning.epilogue import DTYPES
 from layoutkit.spec import as_dtype
 from reference import reference_convert
@@ -41,8 +41,8 @@ def write(module, source, target, saturate):
     at = b.phi(simd.I64)
     at.add_incoming(simd.I64(0), begin)
     place = b.add(src, b.mul(at, simd.I64(count * DTYPES[source].item)))
-    x = simd.vload(b, place, 0, ir.VectorType(numeric.element(source), count))
-    y = numeric.cast(b, x, source, target, saturate)
+    x = simd.vload(b, place, 0, ir.VectorType(casts.element(source), count))
+    y = casts.cast(b, x, source, target, saturate)
     simd.vstore(b, y, b.add(dst, b.mul(at, simd.I64(LINE))))
     following = b.add(at, simd.I64(1))
     at.add_incoming(following, b.block)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from children import environment, python, start
 
-from layoutkit.kernels.cpu import compiler, disk, notice, shipped
+from layoutkit.config import kernels
+from layoutkit.kernels.cpu import compiler, object_cache
+from layoutkit.kernels.cpu import compiler as notice
 from layoutkit.kernels.cpu.compiler import KernelSpec
-from layoutkit.usual import kernels
 
-BY_NAME = {level.name: level for level in shipped.LEVELS}
+BY_NAME = {level.name: level for level in object_cache.LEVELS}
 SPEC = KernelSpec("engine", ("split-3", 1, "64", "", 0))
 SOURCES = "a digest"
 
@@ -23,20 +24,20 @@ def features(name):
 @pytest.fixture
 def objects(tmp_path, monkeypatch):
     """Puts objects for some levels into the package; each holds the name of its level."""
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(object_cache, "FOLDER", tmp_path)
 
     def fill(*names):
         for name in names:
-            key = shipped.key_of(BY_NAME[name], repr(SPEC), SOURCES)
-            path = tmp_path / disk.file_name(SPEC.family, key)
-            path.write_bytes(disk.packed(key, name.encode()))
+            key = object_cache.key_of(BY_NAME[name], repr(SPEC), SOURCES)
+            path = tmp_path / object_cache.file_name(SPEC.family, key)
+            path.write_bytes(object_cache.packed(key, name.encode()))
         return tmp_path
 
     return fill
 
 
 def found(having, spec=SPEC, sources=SOURCES):
-    return shipped.find(spec.family, repr(spec), sources, frozenset(having))
+    return object_cache.find(spec.family, repr(spec), sources, frozenset(having))
 
 
 # ---- levels ------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def test_a_level_that_has_no_such_kernel_is_a_miss(objects):
 def test_the_planner_of_a_level_knows_its_cpu(name):
     """Its registers are as wide as those of any CPU that it serves, and it converts halves."""
     level = BY_NAME[name]
-    code = "from layoutkit.kernels.cpu.registers import *; from layoutkit.cpu.program import *\n"
+    code = "from layoutkit.kernels.cpu.tiling import *; from layoutkit.cpu.program import *\n"
     code += "print(lanes(), vector_bytes(1), vector_bytes(4), has_half())"
     variables = {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.flags}
     expected = {
@@ -99,7 +100,7 @@ def test_another_spec_and_other_sources_are_misses(objects):
 @pytest.mark.parametrize("part", ["FORMAT", "platform", "maxsize"])
 def test_another_format_or_system_is_a_miss(objects, monkeypatch, part):
     objects(*BY_NAME)
-    where = shipped if part == "FORMAT" else sys
+    where = object_cache if part == "FORMAT" else sys
     other = {"FORMAT": "0", "platform": "plan9", "maxsize": 2**31 - 1}
     monkeypatch.setattr(where, part, other[part])
     assert found(features("x86-64-v4")) is None
@@ -128,7 +129,7 @@ def test_whose_a_file_is_does_not_matter(objects):
 
 
 def test_a_checkout_has_none():
-    assert not shipped.FOLDER.exists()
+    assert not object_cache.FOLDER.exists()
     assert found(features("x86-64-v4")) is None
 
 
@@ -146,17 +147,17 @@ def loading(monkeypatch, tmp_path):
 
 
 def test_the_cache_comes_first_then_the_package_then_the_compiler(loading, monkeypatch):
-    monkeypatch.setattr(shipped, "find", lambda *_: b"from the wheel")
+    monkeypatch.setattr(object_cache, "find", lambda *_: b"from the wheel")
     assert loading() == ("shipped", b"from the wheel")
     assert loading() == ("shipped", b"from the wheel")  # which the cache need not hold
-    monkeypatch.setattr(shipped, "find", lambda *_: None)
+    monkeypatch.setattr(object_cache, "find", lambda *_: None)
     assert loading() == ("compiled", b"compiled here")
-    monkeypatch.setattr(shipped, "find", lambda *_: b"from the wheel")
+    monkeypatch.setattr(object_cache, "find", lambda *_: b"from the wheel")
     assert loading() == ("cached", b"compiled here")
 
 
 def test_without_a_folder_for_the_cache_the_package_is_asked(loading, monkeypatch):
-    monkeypatch.setattr(shipped, "find", lambda *_: b"from the wheel")
+    monkeypatch.setattr(object_cache, "find", lambda *_: b"from the wheel")
     monkeypatch.setenv("LAYOUTKIT_CACHE_DIR", os.devnull)
     assert loading() == ("shipped", b"from the wheel")
 
@@ -168,7 +169,7 @@ def test_the_usual_kernels_are_of_all_kinds():
     names = [str(spec) for spec in kernels()]
     assert len(names) == len(set(names))
     for part in ("serve", "run", "lend", "join", "clock"):
-        assert f"workers-{part}" in names
+        assert f"threadpool-{part}" in names
     wanted = [
         "split-3-1-", "split-4-1-", "merge-3-1-", "merge-4-1-", "gather-1-", "u1-f4-run-0-0-1",
         "rows-1--u1-f4-each", "rows-4--f4-f2-", "rows-4--f4-bf-", "rows-4--u4-u4-", "f4-f4-add",

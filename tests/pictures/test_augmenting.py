@@ -11,19 +11,12 @@ from hypothesis import strategies as st
 pytest.importorskip("PIL")
 cv2 = pytest.importorskip("cv2")
 
-from photographs import encoded, noise  # noqa: E402
+from photographs import encoded, noise
 
-from layoutkit import (  # noqa: E402
-    ArgumentError,
-    DtypeError,
-    LayoutkitError,
-    PatternError,
-    ShapeError,
-    convert,
-)
-from layoutkit.pictures import Augmenter, read  # noqa: E402
-from layoutkit.pictures.augmenting import colours, places, warping  # noqa: E402
-from layoutkit.pictures.augmenting.draws import Draws, Use  # noqa: E402
+from layoutkit import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError, convert
+from layoutkit.images import Augmenter, read
+from layoutkit.images.augment import color, geometry
+from layoutkit.images.augment.random import Draws, Use
 
 PHOTO = noise(0, 9, 12, 3)
 RAMP = np.arange(16, dtype=np.uint8).reshape(4, 4)
@@ -147,7 +140,7 @@ def test_the_shorter_side_is_resized(shorter, size):
 @settings(deadline=None, max_examples=30)
 def test_warps(angle, shear, scale, ratio, limits):
     smooth = np.add.outer(np.arange(9) * 9, np.arange(12) * 7).astype(np.uint8)
-    options = places.Options(
+    options = geometry.Options(
         (1, 1, 1), rotate=angle, max_shear_ratio=1, min_random_scale=scale,
         max_random_scale=scale, min_aspect_ratio=ratio, max_aspect_ratio=ratio,
         min_img_size=limits[0], max_img_size=limits[1],
@@ -157,8 +150,8 @@ def test_warps(angle, shear, scale, ratio, limits):
         def uniform(self, use, low, high):
             return shear if use == Use.SHEAR else super().uniform(use, low, high)
 
-    canvas = places.warped(options, Fixed(0, 0, 0), 9, 12)
-    found = warping.warped_onto(smooth[..., None], canvas, 1, (255,))[..., 0]
+    canvas = geometry.warped(options, Fixed(0, 0, 0), 9, 12)
+    found = geometry.warped_onto(smooth[..., None], canvas, 1, (255,))[..., 0]
     size = [min(max(limits[0], scale * side), limits[1]) for side in (9, 12)]
     expected = augmented.warped(smooth, angle, shear, scale, ratio, size, 255)
     assert found.shape == expected.shape == (int(size[0]), int(size[1]))
@@ -176,13 +169,13 @@ def test_limits_of_the_canvas_cut_and_extend_and_do_not_scale():
 
 
 def test_random_resized_crops_are_windows_of_the_asked_area_and_ratio():
-    options = places.Options(
+    options = geometry.Options(
         (3, 8, 8), random_resized_crop=True, min_random_area=0.1, max_random_area=0.5,
         min_aspect_ratio=0.75, max_aspect_ratio=4 / 3,
     )  # fmt: skip
     areas, ratios = [], []
     for position in range(400):
-        window = places.area_window(options, Draws(0, 0, position), 300, 400)
+        window = geometry.area_window(options, Draws(0, 0, position), 300, 400)
         assert 0 <= window.top <= 300 - window.height
         assert 0 <= window.left <= 400 - window.width
         areas.append(window.height * window.width / 120_000)
@@ -192,7 +185,7 @@ def test_random_resized_crops_are_windows_of_the_asked_area_and_ratio():
     assert abs(np.mean(areas) - 0.3) < 0.02
     assert 0.74 < min(ratios) < 0.78
     assert 1.28 < max(ratios) < 1.34
-    narrow = places.area_window(options, Draws(0, 0, 0), 10, 1000)
+    narrow = geometry.area_window(options, Draws(0, 0, 0), 10, 1000)
     assert (narrow.height, narrow.width, narrow.left) == (10, 10, 495)
 
 
@@ -200,7 +193,7 @@ def test_random_resized_crop_resizes_its_window():
     augment = Augmenter((1, 5, 6), dtype="uint8", random_resized_crop=True, min_random_area=0.3)
     grey = noise(2, 20, 30, 1)
     for position in range(5):
-        window = places.area_window(augment, Draws(0, 0, position), 20, 30)
+        window = geometry.area_window(augment, Draws(0, 0, position), 20, 30)
         part = window.of(grey, (0,))[..., 0]
         found = augment(grey, position=position)[0]
         np.testing.assert_allclose(found, augmented.resized(part, 5, 6), atol=1)
@@ -227,8 +220,8 @@ def test_methods_are_those_of_opencv():
         np.testing.assert_array_equal(found.transpose(1, 2, 0), expected)
     draws = Draws(0, 0, 0)
     sizes = [((9, 12), (18, 24)), ((9, 12), (6, 8)), ((9, 12), (18, 8)), ((9, 12), (9, 24))]
-    assert [warping.method_for(9, draws, *each) for each in sizes] == [2, 3, 1, 1]
-    drawn = {warping.method_for(10, Draws(0, 0, each), *sizes[0]) for each in range(60)}
+    assert [geometry.method_for(9, draws, *each) for each in sizes] == [2, 3, 1, 1]
+    drawn = {geometry.method_for(10, Draws(0, 0, each), *sizes[0]) for each in range(60)}
     assert drawn == {0, 1, 2, 3, 4}
 
 
@@ -238,7 +231,7 @@ def test_methods_are_those_of_opencv():
 @given(st.floats(0, 2), st.sampled_from(["brightened", "contrasted", "saturated"]))
 @settings(deadline=None, max_examples=30)
 def test_factors_of_colours(factor, name):
-    found = getattr(colours, name)(PHOTO, factor)
+    found = getattr(color, name)(PHOTO, factor)
     expected = getattr(augmented, name)(PHOTO, factor)
     off = np.abs(found.astype(int) - expected)
     assert off.max() <= 1  # where float32 and float64 lie on two sides of a half
@@ -247,12 +240,12 @@ def test_factors_of_colours(factor, name):
 
 def test_noise_of_principal_components():
     numbers = (0.3, -0.5, 1.0)
-    np.testing.assert_array_equal(colours.noisy(PHOTO, numbers), augmented.noisy(PHOTO, numbers))
+    np.testing.assert_array_equal(color.noisy(PHOTO, numbers), augmented.noisy(PHOTO, numbers))
 
 
 @pytest.mark.parametrize("change", [(30, 0, 0), (-100, 0, 0), (0, 20, 0), (0, 0, -40), (9, -9, 9)])
 def test_hue_lightness_and_saturation(change):
-    found = colours.shifted(PHOTO, *change).astype(int)
+    found = color.shifted(PHOTO, *change).astype(int)
     expected = augmented.shifted(PHOTO, *change)
     # Hue in 180 steps and two roundings of 8 bits.
     assert np.percentile(np.abs(found - expected), 95) <= 6
@@ -260,8 +253,8 @@ def test_hue_lightness_and_saturation(change):
 
 def test_hue_goes_round():
     red = np.array([[[255, 0, 0]]], np.uint8)
-    np.testing.assert_allclose(colours.shifted(red, -60, 0, 0), [[[0, 0, 255]]], atol=1)
-    np.testing.assert_allclose(colours.shifted(red, 60, 0, 0), [[[0, 255, 0]]], atol=1)
+    np.testing.assert_allclose(color.shifted(red, -60, 0, 0), [[[0, 0, 255]]], atol=1)
+    np.testing.assert_allclose(color.shifted(red, 60, 0, 0), [[[0, 255, 0]]], atol=1)
 
 
 def test_alpha_keeps_its_values():
@@ -281,14 +274,14 @@ def test_steps_of_colour_come_in_all_orders():
             draws.uniform(use, 0.1, 1.9) for use in (Use.BRIGHTNESS, Use.CONTRAST, Use.SATURATION)
         ]
         found = augment(PHOTO, position=position).transpose(1, 2, 0)
-        for order in colours._ORDERS:
+        for order in color._ORDERS:
             expected = PHOTO
             for step in order:
-                change = (colours.brightened, colours.contrasted, colours.saturated)[step]
+                change = (color.brightened, color.contrasted, color.saturated)[step]
                 expected = change(expected, factors[step])
             if np.array_equal(expected, found):
                 orders.add(order)
-    assert orders == set(colours._ORDERS)
+    assert orders == set(color._ORDERS)
 
 
 # ---- the last pass ----------------------------------------------------------------------------
@@ -452,7 +445,7 @@ def test_other_errors():
 
 
 def test_a_missing_opencv_is_said_at_once(monkeypatch):
-    monkeypatch.setattr(warping, "opencv", lambda: None)
+    monkeypatch.setattr(geometry, "opencv", lambda: None)
     Augmenter((3, 4, 4), rand_crop=True, brightness=0.2, rotate=90, pad=3)
     for options in ({"resize": 5}, {"rotate": 45}, {"random_s": 3}, {"random_resized_crop": True}):
         with pytest.raises(ArgumentError, match=r"layoutkit\[augment\]"):

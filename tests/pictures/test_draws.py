@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layoutkit.pictures.augmenting.draws import TRIES, Draws, Use
+from layoutkit.images.augment.random import TRIES, Draws, Use
 
 MANY = 4000
 

@@ -12,8 +12,8 @@ pytest.importorskip("PIL.Image")
 from photographs import blocks, encoded, noise
 
 from layoutkit import ArgumentError, DtypeError, ShapeError
-from layoutkit.pictures import Decoder, Placement, fit, placement, read
-from layoutkit.pictures.fitting import WAYS, opencv
+from layoutkit.images import Decoder, Placement, fit, placement, read
+from layoutkit.images.resize import WAYS, opencv
 
 LIBRARIES = ["pillow", pytest.param("opencv", marks=pytest.mark.skipif(
     opencv() is None, reason="OpenCV is not installed"))]  # fmt: skip
@@ -214,7 +214,7 @@ def test_other_dtypes_and_libraries(monkeypatch):
         fit(np.zeros((4, 4)), (8, 8))
     with pytest.raises(ArgumentError, match="'opencv', 'pillow'"):
         fit(np.zeros((4, 4), np.uint8), (8, 8), library="torch")
-    monkeypatch.setattr("layoutkit.pictures.fitting.opencv", lambda: None)
+    monkeypatch.setattr("layoutkit.images.resize.opencv", lambda: None)
     with pytest.raises(ArgumentError, match="pip install opencv-python-headless"):
         fit(np.zeros((4, 4), np.uint8), (8, 8), library="opencv")
     assert fit(np.zeros((4, 4), np.uint8), (8, 8)).shape == (8, 8)  # by Pillow

@@ -8,11 +8,11 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
 
-from photographs import encoded, noise  # noqa: E402
+from photographs import encoded, noise
 
-from layoutkit import DataError  # noqa: E402
-from layoutkit.pictures import jpegs, read  # noqa: E402
-from layoutkit.pictures.pixels import pixels_of  # noqa: E402
+from layoutkit import DataError
+from layoutkit.images import decode, read
+from layoutkit.images.decode import pixels_of
 
 KINDS = [
     {},
@@ -34,7 +34,7 @@ def smooth(height, width):
 def slowly(monkeypatch, *arguments, **keywords):
     """The same by Pillow."""
     with monkeypatch.context() as patch:
-        patch.setattr(jpegs, "_simplejpeg", lambda: None)
+        patch.setattr(decode, "_simplejpeg", lambda: None)
         return pixels_of(*arguments, **keywords)
 
 
@@ -43,11 +43,11 @@ def quick(monkeypatch):
     """Whether simplejpeg made the last picture."""
     made = []
 
-    def decoded(*arguments, really=jpegs.decoded):
+    def decoded(*arguments, really=decode.decoded):
         made.append(really(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(jpegs, "decoded", decoded)
+    monkeypatch.setattr(decode, "decoded", decoded)
     return lambda: bool(made) and made.pop() is not None
 
 
@@ -140,7 +140,7 @@ def test_damage_that_pillow_forgives(monkeypatch):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
     data = encoded(smooth(40, 60), kind)
-    monkeypatch.setattr(jpegs, "decoded", None)
+    monkeypatch.setattr(decode, "decoded", None)
     monkeypatch.setattr(Image.Image, "convert", None)
     with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
         pixels_of(data, most=2399)

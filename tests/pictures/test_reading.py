@@ -9,16 +9,16 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import encoded, noise, save  # noqa: E402
+from photographs import encoded, noise, save
 
-from layoutkit import ArgumentError, DataError, pictures  # noqa: E402
+from layoutkit import ArgumentError, DataError, images
 
 PIXELS = noise(0, 6, 4, 3)
 
 
 @pytest.mark.parametrize("of", [str, lambda path: path, lambda path: path.read_bytes()])
 def test_files_and_bytes(tmp_path, of):
-    found = pictures.read(of(save(tmp_path / "a.png", PIXELS)))
+    found = images.read(of(save(tmp_path / "a.png", PIXELS)))
     np.testing.assert_array_equal(found, PIXELS)
     assert found.dtype == np.uint8
     found[...] = 0  # its memory is the caller's
@@ -26,7 +26,7 @@ def test_files_and_bytes(tmp_path, of):
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda x: np.frombuffer(x, np.uint8)])
 def test_everything_that_holds_bytes(kind):
-    np.testing.assert_array_equal(pictures.read(kind(encoded(PIXELS))), PIXELS)
+    np.testing.assert_array_equal(images.read(kind(encoded(PIXELS))), PIXELS)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -44,22 +44,22 @@ def test_pictures_are_upright(orientation):
         8: lambda x: np.rot90(x, -1),
     }[orientation](PIXELS)
     data = encoded(np.ascontiguousarray(stored), exif=exif)
-    np.testing.assert_array_equal(pictures.read(data), PIXELS)
+    np.testing.assert_array_equal(images.read(data), PIXELS)
 
 
 def test_grey_alpha_and_palettes():
     grey = noise(1, 6, 4)
     three = np.repeat(grey[..., None], 3, axis=2)
-    np.testing.assert_array_equal(pictures.read(encoded(grey)), three)
+    np.testing.assert_array_equal(images.read(encoded(grey)), three)
     np.testing.assert_array_equal(
-        pictures.read(encoded(noise(2, 6, 4, 4))), noise(2, 6, 4, 4)[..., :3]
+        images.read(encoded(noise(2, 6, 4, 4))), noise(2, 6, 4, 4)[..., :3]
     )
     palette = noise(3, 256, 3)
     image = Image.fromarray(grey)
     image.putpalette(palette.tobytes())
     file = io.BytesIO()
     image.save(file, "PNG")
-    np.testing.assert_array_equal(pictures.read(file.getvalue()), palette[grey])
+    np.testing.assert_array_equal(images.read(file.getvalue()), palette[grey])
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -69,7 +69,7 @@ def test_sixteen_bits_are_scaled(turned):
     exif[0x0112] = 6
     data = encoded(np.rot90(values).copy(), exif=exif) if turned else encoded(values)
     expected = np.rint(values / 257).astype(np.uint8)
-    np.testing.assert_array_equal(pictures.read(data)[..., 2], expected)
+    np.testing.assert_array_equal(images.read(data)[..., 2], expected)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_sixteen_bits_are_scaled(turned):
 )
 def test_grey_values_without_a_white_are_refused(values, words):
     with pytest.raises(DataError, match=f"{words}.*8 or 16 bits"):
-        pictures.read(encoded(values, "TIFF"))
+        images.read(encoded(values, "TIFF"))
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", encoded(noise(0, 64, 64, 3))[:5000]])
@@ -90,14 +90,14 @@ def test_what_is_damaged_is_named(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.png: cannot be read as a picture \(.*mend it"):
-        pictures.read(path)
+        images.read(path)
     with pytest.raises(DataError, match=r"^cannot be read as a picture"):
-        pictures.read(content)
+        images.read(content)
 
 
 def test_a_file_that_is_not_there_is_the_systems_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        pictures.read(tmp_path / "none.png")
+        images.read(tmp_path / "none.png")
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -106,38 +106,38 @@ def test_a_bomb_is_not_decoded(monkeypatch, limit):
     """Above the limit, where Pillow warns, and above twice of it, where it raises."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(DataError, match="decompression bomb"):
-        pictures.read(encoded(PIXELS))
+        images.read(encoded(PIXELS))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert pictures.read(encoded(PIXELS)).shape == (6, 4, 3)
+    assert images.read(encoded(PIXELS)).shape == (6, 4, 3)
 
 
 @pytest.mark.parametrize("source", [3, None, [1, 2], PIXELS, np.zeros(4, np.int64)])
 def test_what_is_neither_a_path_nor_bytes(source):
     with pytest.raises(ArgumentError, match="bytes"):
-        pictures.read(source)
+        images.read(source)
 
 
 def test_what_holds_a_picture_is_said_how_to_pass():
     with pytest.raises(ArgumentError, match=r"needs no reading: pictures\.fit and convert take it"):
-        pictures.read(Image.new("L", (2, 3)))
+        images.read(Image.new("L", (2, 3)))
     with pytest.raises(ArgumentError, match=r"pass what its read\(\) gives"):
-        pictures.read(io.BytesIO())
+        images.read(io.BytesIO())
 
 
 def test_a_url_is_no_path():
     with pytest.raises(ArgumentError, match=r"is a URL; .*sampled_batcher"):
-        pictures.read("https://example.org/a.jpg")
+        images.read("https://example.org/a.jpg")
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch, tmp_path):
     data = encoded(PIXELS)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    for call in (lambda: pictures.read(data), lambda: pictures.Decoder((8, 8))):
+    for call in (lambda: images.read(data), lambda: images.Decoder((8, 8))):
         with pytest.raises(ArgumentError, match=r'pip install "layoutkit\[images\]"'):
             call()
 
 
 def test_it_is_imported_without_pillow_and_opencv():
-    code = "import sys, layoutkit.pictures; print({'PIL', 'cv2'} & {*sys.modules})"
+    code = "import sys, layoutkit.images; print({'PIL', 'cv2'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -30,8 +30,8 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from layoutkit.spaces.arrayspace import ArraySpace
-from layoutkit.spaces.index import LabelSpace
+from layoutkit.spaces.array_spaces import LabelSpace
+from layoutkit.spaces.base import ArraySpace
 
 IMAGES = Conv2DSpace((2, 3), 4, ("c", 0, 1, "b"), "float64")
 EACH = [

@@ -25,7 +25,8 @@ from layoutkit import (
     buffers,
     convert,
 )
-from layoutkit.spaces import base, moves
+from layoutkit.spaces import base
+from layoutkit.spaces import convert as moves
 
 V, SV, C = VectorSpace(24), VectorSpace(24, sparse=True), Conv2DSpace((2, 3), 4, "bchw")
 INDEX, VS, IS, N = (

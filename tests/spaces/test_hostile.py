@@ -14,7 +14,7 @@ from layoutkit import (
     ShapeError,
     VectorSpace,
 )
-from layoutkit.arrays.rows import as_positions, take
+from layoutkit.backends.indexing import as_positions, take
 
 SPACE = VectorSpace(4, sparse=True)
 DENSE = np.array([[1, 0, 2, 0], [0, 0, 0, 3], [4, 5, 0, 0]], np.float32)

@@ -5,11 +5,11 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="tests of symbolic batches in JAX need jax")
 
-import jax.numpy as jnp  # noqa: E402
-from children import python  # noqa: E402
-from spaces_of import AXES, random_batch  # noqa: E402
+import jax.numpy as jnp
+from children import python
+from spaces_of import AXES, random_batch
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     ArgumentError,
     CompositeSpace,
     Conv2DSpace,

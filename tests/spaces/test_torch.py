@@ -5,10 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tests of symbolic batches in PyTorch need torch")
 
-from children import python  # noqa: E402
-from spaces_of import AXES, random_batch  # noqa: E402
+from children import python
+from spaces_of import AXES, random_batch
 
-from layoutkit import (  # noqa: E402
+from layoutkit import (
     CompositeSpace,
     Conv2DSpace,
     DataError,

@@ -21,7 +21,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from layoutkit.spaces.viewing import batch_of, in_base_layout, space_of, view_in
+from layoutkit.spaces.views import batch_of, in_base_layout, space_of, view_in
 from layoutkit.views import ClassView, DataView, ImageView, ListView, SequenceView
 
 VECTORS, N = VectorSpace(24), NullSpace()

@@ -17,7 +17,7 @@ from layoutkit import (
     ViewError,
     accumulate,
 )
-from layoutkit.views.column import FirstColumn
+from layoutkit.views.classview import FirstColumn
 from reference import reference_convert
 
 NAMES = ["cat", "dog", "emu", "fox"]

@@ -10,5 +10,3 @@ mnistprovider.py   one of pictures and labels in idx files
 imagerecordprovider.py   one of pictures in RecordIO files: its rows are in picturerows.py, threads
                    in decoded.py, and mean pictures in means.py
 """
-
-

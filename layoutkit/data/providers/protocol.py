@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ...arrays.adapters import adapter_of
-from ...arrays.base import NUMPY
-from ...axes import parse_layout
-from ...checks import kind_text
+from ..._utils.validation import kind_text
+from ...backends.base import NUMPY
+from ...backends.dispatch import adapter_of
 from ...errors import DataError, ShapeError
+from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import check_cast
 

@@ -13,8 +13,7 @@ validation.py   from arguments to a SamplingPlan
 sampling.py     Sampler: epochs, loops and states over these orders
 """
 
-from .order import Order
+from .orders import Order
 from .sampling import Sampler, sampler
 
 __all__ = ["Order", "Sampler", "sampler"]
-

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..permutation import drawn, hashed, key_of, shuffled
-from .order import Order, SamplingPlan
+from ..random import drawn, hashed, key_of, shuffled
+from .orders import Order, SamplingPlan
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from ...memory import Array
-    from ..indexes import Groups
+    from ..sources import Groups
 
 __all__ = ["LabelDistribution", "LabelPermutation", "LabelUniform", "Labelled"]
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataError
-from ..permutation import hashed, key_of, shuffled
-from .order import AHEAD, Order, SamplingPlan, ceil_div
+from ..random import hashed, key_of, shuffled
+from .orders import AHEAD, Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
     from ...memory import Array
-    from ..indexes import PartsIndex
     from ..records import Record
+    from ..sources import PartsIndex
 
 __all__ = ["PartLinear", "PartLinearPermutation", "PartPermutationPermutation", "from_marks"]
 

@@ -1,0 +1,1 @@
+"""Private helpers that do not depend on the rest of the package."""

@@ -1,0 +1,290 @@
+"""Which way does an array take: what is asked at every door where arrays come in.
+
+Whose it is says `owners.py`, whose answers are given here too. `convert_foreign` and `sum_foreign`
+know all the ways there are; the adapters only bring in and out.
+
+Whose array is it.
+
+The adapter of an array is for its library's file to say (`libraries.py` finds it). What no file
+here is named after comes in by `__dlpack__` or `__cuda_array_interface__`. What holds an array and
+is none (`containers.py`) comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._utils.validation import kind_text
+from ..converter import planned
+from ..cuda.accumulate import DeviceSums
+from ..cuda.memory import DeviceArray, check_same_device
+from ..cuda.program import programs_of
+from ..cuda.transfers import Unmade, download, upload
+from ..errors import ArgumentError, DeviceError
+from ..memory import Array
+from ..planning.plan import larger, made, of_larger, of_picked, order, refuse_out
+from ..spec import CPU, DType, ordinal_of
+from .base import NUMPY, Adapter
+from .containers import Stacked, protocol_of
+from .cupy import CUPY, CudaAdapter, ForeignAdapter, sum_key
+from .gradients import taken
+from .registry import asked
+
+if TYPE_CHECKING:
+    from ..accumulation import Accumulator
+    from ..converter import Converter
+    from ..planning.plan import Plan
+
+
+_CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
+_dlpack, _foreign = Adapter(), ForeignAdapter()
+
+
+def adapter_of(x: Any) -> Adapter | None:
+    """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
+    if isinstance(x, np.ndarray):
+        return None
+    found: Adapter | None = asked("adapter_for", x)
+    return found or _by_dlpack(x)
+
+
+def whose(x: Any) -> Adapter:
+    """The adapter of all that a conversion takes, and NumPy's for what it does not, to refuse it.
+
+    What no library here makes but holds an array is a Container's.
+    """
+    if isinstance(x, np.ndarray):
+        return NUMPY
+    found: Adapter | None = asked("adapter_for", x) or asked("container_for", x)
+    return found or _by_dlpack(x) or protocol_of(x) or (_stacked if _stacked.holds(x) else NUMPY)
+
+
+def _by_dlpack(x: Any) -> Adapter | None:
+    """The adapter of what gives its memory by a protocol of arrays that GPUs know too."""
+    kind = type(x)
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
+    return _foreign if hasattr(kind, "__cuda_array_interface__") else None
+
+
+def device_adapter_of(x: Any) -> CudaAdapter | None:
+    """The adapter of an array that is on a GPU, None for all others."""
+    adapter = adapter_of(x)
+    return adapter if isinstance(adapter, CudaAdapter) else None
+
+
+_stacked = Stacked(whose)
+
+
+def as_array(x: Any, what: str = "x") -> Array:
+    """The NumPy array that shares the memory of an array, or is what a container holds."""
+    return whose(x).arrive(x, what)
+
+
+def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
+    """Shape, dtype and device of an array of any library; it need not hold data."""
+    adapter = whose(x)
+    return *adapter.facts(x, what), adapter.device(x, what)
+
+
+def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+    """Shape, strides, dtype and device of an array of any library."""
+    adapter = device_adapter_of(x)
+    if adapter is not None:
+        return adapter.reach(x, what).facts
+    array = as_array(x, what)
+    return array.shape, array.strides, array.dtype, CPU
+
+
+# ---- the ways of a conversion ------------------------------------------------------------
+
+
+def plan_of(converter: Converter, x: Any) -> Plan:
+    """How an array of any library would be converted."""
+    return whose(x).plan(converter, x) or planned(converter.task, *memory_layout(x))
+
+
+def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
+    """What `converter(x, out)` is where x, out or the device is not plain NumPy's.
+
+    The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
+    there to the CPU, from the CPU to a GPU, and on the CPU.
+    """
+    task, adapter = converter.task, whose(x)
+    if task.memory is not None:
+        return _laid(converter, x, out)
+    if adapter.makes_larger or converter.is_away:
+        if (few := taken(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(few, out)
+        if task.canvas is not None:
+            found = larger(task, *adapter.facts(x, "x"))
+            return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
+    if traced or adapter.is_recorded(x):
+        return adapter.record(converter, x, out)
+    if isinstance(adapter, CudaAdapter):
+        if converter.device == CPU:
+            return _download(converter, adapter, x, out)
+        return _on_gpu(converter, adapter, x, out)
+    if converter.is_away:
+        return send(converter, adapter, adapter.arrive(x, "x"), out)
+    return _on_cpu(converter, adapter, x, out)
+
+
+def _laid(converter: Converter, x: Any, out: Any) -> Any:
+    """A view of what is made in another order of memory."""
+    refuse_out(converter.task, out)
+    found = converter.derived(made)(x)
+    return whose(found).permuted(found, order(converter.task, found.ndim))
+
+
+def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+    array = adapter.arrive(x, "x")
+    refuse_out_on_gpu(out, "x")
+    if out is not None:
+        writer = writer_of(adapter, out)
+        converter(array, writer.target(out))
+        return writer.written(out)
+    result = converter(array)
+    return adapter.same(x, array) if result is array else adapter.leave(result, x)
+
+
+def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+    array = adapter.reach(x, "x")
+    if converter.device is not None:
+        check_same_device(array, "x", converter.device, "device=")
+    target = _target_on(adapter, out, array, "x")
+    programs = programs_of(converter)
+    with adapter.keeping([array, target]):
+        found = programs.run(array, target, adapter)
+    programs.learn(adapter.key(x, out), array, target)
+    if target is not None:
+        return adapter.written(out)
+    return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
+
+
+def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
+    """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
+    there = adapter.on_gpu() or CUPY
+    nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
+    target = _target_on(there, out, nowhere, "the result")
+    made = upload(programs_of(converter), array, target, there)
+    return there.finished(made, None) if target is None else there.written(out)
+
+
+def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+    array = adapter.reach(x, "x")
+    here = adapter.on_cpu()
+    target = None
+    if out is not None:
+        refuse_out_on_gpu(out, None)
+        here = writer_of(here, out)
+        target = here.target(out)
+    host = download(programs_of(converter), array, target, adapter)
+    return here.leave(host, x) if target is None else here.written(out)
+
+
+def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
+    """Where the caller's output lies, if there is one."""
+    return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
+
+
+def writer_of(adapter: Adapter, out: Any) -> Adapter:
+    """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
+    found = whose(out)
+    return found if found.is_container else adapter
+
+
+def refuse_out_on_gpu(out: Any, name: str | None) -> None:
+    """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
+    adapter = None if out is None else device_adapter_of(out)
+    if adapter is None:
+        return
+    device = adapter.device(out, "out")
+    if name is None:
+        raise DeviceError(
+            f'device="cpu", but out is on {device}; leave device= away, or give an out on the CPU'
+        )
+    raise DeviceError(
+        f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
+        "give an out on the CPU"
+    )
+
+
+# ---- the ways of a sum -------------------------------------------------------------------
+
+
+def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
+    adapters = [whose(part) for part in parts]
+    traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
+    leader = traced[0] if traced else adapters[0]
+    if not traced:
+        _check_devices(parts, adapters)
+    if any(map(leader.is_recorded, parts)):
+        return leader.record_sum(accumulator, parts, out)
+    arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
+    if isinstance(leader, CudaAdapter):
+        return _sum_on_gpu(accumulator, adapters, arrays, parts, out)
+    return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
+
+
+def _sum_on_cpu(
+    accumulator: Accumulator, adapter: Adapter, arrays: list[Any], like: Any, out: Any
+) -> Any:
+    refuse_out_on_gpu(out, "part 0")
+    if out is not None:
+        writer = writer_of(adapter, out)
+        accumulator(arrays, writer.target(out))
+        return writer.written(out)
+    return adapter.leave(accumulator(arrays), like)
+
+
+def _sum_on_gpu(
+    accumulator: Accumulator,
+    adapters: Sequence[Any],
+    arrays: list[Any],
+    parts: Sequence[Any],
+    out: Any,
+) -> Any:
+    adapter: CudaAdapter = adapters[0]
+    target = _target_on(adapter, out, arrays[0], "part 0")
+    if accumulator.on_gpus is None:
+        accumulator.on_gpus = DeviceSums(accumulator.plan)
+    with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
+        found = accumulator.on_gpus.run(arrays, target, adapter)
+    key = sum_key(adapter, parts, out)
+    if key is not None:
+        accumulator.on_gpus.learn(key, arrays, target)
+    return adapter.finished(found, parts[0]) if target is None else adapter.written(out)
+
+
+def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
+    """Raise DeviceError unless all parts are on one device."""
+    if not any(isinstance(adapter, CudaAdapter) for adapter in adapters):
+        return
+    pairs = enumerate(zip(parts, adapters, strict=True))
+    devices = [adapter.device(part, f"part {n}") for n, (part, adapter) in pairs]
+    for number, device in enumerate(devices):
+        if device != devices[0]:
+            raise DeviceError(
+                f"part 0 is on {devices[0]}, but part {number}, a {kind_text(parts[number])}, is "
+                f"on {device}; bring all to one device first, for example with convert(..., "
+                f'device="{devices[0]}")'
+            )
+
+
+def _detached(number: int, pair: tuple[Any, Adapter]) -> Any:
+    """The memory of a part of a sum that no gradient is recorded of."""
+    part, adapter = pair
+    if adapter.has_gradient(part):
+        raise ArgumentError(
+            f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
+            f"none; give a tensor first, or part {number}.detach()"
+        )
+    if isinstance(adapter, CudaAdapter):
+        return adapter.reach(part, f"part {number}")
+    return adapter.arrive(part, f"part {number}")

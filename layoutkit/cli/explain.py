@@ -1,0 +1,326 @@
+"""`layoutkit explain`: a plan in words, and what it does to memory as a picture of cells.
+
+Pictures of what a pattern does to memory, on a small example: as text and as SVG.
+
+Both show the same thing twice, before and after: every element of the example in the order
+in which it lies in memory, named by its place along each axis. One axis (the channels, where
+there are any) is shown by letter or colour, so that its scattering or gathering is seen at
+a glance.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, product
+from math import prod
+from operator import mul
+from pathlib import Path
+from string import ascii_uppercase
+from textwrap import wrap
+from typing import Any
+from xml.sax.saxutils import escape
+
+from ..converter import plan
+from ..errors import ArgumentError
+from ..layout.parsing import DOTS, Layout
+from ..layout.pattern import Move, parse_pattern
+
+# Small enough to be taken in at once, different enough to be told apart.
+_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
+_OTHER_SIZE = 2
+_MAX_COLUMNS = 12
+_MAX_ROWS = 6
+_MAX_ELEMENTS = 4096  # of which some rows are shown; axes beyond are drawn with one place
+
+# Red, green and blue that colour-blind readers can tell apart, all dark enough for white text.
+_COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
+
+_CELL, _GAP, _RUN_GAP, _ROW = 32, 3, 9, 40
+_MARGIN, _HEAD, _TITLE, _LEGEND = 28, 38, 76, 82
+_NARROWEST, _LINE, _SMALL = 560, 18, 12
+_WIDE = 0.6  # of a letter's height, as in most fonts of one width
+
+_STYLE = """
+    svg { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+    .card { fill: #ffffff; stroke: #d0d7de } .ink { fill: #1f2328 } .muted { fill: #59636e }
+    .cell { fill: #ffffff; text-anchor: middle }
+    .mark { fill: none; stroke: #1f2328; stroke-width: 2.5 }
+    @media (prefers-color-scheme: dark) {
+      .card { fill: #15191f; stroke: #3d444d } .ink { fill: #f0f6fc } .muted { fill: #9198a1 }
+      .mark { stroke: #f0f6fc }
+    }
+"""
+
+
+@dataclass(frozen=True)
+class _Element:
+    colour: int  # its place on the axis that is shown by colour
+    label: str  # its places on the other axes
+
+
+@dataclass(frozen=True)
+class _Order:
+    title: str
+    layout: Layout
+    elements: Sequence[_Element]  # as they lie in memory
+    run: int  # elements until the second-innermost axis steps on
+    columns: int  # elements in a row of the picture
+
+    def rows(self) -> Iterator[Sequence[_Element]]:
+        """The elements in rows, as many as are shown."""
+        shown = self.elements[: self.columns * _MAX_ROWS]
+        return (shown[at : at + self.columns] for at in range(0, len(shown), self.columns))
+
+    @property
+    def hidden(self) -> int:
+        """How many elements the rows leave out."""
+        return max(0, len(self.elements) - self.columns * _MAX_ROWS)
+
+
+@dataclass(frozen=True)
+class _Example:
+    pattern: str
+    sizes: Mapping[str, int]
+    coloured: str
+    orders: tuple[_Order, _Order]
+    spelled: Layout  # that of the source, with every axis and its name
+
+    @property
+    def names(self) -> str:
+        """What the places on the coloured axis are called, a letter each."""
+        letters = "RGB" if self.coloured == "c" else ascii_uppercase
+        return letters[: self.sizes[self.coloured]]
+
+    @property
+    def labelled(self) -> str:
+        """The axes whose places make up a label, in its order."""
+        return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
+
+    def call(self, axes: str) -> list[str]:
+        """What callers call these axes."""
+        return [self.spelled.name(axis) for axis in axes]
+
+    def __str__(self) -> str:
+        shown = {axis: size for axis, size in self.sizes.items() if size > 1}
+        names = self.call("".join(shown))
+        sizes = ", ".join(
+            f"{name}={size}" for name, size in zip(names, shown.values(), strict=True)
+        )
+        return f"a small example, {sizes or 'one element'}"
+
+
+# ---- text ------------------------------------------------------------------------------
+
+
+def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
+    """Both memory orders of a small example, as lines of text.
+
+    sizes : of the axes of an array, of which the example shows no more than there is
+
+    >>> print(text_picture("hc->ch"))
+    a small example, h=2, c=3; each element is its c (R, G, B), then its place along h
+    <BLANKLINE>
+      before hc   R0 G0 B0  R1 G1 B1
+      after  ch   R0 R1  G0 G1  B0 B1
+    """
+    example = _example(pattern, sizes or {})
+    names = ", ".join(example.names)
+    labelled = ", ".join(example.call(example.labelled))
+    rest = f", then its place along {labelled}" if labelled else ""
+    (coloured,) = example.call(example.coloured)
+    lines = [f"{example}; each element is its {coloured} ({names}){rest}", ""]
+    margin = max(len(str(order.layout)) for order in example.orders)
+    for order in example.orders:
+        head = f"  {order.title:6} {order.layout!s:{margin}}   "
+        for row in order.rows():
+            lines.append(head + _text_row(row, order.run, example.names))
+            head = " " * len(head)
+        if order.hidden:
+            lines.append(f"{head}and {order.hidden} more")
+    return "\n".join(lines)
+
+
+def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
+    words = [names[element.colour] + element.label for element in row]
+    return "  ".join(" ".join(words[at : at + run]) for at in range(0, len(words), run))
+
+
+# ---- SVG -------------------------------------------------------------------------------
+
+
+def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
+    """The same picture as an SVG document of its own, for light and for dark viewers."""
+    example = _example(pattern, sizes or {})
+    parts, bottom = [_heading(example)], _TITLE
+    for order in example.orders:
+        parts += _strip(order, bottom, mark=example.orders[0].elements[0].label)
+        bottom += _HEAD + _ROW * len(list(order.rows())) + (_ROW // 2 if order.hidden else 0)
+    width = max(_NARROWEST, *map(_width, example.orders))
+    legend = _legend_lines(example, width - _legend_left(example) - _MARGIN)
+    parts += _legend(example, bottom + _ROW // 2, legend)
+    height = bottom + _LEGEND + _LINE * (len(legend) - 2)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}" role="img">',
+            f"<title>{escape(pattern)} in memory</title>",
+            f"<style>{_STYLE}</style>",
+            f'<rect class="card" x="1" y="1" width="{width - 2}" height="{height - 2}" rx="12"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _text(x: float, y: float, text: str, style: str, size: int = 13) -> str:
+    # Which font a viewer has is not known; with its length given, the text fits in any.
+    fitted = f' textLength="{len(text) * size * _WIDE:g}" lengthAdjust="spacingAndGlyphs"'
+    length = "" if style == "cell" else fitted  # which is short
+    return (
+        f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}"{length}>'
+        f"{escape(text)}</text>"
+    )
+
+
+def _heading(example: _Example) -> str:
+    title = " \N{RIGHTWARDS ARROW} ".join(str(order.layout) for order in example.orders)
+    return _text(_MARGIN, 38, title, "ink", 20) + _text(_MARGIN, 60, str(example), "muted")
+
+
+def _strip(order: _Order, top: int, mark: str) -> Iterator[str]:
+    """One memory order as rows of cells; the cells with the label `mark` are outlined."""
+    yield _text(_MARGIN, top + 24, f"{order.title}: {order.layout}", "ink")
+    top += _HEAD
+    for row in order.rows():
+        for place, element in enumerate(row):
+            yield _cell(element, _left(place, order.run), top, marked=element.label == mark)
+        top += _ROW
+    if order.hidden:
+        yield _text(_MARGIN, top + 8, f"and {order.hidden} more", "muted")
+
+
+def _left(place: int, run: int) -> int:
+    return _MARGIN + place * (_CELL + _GAP) + place // run * _RUN_GAP
+
+
+def _width(order: _Order) -> int:
+    return _left(order.columns - 1, order.run) + _CELL + _MARGIN
+
+
+def _cell(element: _Element, x: int, y: int, *, marked: bool) -> str:
+    colour = _COLOURS[element.colour % len(_COLOURS)]
+    shape = f'x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="5"'
+    outline = f'<rect class="mark" {shape}/>' if marked else ""
+    size = min(12, 44 // max(1, len(element.label)))  # many axes make long labels
+    label = _text(x + _CELL / 2, y + 20, element.label, "cell", size)
+    return f'<rect {shape} fill="{colour}"/>{label}{outline}'
+
+
+def _legend(example: _Example, top: int, lines: Sequence[str]) -> Iterator[str]:
+    for value, name in enumerate(example.names):
+        x = _MARGIN + value * (_CELL + _GAP)
+        yield _cell(_Element(value, name), x, top, marked=False)
+    for number, text in enumerate(lines):
+        yield _text(_legend_left(example), top + 13 + _LINE * number, text, "muted", _SMALL)
+
+
+def _legend_left(example: _Example) -> int:
+    """Where the words of the legend begin, behind its cells."""
+    return _MARGIN + len(example.names) * (_CELL + _GAP) + 10
+
+
+def _legend_lines(example: _Example, width: float) -> list[str]:
+    labelled = example.call(example.labelled)
+    (coloured,) = example.call(example.coloured)
+    words = [f"colour: {coloured}", "memory: left to right, then down"]
+    if labelled:
+        start = ", ".join(f"{axis}=0" for axis in labelled)
+        words[0] += f", digits: {', '.join(labelled)}"
+        words.insert(1, f"outlined: all {coloured} of {start}")
+    columns = int(width / (_SMALL * _WIDE))
+    return [line for text in words for line in wrap(text, columns)]
+
+
+# ---- the example -----------------------------------------------------------------------
+
+
+def _example(pattern: str, known: Mapping[str, int]) -> _Example:
+    parsed = parse_pattern(pattern)
+    source, target = parsed.source, parsed.target
+    sizes = _drawn_sizes(source.letters, target.letters, known)
+    shown = [axis for axis, size in sizes.items() if size > 1]
+    coloured = "c" if "c" in shown else [*source.letters, *shown][-1]
+    layouts = {"before": (parsed.left, source.letters), "after": (parsed.right, target.letters)}
+    before, after = (
+        _order(title, layout, letters, sizes, coloured)
+        for title, (layout, letters) in layouts.items()
+    )
+    spelled = Layout(source.groups, source.names + target.names)
+    return _Example(pattern, sizes, coloured, (before, after), spelled)
+
+
+def _drawn_sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str, int]:
+    """Small sizes. An axis that only one side has is of size 1 and moves nothing."""
+    sizes: dict[str, int] = {}
+    for axis in source:
+        usual = _SIZES.get(axis, _OTHER_SIZE)
+        size = max(1, min(usual, known.get(axis, usual))) if axis in target else 1
+        fits = size * prod(sizes.values()) <= _MAX_ELEMENTS
+        sizes[axis] = size if fits else 1
+    return sizes
+
+
+def _order(
+    title: str, layout: Layout, letters: str, sizes: Mapping[str, int], coloured: str
+) -> _Order:
+    axes = [axis for axis in letters if axis in sizes]
+    labelled = [axis for axis, size in sizes.items() if size > 1 and axis != coloured]
+    elements = []
+    for place in product(*(range(sizes[axis]) for axis in axes)):
+        at = dict(zip(axes, place, strict=True))
+        elements.append(_Element(at.get(coloured, 0), "".join(str(at[axis]) for axis in labelled)))
+    counts = [sizes[axis] for axis in reversed(axes) if sizes[axis] > 1] or [1]
+    columns = max(count for count in accumulate(counts, mul) if count <= _MAX_COLUMNS)
+    return _Order(title, layout, elements, counts[0], columns)
+
+
+def explain(
+    pattern: str,
+    shape: tuple[int, ...] | None,
+    asked: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    svg: Path | None,
+) -> None:
+    """Print the plan for a shape, if there is one, and a picture that agrees with it.
+
+    asked : dtype, to_dtype and the formula, None where not given;  sizes : of axes in folds
+    """
+    if svg is not None and svg.suffix.lower() != ".svg":
+        raise ArgumentError(
+            f"--svg: {svg} is no name of an SVG file; name it {svg.with_suffix('.svg')}"
+        )
+    given = {name: value for name, value in asked.items() if value is not None}
+    if shape is None:
+        for name in [*given, *(["size"] if sizes else [])]:
+            option = f"--{name.replace('_', '-')}"
+            raise ArgumentError(f"{option}: is about a plan; give the --shape of an array, too")
+        how, axes = None, None
+    else:
+        how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **dict[str, Any](sizes))
+        axes = _sizes(how.move)
+    # The file first, as whoever reads the words (`head`, a pager) may have seen enough early.
+    if svg is not None:
+        svg.write_text(svg_picture(pattern, axes), encoding="utf-8")
+    if how is not None:
+        print(how, end="\n\n")
+    print(text_picture(pattern, axes))
+    if how is None:
+        print("\nWith --shape N,N,.. of an array there is a plan, too.")
+
+
+def _sizes(move: Move) -> dict[str, int]:
+    """The sizes of all axes; those that `...` stand for are one axis in the picture."""
+    sizes = dict(zip(move.axes, move.sizes, strict=True))
+    return {
+        **sizes,
+        DOTS: prod(size for axis, size in sizes.items() if move.source.name(axis) == "..."),
+    }

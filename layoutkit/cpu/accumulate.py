@@ -1,0 +1,114 @@
+"""A sum made ready to run: machine code, tiles, and what has to be done before and after.
+
+What is done before and after is decided in `planning.sums`, and done here by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from .._utils import fork
+from ..buffers import empty, empty_with_address
+from ..kernels.cpu.accumulate_launch import MAX_NEST, Summation, prepare_sum
+from ..kernels.cpu.params import LINE
+from ..memory import Array, address
+from ..planning.accumulate import Stage, SumRequest, conversion, make_sum_plan, operand
+from ..threads.limits import get_num_threads
+from ..threads.pool import Job
+from .program import Program, cast_into, has_half
+
+__all__ = ["Sum", "prepared"]
+
+Run = Callable[[Sequence[Array], Array | None], Array]
+
+
+def prepared(request: SumRequest, threads: int | None = None) -> Run:
+    """What sums arrays like those of a request into an output or new memory, on so many threads."""
+    if len(request.moves) > 1:
+        return Sum(request, threads)
+    mover = Program(conversion(request, has_half), threads)
+    return lambda parts, out: mover(parts[0], parts[0], out)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A sum for one alignment of the output."""
+
+    job: Job
+    area: int
+    summation: Summation = field(repr=False)  # owns what the job's parameters point to
+
+
+class Sum:
+    """What an `Accumulator` keeps for arrays of these shapes, strides and dtypes.
+
+    Safe to call from many threads: it is not changed, except that jobs are added.
+    """
+
+    def __init__(self, request: SumRequest, threads: int | None = None) -> None:
+        self._request, self._threads = request, threads
+        self._empty = 0 in request.shape
+        self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
+        if not self._empty:
+            self._plan = make_sum_plan(request, has_half, MAX_NEST)
+            self._stages = [_ready(stage) for stage in self._plan.stages]
+
+    def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
+        """Sum the arrays into `out` or new memory."""
+        final = empty(self._request.shape, self._request.result) if out is None else out
+        if self._empty:
+            return final
+        plan = self._plan
+        total = final if plan.in_place else empty(self._request.shape, plan.written)
+        pairs = zip(arrays, self._stages, strict=True)
+        self._run([array if stage is None else stage(array) for array, stage in pairs], total)
+        if total is not final:
+            cast_into(final, total)
+        return final
+
+    def _run(self, parts: Sequence[Array], total: Array) -> None:
+        nest = self._plan.nest
+        dst = address(total) + nest.dst_offset
+        alignment = min(dst & -dst, LINE)
+        ready = self._jobs.get(alignment) or self._prepare(alignment)
+        count = 1 if ready.job.alone else min(self._threads or get_num_threads(), ready.job.units)
+        areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
+        sources = map(int.__add__, map(address, parts), nest.src_offsets)
+        call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
+        ready.job.run(address(call), dst)
+        del areas  # lent until here
+
+    def _prepare(self, alignment: int) -> _Ready:
+        """Make the job; of two threads that do so at once, one wins, and both are right."""
+        plan, computed = self._plan, self._request.computed
+        parts = [operand(dtype) for dtype in plan.dtypes]
+        sides = operand(computed), operand(plan.written)
+        with fork.making:
+            summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
+        item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
+        job = Job(
+            summation.kernel, summation.params, summation.units, summation.grain,
+            item * prod(self._request.shape), self._threads,
+        )  # fmt: skip
+        return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
+
+
+def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
+    """A stage as what NumPy and CPU kernels do."""
+    if stage is None:
+        return None
+    if stage.plan is not None:
+        program = Program(stage.plan)
+        return lambda array: program(array, array, None)
+    computed = stage.dtype
+
+    def cast(array: Array) -> Array:
+        values = empty(array.shape, computed)
+        cast_into(values, array)
+        return values
+
+    return cast

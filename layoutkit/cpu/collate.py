@@ -1,0 +1,248 @@
+"""Batches of windows, made by one job: a table of what every sample has to have done to it.
+
+`kernels/cpu/collate.py` writes the table: windows of a kind that is known (kinds.py) have one plan.
+Those that reach outside of their samples are copied first, by the thread that converts them.
+`kernels/cpu/collate.py` does what is in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .._utils import fork
+from ..buffers import empty_with_address
+from ..kernels.cpu import collate_params as t
+from ..kernels.cpu.params import LINE
+from ..memory import Array, address, check_writable, contiguous
+from ..normalize import CHANNEL
+from ..planning.channels import evenly
+from ..planning.collate import Axes, Frame, Windows, check_inside, make_frame, pixel_of, said
+from ..planning.plan import Plan
+from ..spec import DType
+from ..threads.pool import Job
+from .program import has_half
+from .window_table import Known, Sheet, Sources, freed, make_kind, spelled_out
+
+__all__ = ["Gathering"]
+
+KEPT_BYTES = 4 << 20  # of a sheet that is used again: larger ones are for thousands of samples
+MOST_KINDS = 64  # that are known at once, unless a batch has more
+
+
+class Gathering:
+    """What makes the memory of a `Frame`, for samples of one dtype wherever they lie.
+
+    Safe to call from many threads: it is not changed, except that what was planned is added.
+    """
+
+    def __init__(
+        self, asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType,
+        out: Array | None,
+    ) -> None:  # fmt: skip
+        self.frame = make_frame(asked, axes, count, window, source, out, has_half)
+        self._asked, self._axes, self._source, self._count = asked, axes, source, count
+        self._places = axes.places()
+        # Channels that no step leads to one after the other: windows are copied with these alone.
+        self._is_listed = asked.channels is not None and evenly(asked.channels) is None
+        self._is_empty = 0 in self.frame.shape
+        self._span = _span(self.frame)
+        self._known: dict[int, Known] = {}  # by the alignment of samples in the output
+        self._sheets: list[Sheet] = []
+        self._jobs: dict[tuple[int, bool], Job] = {}  # by rows, and whether windows are copied
+        self._copies, self._keep = self._of_copies()
+
+    def __call__(self, sources: Sources, corner: Any, flip: Any, out: Array | None) -> Array:
+        """The memory with what windows hold, or `out`."""
+        frame, span = self.frame, (0, 0)
+        if out is None:
+            out, dst = empty_with_address(frame.shape, frame.dtype)
+        else:
+            dst = address(out)
+            span = dst + self._span[0], dst + self._span[1]
+        sheet, known = self._laid(sources, corner, flip, dst, span)
+        try:
+            if sheet.head.item(t.FOUND) & t.NEAR:
+                for number, array in enumerate(sources.arrays):
+                    check_writable(array, out, f"sample {number}")
+            if not self._is_empty:
+                self._run(sheet, known, dst)
+        finally:
+            if sheet.words.nbytes <= KEPT_BYTES:
+                self._sheets.append(sheet)
+        return out
+
+    def plans(self, sources: Sources, corner: Any, flip: Any) -> list[Plan]:
+        """How windows are moved, one plan for each kind of them."""
+        if self._is_empty:
+            return []
+        sheet, known = self._laid(sources, corner, flip, LINE, (0, 0))
+        return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
+
+    # -- where windows lie -----------------------------------------------------------------
+
+    def _laid(
+        self, sources: Sources, corner: Any, flip: Any, dst: int, span: tuple[int, int]
+    ) -> tuple[Sheet, Known]:
+        """The table of a batch; raises what is wrong with samples."""
+        corners, flips = said(self._asked, self._places, corner, flip, self._count)
+        grid = self._grid(dst)
+        known = self._known.get(grid) or Known.of(())
+        lay = _lay()
+        while True:
+            sheet = self._sheet(known)
+            sheet.describe(sources, known, corners, flips, span)
+            lay(b"", sheet.address, 0, 0, self._count)
+            found = sheet.head.item(t.FOUND) & ~t.NEAR
+            if not found or (self._is_empty and found == t.UNKNOWN):
+                return sheet, known
+            if found & (t.ODD | t.OUTSIDE):
+                sources = self._checked(sources, sheet, found)
+            else:
+                known = self._learned(known, sheet, grid)
+
+    def _grid(self, dst: int) -> int:
+        """The power of two, at most a line, on which all samples begin in the output."""
+        both = self.frame.step | dst | LINE
+        return both & -both
+
+    def _sheet(self, known: Known) -> Sheet:
+        """A sheet for this batch, from one before where that is long enough."""
+        while self._sheets:
+            try:
+                sheet = self._sheets.pop()
+            except IndexError:  # another thread was faster
+                break
+            if sheet.longest >= known.longest:
+                return sheet
+        asked, frame = self._asked, self.frame
+        sheet = Sheet(self._count, len(frame.window), known.longest)
+        head, packed = sheet.head, contiguous(frame.window, self._source)
+        sheet.of_axes(t.WINDOW)[:] = frame.window
+        sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
+        sheet.of_axes(t.PACKED)[:] = packed
+        head[t.STEP], head[t.BYTES] = frame.step, prod(frame.window) * self._source.itemsize
+        head[t.FILLED], head[t.COPIED] = asked.fill is not None, self._is_listed
+        head[t.CHANNEL] = -1
+        if asked.channels is not None:
+            head[t.CHANNEL], head[t.MOST] = self._axes.places()[CHANNEL], max(asked.channels) + 1
+            head[t.FIRST], head[t.APART] = evenly(asked.channels) or (0, 1)
+        return sheet
+
+    def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
+        """Raise what is wrong with samples; the same with their places where it is only a dtype
+        that is another object.
+        """
+        whole = spelled_out(sources)
+        if whole.places is not None:
+            self._axes.window(self._asked, whole.places.sizes)
+        if not found & t.ODD:
+            begins, sizes = sheet.of_windows(t.BEGINS), sheet.of_windows(t.LENGTHS)
+            window = self.frame.window
+            outside = (begins < 0) | (begins + np.array(window) > sizes)
+            check_inside(self._axes, begins, sizes, window, outside)
+        if whole is sources:
+            raise RuntimeError("samples were refused, and nothing is wrong with them")
+        return whole
+
+    # -- kinds -----------------------------------------------------------------------------
+
+    def _learned(self, known: Known, sheet: Sheet, grid: int) -> Known:
+        """What is known, and what serves the first window that is of no kind."""
+        frame = self.frame
+        stream = self._is_streamed()
+        kinds = known.kinds
+        if all(kind.tried for kind in kinds):
+            number = int(np.flatnonzero(sheet.states == -t.UNKNOWN)[0])
+            steps = tuple(sheet.of_windows(t.STEPS)[number].tolist())
+            most = max(MOST_KINDS, self._count)
+            kinds = (*kinds[1 - most :], make_kind(frame, self._source, steps, grid, stream))
+        else:
+            kinds = tuple(
+                k if k.tried else freed(k, frame, self._source, grid, stream) for k in kinds
+            )
+        found = Known.of(kinds)
+        with fork.making:
+            self._known[grid] = found
+        return found
+
+    def _is_streamed(self) -> bool:
+        with fork.making:
+            from ..kernels.cpu.launch import STREAM_BYTES
+        return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
+
+    # -- the job ---------------------------------------------------------------------------
+
+    def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
+        """Do what is in the table."""
+        table, copies = sheet.table, sheet.head.item(t.COPIES)
+        if copies:
+            memory = empty_with_address((copies * sheet.head.item(t.BYTES),), np.dtype("u1"))
+            copied = table[:, t.E_BEFORE] != 0
+            table[copied, t.E_SOURCE] += memory[1]
+            sheet.rows[copied, t.TARGET] += memory[1]
+        if known.is_spread:
+            table = self._spread(sheet, known)
+        key = len(table), copies > 0
+        job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
+        job.run(address(table), dst)
+
+    def _spread(self, sheet: Sheet, known: Known) -> Array:
+        """The table with a row for each place that a kernel begins at."""
+        rows = []
+        for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
+            places = known.kinds[state].places
+            for src, dst in places:
+                row = entry.copy()
+                row[t.E_SOURCE] += src - places[0][0]
+                row[t.E_OUTPUT] += dst - places[0][1]
+                rows.append(row)
+        return np.array(rows)
+
+    def _job(self, rows: int, copied: bool) -> Job:
+        """The job of a table of so many rows, each of which is cut into as many shares."""
+        with fork.making:
+            from ..kernels.cpu.compiler import KernelSpec, load
+            from ..kernels.cpu.launch import shares
+
+            kernel = load(KernelSpec("collate", ("each",)))
+        plan = self.frame.plan
+        moved = plan.source.nbytes + plan.target.nbytes
+        count, grain = (1, 1) if copied else shares(rows, moved)
+        params = struct.pack("2q", count, address(self._copies))
+        return Job(kernel, params, rows * count, grain, moved)
+
+    def _of_copies(self) -> tuple[Array, Any]:
+        """What is said of copies of windows, and what it points to."""
+        asked, axes, window = self._asked, self._axes, self.frame.window
+        channel, channels = -1, np.array(asked.channels or (), np.int64)
+        if self._is_listed:
+            channel = axes.places()[CHANNEL]
+        paint = np.empty(0, self._source)
+        if asked.fill is not None:
+            pixel, at = pixel_of(asked, axes, window, self._source), axes.places().get(CHANNEL)
+            spread = [len(pixel) if axis == at else 1 for axis in range(len(window))]
+            paint = np.array(np.broadcast_to(pixel.reshape(spread), window), order="C")
+        head = len(window), self._source.itemsize, address(paint), channel, address(channels)
+        return np.array([*head, *window], np.int64), (paint, channels)
+
+
+def _span(frame: Frame) -> tuple[int, int]:
+    """Where the memory of a batch begins and ends, from its first element."""
+    if 0 in frame.shape:
+        return 0, 0
+    far = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
+    return sum(min(0, f) for f in far), sum(max(0, f) for f in far) + frame.dtype.itemsize
+
+
+@cache
+def _lay() -> Any:
+    """The kernel that writes tables; it is done before the GIL would be back."""
+    with fork.making:
+        from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
+
+        return HOLDING(load(KernelSpec("collate", ("windows",))).address)

@@ -1,0 +1,190 @@
+"""A sum made ready to run on a GPU, what `layoutkit.cpu.accumulate` is for the CPU.
+
+One launch adds up to `MAX_PARTS` arrays. More are added in turns, each beginning with what the one
+before has summed, in the dtype that sums are computed in: the result is that of one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from .._utils.cache import PROGRAM_BYTES, Cache, remember
+from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
+from ..kernels.cuda.launch import MAX_PARTS, WORD
+from ..memory import layout_key
+from ..planning.accumulate import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
+from ..planning.loops import SumLoop
+from ..spec import DType
+from .memory import DeviceAdapter, DeviceArray, check_writable
+from .program import DeviceProgram, QuickSum, aligned, cast, cast_into, check_warm, has_half
+from .runtime import runtime
+
+__all__ = ["DeviceSums"]
+
+Plan = Callable[[Sequence[Any], Any], SumRequest]
+
+
+class DeviceSums:
+    """What an `Accumulator` keeps for GPUs; `plan` says how parts that lie so are summed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sums: Cache[_DeviceSum] = Cache()
+        # By what the library of the parts says of them and of out; None where there is none.
+        self.quick: Cache[QuickSum | None] = Cache()
+
+    def run(
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
+    ) -> Any:
+        """The library's array of the sum; `out`'s where that is given."""
+        ordinal = arrays[0].ordinal
+        arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
+        ready = self._find(arrays, out)
+        if out is not None:
+            for at, array in enumerate(arrays):
+                check_writable(array, out, f"part {at}")
+        adapter.check(ready.result)
+        with runtime().on(ordinal):
+            return ready(arrays, out, adapter)
+
+    def learn(self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
+        """Keep the quick way of parts like these, which were summed, by a key of theirs."""
+        if key not in self.quick and all(array.is_aligned for array in arrays):
+            quick = self._find(arrays, out).quick(arrays, out)
+            remember(self.quick, key, quick, PROGRAM_BYTES)
+
+    def _find(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> _DeviceSum:
+        ordinal = arrays[0].ordinal
+        key = (ordinal, *layout_key(*arrays, out))
+        ready = self._sums.get(key)
+        if ready is None:
+            request = replace(self._plan(arrays, out), device=arrays[0].device)
+            made = _DeviceSum(request, ordinal)
+            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
+        return ready
+
+
+class _DeviceSum:
+    """The sum of arrays of these shapes, strides and dtypes on one GPU."""
+
+    def __init__(self, request: SumRequest, ordinal: int) -> None:
+        self._request, self._ordinal = request, ordinal
+        self.result = request.result
+        self._mover: DeviceProgram | None = None
+        self._chained = len(request.moves) > MAX_PARTS
+        # By the first part of their turn, and the alignment of its parts and its output.
+        self._kernels: dict[tuple[int, ...], Any] = {}
+        self._empty = 0 in request.shape
+        if len(request.moves) == 1:
+            self._mover = DeviceProgram(conversion(request, has_half), ordinal)
+        elif not self._empty:
+            # Turns write memory without gaps, of which each item has its place in every dtype.
+            alone = replace(request, out_strides=None) if self._chained else request
+            self._sum = make_sum_plan(alone, has_half, MAX_AXES)
+            self._stages = [self._ready(stage) for stage in self._sum.stages]
+
+    def __call__(
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
+    ) -> Any:
+        """Sum the arrays into `out` or a new array; return the library's array."""
+        if self._mover is not None:
+            return self._mover(arrays[0], out, adapter)
+        final = out or adapter.empty(self._request.shape, self.result, self._ordinal)
+        if not self._empty:
+            self._fill(arrays, final, out is not None, adapter)
+        return final.owner
+
+    def quick(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> QuickSum | None:
+        """The quick way; None where it is more than one kernel, or none."""
+        if self._mover is not None or self._empty or self._chained:
+            return None
+        if not self._sum.in_place or any(self._stages):
+            return None
+        offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
+        made = self._request.shape, self.result
+        return QuickSum(self._kernels, offsets, arrays, out, made)
+
+    def _fill(
+        self,
+        arrays: Sequence[DeviceArray],
+        final: DeviceArray,
+        is_given: bool,
+        adapter: DeviceAdapter,
+    ) -> None:
+        """Sum into `final`, at once or through memory of another dtype; `is_given`: by the user."""
+        plan = self._sum
+        in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
+        total = final
+        if not in_place:
+            total = adapter.scratch(self._request.shape, plan.written, self._ordinal)
+        pairs = zip(arrays, self._stages, strict=True)
+        parts = [array if stage is None else stage(array, adapter) for array, stage in pairs]
+        self._add(plan, parts, total, adapter)
+        if total is not final:
+            cast_into(final, total, adapter)
+
+    def _ready(
+        self, stage: Stage | None
+    ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
+        """A stage as what kernels and the array's library do."""
+        if stage is None:
+            return None
+        if stage.plan is None:
+            dtype = stage.dtype
+            return lambda array, adapter: cast(array, dtype, adapter)
+        return partial(_staged, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
+
+    def _add(
+        self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
+    ) -> None:
+        """Launch once for each turn: all parts, or so many at a time as a launch adds."""
+        stream, computed = adapter.stream(self._ordinal), self._request.computed
+        sum_so_far: DeviceArray | None = None
+        at = 0
+        while at < len(parts):
+            end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
+            is_last = end == len(parts)
+            made = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
+            sources = [] if sum_so_far is None else [sum_so_far.address]
+            offsets = plan.nest.src_offsets[at:end]
+            sources += [p.address + o for p, o in zip(parts[at:end], offsets, strict=True)]
+            output = made.address + plan.nest.dst_offset
+            places = [address % WORD for address in (*sources, output)]
+            kernel = self._kernels.get((at, *places)) or self._load(plan, at, end, places, stream)
+            runtime().launch(kernel, [output, *sources], stream)
+            sum_so_far, at = made, end
+
+    def _load(self, plan: SumPlan, at: int, end: int, places: list[int], stream: Any) -> Any:
+        """The kernel of one turn, for addresses of which the last bits are `places`."""
+        computed = self._request.computed
+        written = plan.written if end == len(plan.dtypes) else computed
+        loops = [self._place(loop, plan, written, at, end) for loop in plan.nest.loops]
+        dtypes = ([computed] if at else []) + list(plan.dtypes[at:end])
+        sides = operand(computed), operand(written)
+        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, places)
+        check_warm(launch, self._ordinal, stream, "a sum")
+        return self._kernels.setdefault((at, *places), runtime().load(launch, self._ordinal))
+
+    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
+        """A loop of one turn: its output, what was summed before, and its own parts."""
+        if not self._chained:
+            return loop
+        item, computed = plan.written.itemsize, self._request.computed.itemsize
+        before = (loop.dst // item * computed,) if at else ()
+        srcs = (*before, *loop.srcs[at:end])
+        return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
+
+
+def _staged(
+    program: DeviceProgram, ordinal: int, array: DeviceArray, adapter: DeviceAdapter
+) -> DeviceArray:
+    """A part after its stage: a view of it, or memory of the sum's own."""
+    if program.plan.kernel == "view":
+        return adapter.located(program(array, None, adapter))
+    target = program.plan.target
+    made = adapter.scratch(target.shape, target.dtype, ordinal)
+    program(array, made, adapter)
+    return made

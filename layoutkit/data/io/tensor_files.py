@@ -1,0 +1,36 @@
+"""Arrays in `.safetensors` and `.pt` files, read whole by the libraries whose formats they are.
+
+The libraries are loaded when a file of theirs is read, as they are no part of every installation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import DataError
+from .filesystem import local_path, opened, read_whole
+
+__all__ = ["read_pt", "read_safetensors"]
+
+
+def read_safetensors(path: str) -> Any:
+    """The arrays of a file or URL by name; DataError without safetensors."""
+    try:
+        from safetensors.numpy import load, load_file
+    except ImportError:
+        raise DataError(f"{path} needs safetensors; pip install 'layoutkit[data]'") from None
+    local = local_path(path)
+    if local is not None:
+        return load_file(local)
+    with opened(path) as file:
+        return load(file.read())
+
+
+def read_pt(path: str) -> Any:
+    """The tensor of a file or URL, or several by name; DataError without PyTorch."""
+    try:
+        import torch
+    except ImportError:
+        raise DataError(f"{path} needs PyTorch; pip install 'layoutkit[torch]'") from None
+    file = local_path(path) or read_whole(path)
+    return torch.load(file, weights_only=True, map_location="cpu")

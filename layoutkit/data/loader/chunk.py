@@ -1,0 +1,363 @@
+"""Some records of a batch, got and processed one after the other by one thread.
+
+The loop is the one place where every record costs Python time, so it looks at each as little as
+it can: clocks twice, results straight into rows of memory that is there already.
+
+Knows one stretch of records; neither threads nor batches are known here.
+
+One source of a Batcher: its records in its sampler's order, and what is got for each.
+
+Knows an Index and a Sampler by their public names, and that arrays need not be got one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..._utils.validation import kind_text
+from ...backends.dispatch import adapter_of, as_array
+from ...buffers import empty
+from ...errors import DataError, ShapeError
+from ...memory import Array
+from ...spec import DType, can_cast, check_cast, check_movable
+from ..formats import container_of
+from ..records import Record
+from ..samplers import Sampler
+from ..samplers.orders import Order
+from ..sources import Index, PartsIndex
+from .collate import Joining, Places
+
+# Which records: their numbers in the index or, of part files, the records themselves.
+Numbers = Array | list[Record]
+
+
+class Feed:
+    """The records of an index, in a sampler's order, and the function that reads them.
+
+    `get` is None where `things` already are what the user's function would be given: rows of an
+    array.
+    """
+
+    def __init__(
+        self, index: Index, sampler: Sampler, get: Callable[[Any], Any] | None, read: Any
+    ) -> None:
+        self.index, self.sampler = index, sampler
+        self.in_parts = isinstance(index, PartsIndex)
+        self.direct = get is None and index.in_memory
+        self.get: Callable[[Any], Any] | None = None if self.direct else get or read
+
+    def order(self, epoch: int, marks: Any = None) -> Order:
+        """The order of an epoch; drawing kinds go on without end."""
+        return self.sampler.order(epoch, marks)
+
+    def take(self, order: Order, start: int, stop: int) -> Numbers:
+        """The records in places start .. stop-1; fewer where the epoch ends."""
+        if self.in_parts:
+            return order.between(start, stop)  # type: ignore[no-any-return]
+        return order.numbers_in(start, stop)
+
+    def things(self, numbers: Numbers) -> Sequence[Any]:
+        """What `get` takes, for each of these records."""
+        return rows_of(self.gathered(numbers)) if self.direct else self.records(numbers)
+
+    def gathered(self, numbers: Any) -> Array:
+        """The rows of an array, copied at once."""
+        return self.index.rows(numbers)
+
+    def records(self, numbers: Numbers) -> list[Record]:
+        """The records themselves."""
+        if isinstance(numbers, list):
+            return numbers
+        return self.index.records(numbers)
+
+    @property
+    def source(self) -> Array:
+        """The array of which all records are rows, those of other partitions too."""
+        return self.index.source
+
+    def places(self, numbers: Numbers) -> Places:
+        """Where these records stand in the whole source, of which an index may be a partition."""
+        if isinstance(numbers, list):
+            names = [str(record.url).rpartition("/")[2] for record in numbers]
+            return Places(np.array([record.position for record in numbers], np.int64), names)
+        return Places(self.index.partition.place(numbers))
+
+    def ranks(self, numbers: Any) -> Array | None:
+        """The rank of each record's label, -1 for none; None where the source has no labels."""
+        return self.index.ranks(numbers)
+
+    def targets(self, numbers: Any) -> Array | None:
+        """What the source gives as targets besides labels."""
+        return self.index.targets(numbers)
+
+
+def rows_of(block: Array) -> list[Any]:
+    """A window on each row; also of rows that are single numbers."""
+    if block.ndim > 1:
+        return list(block)
+    return [block[row, ...] for row in range(len(block))]
+
+
+_log = logging.getLogger("layoutkit.data")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to each record.
+
+    strict : bool    a source that fails, even if it is not the first, fails the record
+    join : Joining   what makes a batch of results of any size; None: they are rows
+    fills : bool     the processor writes all of `out`, or fails
+    """
+
+    feeds: tuple[Feed, ...]
+    processor: Callable[..., Any] | None
+    dtype: DType | None
+    timeout: float | None
+    strict: bool
+    join: Joining | None = None
+    fills: bool = False
+
+    def getter(self) -> Callable[[Any], Any] | None:
+        """What gets a thing that `things` gave; None where it is the result already."""
+        return self.feeds[0].get if len(self.feeds) == 1 else self._get_all
+
+    def processing(self) -> Callable[..., Any] | None:
+        """What is called with the result of the getter and `out`."""
+        processor = self.processor
+        if len(self.feeds) == 1 or processor is None:
+            return processor
+        return lambda results, out: processor(*results, out=out)
+
+    def things(self, numbers: Sequence[Numbers]) -> Sequence[Any]:
+        """What the getter takes for each record."""
+        found = [feed.things(part) for feed, part in zip(self.feeds, numbers, strict=True)]
+        return found[0] if len(found) == 1 else list(zip(*found, strict=True))
+
+    def _get_all(self, things: tuple[Any, ...]) -> list[Any] | None:
+        """The results of all sources; None where the first refuses the record."""
+        first = _got(self.feeds[0], things[0])
+        if first is None:
+            return None
+        rest = zip(self.feeds[1:], things[1:], strict=True)
+        return [first, *[self._got_or_none(feed, thing) for feed, thing in rest]]
+
+    def _got_or_none(self, feed: Feed, thing: Any) -> Any:
+        try:
+            return _got(feed, thing)
+        except Exception as error:
+            if self.strict:
+                raise
+            _log.warning("%s: %s; the processor gets None for it", name_of(thing), words_of(error))
+            return None
+
+
+def _got(feed: Feed, thing: Any) -> Any:
+    return thing if feed.get is None else feed.get(thing)
+
+
+class Chunk:
+    """Records `first` .. `first + count - 1` of a batch, and what came of them.
+
+    block : array       the results in rows; of the batch where its shape is known before, else
+                        made for the first result
+    failed : dict       from a row to its error, None for a refusal; counted from 0 in the chunk
+    odd : dict          from a row to a result that does not fit the block; all that are joined
+    targets : dict      from a row to the target that the processor gave
+    """
+
+    def __init__(
+        self, work: Work, first: int, numbers: Sequence[Numbers], block: Array | None
+    ) -> None:
+        self.work, self.first, self.numbers = work, first, numbers
+        self.count = len(numbers[0])
+        self.known = block is not None  # rows are given to the processor
+        self.failed: dict[int, BaseException | None] = {}
+        self.odd: dict[int, Array] = {}
+        self.targets: dict[int, Any] = {}
+        self.target_block: Array | None = None
+        self.lies = False  # all results are rows of the source
+        self.get_seconds = self.process_seconds = 0.0
+        self.block: Any = None
+        self.stopped = False
+        self.under_way: tuple[int, float] | None = None
+        self._hold(block)
+
+    def run(self) -> None:
+        """Get and process every record."""
+        if self._run_at_once():
+            return
+        work, failed, timeout = self.work, self.failed, self.work.timeout
+        get, process = work.getter(), work.processing()
+        rows, block, shape, dtype = self._rows, self.block, self._shape, self._dtype
+        known, ndarray, clock = self.known, np.ndarray, perf_counter
+        getting = processing = 0.0
+        now = clock()
+        for row, thing in enumerate(work.things(self.numbers)):
+            if timeout is not None:
+                self.under_way = (row, now)
+            if self.stopped:
+                return
+            out = rows[row] if known else None
+            got = now
+            try:
+                value = thing if get is None else get(thing)
+                got = clock()
+                if process is not None and value is not None:
+                    value = process(value, out=out)
+                if type(value) is tuple:
+                    value = self._split(row, value)
+                if value is None:
+                    failed[row] = None
+                elif type(value) is ndarray and value.dtype is dtype and value.shape == shape:
+                    if value is not out:
+                        block[row] = value
+                else:
+                    self._store(row, value)
+                    block, shape, dtype = self.block, self._shape, self._dtype
+            except Exception as error:
+                failed[row] = error
+            after = clock()
+            if timeout is not None and after - now > timeout:
+                failed[row] = late(timeout)
+            getting += got - now
+            processing += after - got
+            now = after
+        self.under_way = None
+        self.get_seconds, self.process_seconds = getting, processing
+
+    def salvaged(self, row: int, is_late: bool) -> Chunk:
+        """What came before `row`, and that this is late, where our thread cannot reach it."""
+        count = row + is_late
+        part = Chunk(self.work, self.first, [each[:count] for each in self.numbers], None)
+        part.failed.update((k, v) for k, v in list(self.failed.items()) if k < row)
+        part.odd.update((k, v) for k, v in list(self.odd.items()) if k < row)
+        part.targets.update((k, v) for k, v in list(self.targets.items()) if k < row)
+        if is_late:
+            part.failed[row] = late(self.work.timeout or 0)
+        part.known = self.known
+        if self.block is not None:
+            part._hold(self.block[:count].copy())
+        return part
+
+    def _run_at_once(self) -> bool:
+        """Gather rows of an array that nobody has to look at one by one, where that is all."""
+        work = self.work
+        feed = work.feeds[0]
+        if work.processor is not None or not feed.direct:
+            return False
+        if work.join is not None:
+            self.lies = True  # they are read when they are joined
+            return True
+        began = perf_counter()
+        rows = feed.gathered(self.numbers[0])
+        dtype = self._dtype or work.dtype or rows.dtype
+        fits = self.block is None or rows.shape == self.block.shape
+        if not fits or not can_cast(rows.dtype, dtype, "same_kind"):
+            return False
+        check_movable(dtype)
+        if self.block is not None:
+            self.block[...] = rows
+        else:
+            self.block = rows if rows.dtype == dtype else _cast(rows, dtype)
+        self.get_seconds = perf_counter() - began
+        return True
+
+    def _split(self, row: int, pair: tuple[Any, ...]) -> Any:
+        """The array of (array, target); the target is kept."""
+        if len(pair) != 2:
+            raise DataError(f"the result is a tuple of {len(pair)}; give array or (array, target)")
+        value, target = pair
+        if value is not None:
+            # A copy, as the processor may fill the same memory for its next record.
+            if not isinstance(target, int | float | np.number):
+                target = np.array(target)
+                check_movable(target.dtype)
+            self.targets[row] = target
+        return value
+
+    def _store(self, row: int, value: Any) -> None:
+        """Copy a result into its row, or keep it beside the rows where it does not fit."""
+        array = _as_array(value)
+        check_movable(array.dtype)
+        if self.work.join is not None:
+            self.odd[row] = _cast(array, array.dtype)  # whoever made it may use its memory again
+            return
+        if self.block is None:
+            dtype = self.work.dtype or array.dtype
+            check_cast(array.dtype, dtype, "same_kind")
+            self._hold(empty((self.count, *array.shape), dtype))
+        if array.shape != self._shape or (self.work.dtype is None and array.dtype != self._dtype):
+            self._put_aside(row, array)
+            return
+        check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
+        self.block[row] = array
+
+    def _put_aside(self, row: int, array: Array) -> None:
+        if self.known:
+            if array.shape == self._shape:
+                check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
+                self.block[row] = array
+                return
+            raise ShapeError(
+                f"the result has shape {array.shape}, but a record of this batch has "
+                f"{self._shape}; resize it in the processor, or correct input_dims"
+            )
+        self.odd[row] = array.copy()
+
+    def _hold(self, block: Array | None) -> None:
+        self.block = block
+        self._rows: list[Any] = rows_of(block) if self.known and block is not None else []
+        self._shape = None if block is None else block.shape[1:]
+        self._dtype = None if block is None else block.dtype
+
+
+def name_of(record: Any) -> str:
+    """What messages call a record."""
+    if record.url is None:
+        return f"record {record.position}"
+    if record.offset is not None:
+        return f"{record.url}, byte {record.offset}"
+    if container_of(record.url) is not None:  # a row of a Parquet file, which has no offset
+        return f"{record.url}, record {record.position}"
+    name: str = record.url
+    return name
+
+
+def words_of(error: BaseException) -> str:
+    """What messages say of an error, even of one that cannot be put in words."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def late(timeout: float) -> TimeoutError:
+    """The error of a record that took too long."""
+    return TimeoutError(f"getting and processing it took longer than {timeout:g} s")
+
+
+def _cast(rows: Array, dtype: DType) -> Array:
+    block = empty(rows.shape, dtype)
+    block[...] = rows
+    return block
+
+
+def _as_array(value: Any) -> Array:
+    """A result as an array: bytes are a vector of uint8."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return np.frombuffer(value, np.uint8)
+    if isinstance(value, np.ndarray) or adapter_of(value) is not None:
+        return as_array(value, "the result")
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ShapeError(
+            f"the result is a {kind_text(value)} whose parts differ in length; give an array"
+        ) from None

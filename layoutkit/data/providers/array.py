@@ -1,0 +1,254 @@
+"""`ArrayProvider`: batches of arrays through the data provider's interface.
+
+Knows arrays in memory; how they are copied into a caller's is known by `protocol.py`.
+
+The arrays of an `ArrayProvider`: their rows, what fills them up, what they become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...backends.dispatch import as_array
+from ...backends.indexing import take
+from ...converter import Converter
+from ...errors import DataError, DtypeError
+from ...layout.parsing import parse_layout
+from ...memory import Array
+from ...normalize import formula_of
+from ...spaces.views import view_in
+from ...spec import can_cast
+from ...views import DataView
+from ..loader.batch import Viewer, check_convert, converter_in, default_layout, result_layout
+from .base import BaseProvider
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array: its name, its samples along the batch axis, and what fills rows without any.
+
+    `converter` makes what is provided of its rows; `layout` and `filling` are of the result.
+    """
+
+    name: str
+    layout: str
+    axis: int
+    array: Array
+    filling: Array
+    converter: Converter | None = None  # also of pickles of earlier versions, which had none
+
+    @cached_property
+    def _into(self) -> int:
+        """Where the batch axis is in what is provided."""
+        return parse_layout(self.layout).groups.index("b")
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return int(self.array.shape[self.axis])
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """The shape of a batch of so many rows."""
+        shape = self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
+        return shape if self.converter is None else self.converter.target_shape(shape)
+
+    def rows(self, positions: Array, count: int) -> Array:
+        """Rows at positions, in memory of their own; those from `count` on are filled."""
+        if self.converter is None:
+            rows = take(self.array, self.axis, positions)
+        else:
+            rows = self.converter(self._picked(positions))
+            if np.may_share_memory(rows, self.array):  # of a conversion that moves nothing
+                rows = rows.copy()
+        if count < len(positions):
+            rows[(slice(None),) * self._into + (slice(count, None),)] = self.filling
+        return rows
+
+    def view(self, rows: Array) -> DataView:
+        """The View of a batch of rows."""
+        return self._viewer(rows)
+
+    def _picked(self, positions: Array) -> Array:
+        """Rows to be converted: where they lie if they are evenly apart, else copied together."""
+        if len(positions) > 1:
+            steps = np.diff(positions)
+            step = int(steps[0])
+            if step > 0 and (steps == step).all():
+                evenly = slice(int(positions[0]), int(positions[-1]) + 1, step)
+                found: Array = self.array[(slice(None),) * self.axis + (evenly,)]
+                return found
+        return take(self.array, self.axis, positions)
+
+    @cached_property
+    def _viewer(self) -> Viewer:
+        return Viewer(self.layout, self.name)
+
+    def close(self) -> None:
+        """Nothing: whose the array is knows when it goes."""
+
+
+def field_of(
+    name: str,
+    array: Any,
+    layouts: Mapping[str, Any],
+    padding: Any,
+    converts: Mapping[str, Any] | None,
+    constants: Mapping[str, Any] | None = None,
+) -> Field:
+    """The field of an array, or the error that says what is wrong with it."""
+    memory, constants = as_array(array, name), dict(constants or {})
+    layout, convert = layouts.get(name), (converts or {}).get(name)
+    check_convert(convert, layout, constants)
+    if layout is None and convert is not None:
+        layout = str(convert.task.pattern.source)
+    layout = default_layout(memory.ndim, name) if layout is None else layout
+    view_in(layout, memory, None)  # says what is wrong with them
+    axis = parse_layout(layout).groups.index("b")
+    converter, dtype = None, memory.dtype
+    if convert is not None or formula_of(**constants) is not None:
+        converter = converter_in(layout, convert, constants)
+        dtype = converter.resolve(converter.spec_of(memory)).dtype
+        layout = result_layout(converter)
+    number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
+    return Field(name, layout, axis, memory, _filling(number, dtype, name), converter)
+
+
+def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:
+    """The padding in the dtype of its array; DtypeError where it cannot be."""
+    plain = isinstance(number, int | float | complex | np.number | np.bool_)
+    if plain and number == 0:
+        return np.zeros((), dtype)
+    fits = plain and can_cast(np.min_scalar_type(number), dtype, "same_kind")
+    if fits:
+        with suppress(OverflowError):
+            return np.full((), number, dtype)
+    raise DtypeError(
+        f"padding={number!r} is no value of {name}, whose dtype is {dtype}; give one that is"
+    )
+
+
+# As pickles of earlier versions call it, which look for batches here, too.
+
+_Field = Field
+
+
+class ArrayProvider(BaseProvider):
+    """Batches of `batch_size` rows from arrays, each an epoch's next samples.
+
+    >>> import numpy as np
+    >>> provider = ArrayProvider(np.arange(10.0).reshape(5, 2), np.arange(5), batch_size=2)
+    >>> provider.provide_data, provider.provide_label
+    ([('data', (2, 2))], [('label', (2,))])
+    >>> for batch in provider:
+    ...     print(batch.count, provider.get(batch, "label").input)
+    2 [0 1]
+    2 [2 3]
+    1 [4 0]
+
+    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
+    order and resuming.
+
+    Parameters
+    ----------
+    data, label : array or mapping of name -> array
+        All with the same number of samples along axis b; of any dtype. Arrays alone are called
+        "data" and "label". They are held by reference, and batches are copies.
+    batch_size : int, optional
+        By default all samples.
+    shuffle : bool
+        A new order each epoch, the same for all arrays, a function of `seed` and the epoch alone.
+    padding : number or mapping of name -> number
+        What fills the last batch with `tail="pad"`.
+    tail : str
+        What happens where samples run out: "pad" fills up, "wrap" takes the epoch's first samples
+        again, "drop" leaves the short batch out (`unvisited` samples).
+    layout : str or mapping of name -> str, optional
+        That of the data; by default `b` and `bf`.
+    convert : Converter or mapping of name -> Converter, optional
+        Makes what is provided of a batch: of all data, or of the arrays that are named.
+    scale, mean, std, clip : optional
+        In place of `convert`, the formula of its keywords, of all data in their layouts.
+
+    Raises
+    ------
+    DataError, PatternError, ShapeError, DtypeError, ArgumentError
+        Numbers of samples differ, or a name, tail or layout is none; at once.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        label: Any = None,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        padding: Any = 0,
+        tail: str = "pad",
+        layout: Any = None,
+        convert: Any = None,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
+    ) -> None:
+        arrays, labels = _named(data, "data"), _named(label, "label")
+        if convert is not None and not isinstance(convert, Mapping):
+            convert = dict.fromkeys(arrays, convert)
+        _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
+        constants = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+        layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
+        fields = [field_of(*item, layouts, padding, convert, constants) for item in arrays.items()]
+        targets = [field_of(*item, layouts, padding, convert) for item in labels.items()]
+        super().__init__(
+            fields, targets, _common(fields + targets),
+            batch_size=batch_size, shuffle=shuffle, seed=seed, tail=tail,
+        )  # fmt: skip
+
+
+def _named(arrays: Any, name: str) -> dict[str, Any]:
+    """Arrays by name; an array alone has the name it is given."""
+    if arrays is None and name == "label":
+        return {}
+    if not isinstance(arrays, Mapping):
+        return {name: arrays}
+    wrong = [each for each in arrays if not isinstance(each, str)]
+    if wrong or (name == "data" and not arrays):
+        raise DataError(
+            f"{name} has the names {list(arrays)!r}; give at least one, all of them str"
+        )
+    return dict(arrays)
+
+
+def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: Any) -> None:
+    """DataError for a name that is both data and label, and for options of no array."""
+    both = sorted(data.keys() & label.keys())
+    if both:
+        raise DataError(f"{both[0]!r} is both data and label; give them different names")
+    for what, option in options.items():
+        unknown = (
+            [n for n in option if n not in data and n not in label]
+            if isinstance(option, Mapping)
+            else []
+        )
+        if unknown:
+            there = ", ".join(map(repr, [*data, *label]))
+            raise DataError(f"{what} speaks of {unknown[0]!r}; there are {there}")
+
+
+def _common(fields: Sequence[Field]) -> int:
+    """The number of samples, which is the same for all."""
+    first = fields[0]
+    for field in fields:
+        if field.samples != first.samples:
+            raise DataError(
+                f"{first.name} has {first.samples} samples, but {field.name} has {field.samples} "
+                "along axis b; give as many of each"
+            )
+    return first.samples

@@ -1,0 +1,560 @@
+"""`ImageRecordProvider`: batches of the pictures of RecordIO files, changed at random.
+
+Knows what is asked for; files are an Index, pictures an Augmenter's business, and threads that of
+`decoded.py`.
+
+The columns of an `ImageRecordProvider`: what its records become, and their labels.
+
+Knows one record at a time, and batches as rows; in which order they come is not known here.
+
+Batches of records that threads decode, in rows of one shape: what is under way, and in order.
+
+Knows drafts and crews, which know threads; what a record becomes is its caller's business.
+
+The mean picture of a source: read from its file, or computed once and written there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields
+from functools import partial
+from os import PathLike, fspath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._utils.validation import as_count, as_word
+from ...buffers import empty
+from ...collator import Collator
+from ...errors import DataError, LayoutkitError, PatternError
+from ...images import Augmenter
+from ...images.augment.options import Options
+from ...layout.parsing import Layout, parse_layout
+from ...memory import Array
+from ...views import DataView
+from ..io.filesystem import exists
+from ..io.image_record import read_mean, unpack_image, whole_picture, write_mean
+from ..io.reader import KeptFiles
+from ..io.recordio import unframed
+from ..loader.batch import Viewer
+from ..loader.batcher import Place, handed_out, place_of, warn
+from ..loader.chunk import Feed, Work, words_of
+from ..loader.config import workers_of
+from ..loader.loader import sampled_batcher
+from ..loader.pending import Draft
+from ..loader.worker_pool import Crew, finish
+from ..records import Record
+from ..sources import Index, open_index
+from ..sources.ranged import RangedIndex
+from .array import Field
+from .base import BaseProvider, ProviderBatch, as_partition, check_names, in_our_words, say
+
+
+class PictureRows:
+    """The data of batches: rows that an Augmenter makes of records, and batches of them.
+
+    Rows are written by the last step of each picture, while its window is in the cache. Where b is
+    not the first axis of batches they are windows, and that step is one pass over the batch; unless
+    it differs from picture to picture, which takes another pass then.
+
+    dims, dtype : of a row
+    """
+
+    def __init__(self, name: str, layout: str, augment: Augmenter, index: RangedIndex) -> None:
+        self.name, self.augment, self._index = name, augment, index
+        self._at = parse_layout(layout).groups.index("b")
+        finish = augment.finish
+        shape: Any = (augment.height, augment.width, augment.channels)
+        self._last: Any = None
+        self._late = bool(self._at) and not finish.varies
+        if self._late:
+            self.dims, self.dtype = shape, np.dtype(np.uint8)
+            self._last = Collator(f"bhwc->{layout}", dtype=finish.dtype, **finish.constants)
+        else:
+            self.dims, self.dtype = augment.shape, finish.dtype
+            if self._at:
+                self._last = Collator(f"b{augment.layout}->{layout}")
+        made = np.empty(augment.shape, np.int8).shape
+        self._shape = made[: self._at], made[self._at :]
+        self._reader = KeptFiles()
+        self._get = index.getter(self._reader)
+        self._viewer = Viewer(layout, "the data of a batch")
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """The shape of a batch."""
+        return (*self._shape[0], rows, *self._shape[1])
+
+    def work(self, epoch: int, strict: bool) -> Work:
+        """What is done to records in an epoch; the target of each is whether it is mirrored."""
+        sampler: Any = None  # whoever draws from it knows the records
+        feed = Feed(self._index, sampler, self._got, None)
+        return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict, fills=True)
+
+    def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
+        """A batch of some size, with zeros behind the rows that there are."""
+        count = len(rows)
+        if count < size:
+            whole = empty((size, *self.dims), self.dtype)
+            whole[:count], whole[count:] = rows, 0
+            rows = whole
+        if self._last is None:
+            return rows
+        flip = None
+        if self._late and mirrored is not None and mirrored.any():
+            flip = {"w": np.resize(mirrored, size)}
+        found: Array = self._last(rows, flip=flip)
+        found[(slice(None),) * self._at + (slice(count, None),)] = 0
+        return found
+
+    def view(self, rows: Array) -> DataView:
+        """The View of a batch."""
+        return self._viewer(rows)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._reader.close()
+
+    def _got(self, record: Record) -> tuple[Record, bytes]:
+        if record.length is not None:
+            data = self._reader.read(str(record.url), record.offset, record.length)
+            picture = whole_picture(data)
+            if picture is not None:
+                return record, picture
+        return record, self._get(record)
+
+    def _picture(self, epoch: int, got: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
+        record, data = got
+        try:
+            cut = self.augment.cut(data, epoch, record.position or 0)
+            if self._late:
+                out[...] = cut.pixels
+            else:
+                self.augment.finish(cut, out)
+        except Exception as error:
+            told = str(error) if isinstance(error, LayoutkitError) else words_of(error)
+            raise DataError(f"{self._id_of(record)}{told}") from error
+        return out, cut.is_mirrored
+
+    def _id_of(self, record: Record) -> str:
+        """The id of a record, as a message begins with it; nothing where it cannot be read."""
+        try:
+            url, offset = str(record.url), record.offset or 0
+            data = self._reader.read(url, offset, record.length)
+            header, _ = unpack_image(unframed(data, url, offset))
+        except (DataError, OSError):
+            return ""
+        return f"the picture with the id {header.id}: "
+
+
+def row_layout(layout: str) -> str:
+    """The layout of one picture in batches of a layout."""
+    found = parse_layout(layout)
+    if "b" not in found.groups:
+        raise PatternError(f'layout="{layout}" has no axis b of its own; name it, as in "bchw"')
+    return str(Layout(tuple(group for group in found.groups if group != "b"), found.names))
+
+
+def opened(path: Any, index: Any, listed: Any) -> RangedIndex:
+    """The image records of files; "" is no file, as in MXNet."""
+    given: dict[str, Any] = {"index": index or None, "list": listed or None}
+    found: RangedIndex = open_index(fspath(path), kind="image", **given)
+    return found
+
+
+def labels_of(name: str, index: RangedIndex, width: Any) -> Field:
+    """The labels of all records, in memory; DataError where these are not so many a record."""
+    asked = as_count("label_width", width, 1)
+    if not len(index):
+        return _field(name, np.zeros((0, asked)[: 1 + (asked > 1)], np.float32))
+    found = index.label_width
+    if found != asked:
+        has = "differ in how many labels they have" if found is None else f"have {found} labels"
+        fix = f"give label_width={found}" if found else "leave labels away: label_name=None"
+        raise DataError(f"label_width={asked}, but the records {has}; {fix}")
+    return _field(name, index.label_values(np.arange(len(index))))
+
+
+def _field(name: str, array: Array) -> Field:
+    return Field(name, "b" if array.ndim == 1 else "bf", 0, array, np.zeros((), np.float32))
+
+
+# Some pictures. To draw a chunk and to hand it over takes a tenth of a picture's time, as decoders
+# leave nothing else in the cache.
+_CHUNK_SECONDS = 8e-3
+
+
+class Decoded(NamedTuple):
+    """The records of a batch that could be decoded.
+
+    numbers   the records of the batch
+    rows      what they became, one after the other
+    targets   and what the processor said of each besides
+    kept      which of the batch's rows these are
+    dropped   (record, row, error) of the others
+    """
+
+    numbers: Array
+    rows: Array
+    targets: Any
+    kept: Array
+    dropped: Sequence[Any]
+
+
+class Hands:
+    """So many threads, started when they are needed and ended by `close`; none for 0."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._crew: Crew | None = None
+
+    def crew(self) -> Crew | None:
+        """The threads of this process."""
+        if self._number and (self._crew is None or not self._crew.serves):
+            crew = Crew(self._number, None, _CHUNK_SECONDS)
+            weakref.finalize(self, Crew.end, crew)
+            self._crew = crew
+            crew.begin()
+        return self._crew
+
+    def close(self) -> None:
+        """End the threads and wait for them."""
+        if self._crew is not None:
+            self._crew.close()
+
+
+class Run:
+    """Batches of an epoch from a place on, some of them begun ahead.
+
+    Parameters
+    ----------
+    work : Work
+        What is done to each record, of one Feed.
+    dims : tuple of int
+        The shape of what a record becomes.
+    crew : Crew, optional
+        Who does it; None: the caller, when it asks.
+    prefetch : int
+        Batches that are begun ahead of the one asked for.
+    """
+
+    def __init__(self, work: Work, dims: tuple[int, ...], crew: Crew | None, prefetch: int) -> None:
+        self._work, self._dims, self._crew = work, dims, crew
+        self._ahead = prefetch if crew is not None else 0
+
+    def batches(self, numbers: Iterator[Array]) -> Iterator[Decoded]:
+        """What becomes of the records of these numbers, batch by batch, in their order."""
+        begun: deque[Draft] = deque()
+        try:
+            for some in numbers:
+                begun.append(self._begun(some))
+                if len(begun) > self._ahead:
+                    yield self._done(begun.popleft())
+            while begun:
+                yield self._done(begun.popleft())
+        finally:
+            for draft in begun:
+                draft.cancelled = True
+
+    def _begun(self, numbers: Array) -> Draft:
+        draft = Draft(self._work, 0, [numbers], self._dims)
+        if self._crew is not None:
+            self._crew.check_process()
+            self._crew.submit(draft)
+        return draft
+
+    def _done(self, draft: Draft) -> Decoded:
+        finish(draft, self._crew)
+        failed = sorted(draft.failed)
+        numbers = draft.numbers[0]
+        records = self._work.feeds[0].records(numbers[failed]) if failed else []
+        errors = [draft.failed[row] for row in failed]
+        dropped = list(zip(records, failed, errors, strict=True))
+        rows: Any = draft.input
+        return Decoded(numbers, rows, draft.target, draft.kept(), dropped)
+
+
+_log = logging.getLogger("layoutkit.data")
+_BATCH = 64
+
+
+def mean_of(path: str | PathLike[str], index: Index, plain: Augmenter, workers: int) -> Array:
+    """The mean picture in a file; where there is none, that of all records, which is written there.
+
+    plain : Augmenter    makes uint8 (channels, height, width) of a record's bytes
+
+    Raises
+    ------
+    DataError
+        The file is none of a mean picture, or no record can be decoded.
+    OSError
+        It cannot be written.
+    """
+    if exists(fspath(path)):
+        return read_mean(path)
+    _log.info("%s is not there; it is computed from %d pictures", fspath(path), len(index))
+    mean = _computed(index, plain, workers)
+    write_mean(path, mean)
+    return mean
+
+
+def _computed(index: Index, plain: Augmenter, workers: int) -> Array:
+    """The mean of what can be decoded, as float32."""
+
+    def decode(data: Any, out: Array) -> Array:
+        return plain(data, out)
+
+    total, count = np.zeros(plain.shape, np.uint64), 0
+    how: Any = {"input_dims": plain.shape, "dtype": np.uint8, "layout": "bchw"}
+    with sampled_batcher(
+        index, batch_size=_BATCH, processor=decode, num_workers=workers, progress=True, **how
+    ) as batches:
+        for batch in batches:
+            pictures: Any = batch.input
+            total += pictures.input.sum(axis=0, dtype=np.uint64)
+            count += batch.count
+    if not count:
+        raise DataError("a mean picture needs a picture, and there is none")
+    found: Array = (total / count).astype(np.float32)
+    return found
+
+
+_OPTIONS = {field.name: field for field in fields(Options) if field.name != "data_shape"}
+
+
+class ImageRecordProvider(BaseProvider):
+    """Batches of the pictures in a RecordIO file, decoded and changed at random on threads.
+
+    >>> import io, tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from layoutkit.data.recordio import RecordWriter, pack_image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "train.rec")
+    ...     with RecordWriter(path) as writer:
+    ...         for number in range(3):
+    ...             Image.new("RGB", (4, 4)).save(file := io.BytesIO(), "PNG")
+    ...             offset = writer.write(pack_image(file.getvalue(), label=number))
+    ...     with ImageRecordProvider(path, (3, 2, 2), batch_size=2, scale=1 / 255) as provider:
+    ...         print(provider.provide_data, provider.provide_label)
+    ...         print([(batch.count, batch.target.input.tolist()) for batch in provider])
+    [('data', (2, 3, 2, 2))] [('softmax_label', (2,))]
+    [(2, [0.0, 1.0]), (1, [2.0, 0.0])]
+
+    Every batch has `batch_size` rows of which `count` are real; rows that are filled up are 0, and
+    so are their labels. A record that cannot be decoded is left out, logged and counted
+    (`dropped`); a batch of which nothing is left is left out, too.
+
+    Parameters
+    ----------
+    path_imgrec : path or URL
+        A .rec, or several by wildcards and braces.
+    data_shape : (int, int, int)
+        Channels, height and width of a picture, whatever the layout is.
+    batch_size : int
+        The rows of every batch.
+    layout, dtype
+        Those of the data: `bchw`, `bhwc`, `b(hwc)`, `chwb`; float32, float64, float16, bfloat16,
+        or uint8 and int8, which are rounded half to even and cut off at their ends.
+    path_imgidx : path, optional
+        Where records begin: by default the .idx beside the .rec, where there is one.
+    path_imglist : path, optional
+        A .lst, whose labels replace those of the records.
+    label_width : int
+        Labels of a record: the label is (b,) for one, else (b, width), float32.
+    shuffle, seed
+        A new order each epoch, a function of `seed` and the epoch alone.
+    tail : str
+        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first records, "drop"
+        leaves it out. `round_batch=True` is "wrap", False is "pad".
+    part_index, num_parts : int
+        Only records part_index, part_index + num_parts, ... are here; parts differ by at most one.
+    num_workers : int, optional
+        Threads, by default up to 4; 0 works when it is asked (`preprocess_threads` is the same).
+    prefetch : int
+        Batches begun ahead (`prefetch_buffer` is the same).
+    on_error : "drop" or "raise"
+        A record that fails is left out, or ends the loop with a DataError.
+    data_name, label_name : str
+        What they are called; no labels where `label_name` is None.
+    seed_aug : int, optional
+        That of what is random in pictures; by default `seed`. Draws are a function of it, the epoch
+        and the record's place in the file: threads, parts and resuming make no difference.
+    mean_img : path or array, optional
+        The mean picture, (channels, height, width). A file that is not there is computed from all
+        pictures, not changed at random, and written.
+    **others
+        Every option of `pictures.Augmenter`; `silent` and `verbose` are whether a line is logged
+        when the file is opened.
+
+    Raises
+    ------
+    DataError, ArgumentError, PatternError, DtypeError, ShapeError
+        A file or an argument is wrong; at once.
+    TypeError
+        There is no such keyword; the nearest one is named.
+    """
+
+    def __init__(
+        self,
+        path_imgrec: str | PathLike[str],
+        data_shape: tuple[int, int, int],
+        *,
+        batch_size: int,
+        layout: str = "bchw",
+        dtype: Any = "float32",
+        path_imgidx: str | PathLike[str] | None = None,
+        path_imglist: str | PathLike[str] | None = None,
+        label_width: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        tail: str = "pad",
+        part_index: int = 0,
+        num_parts: int = 1,
+        num_workers: int | None = None,
+        prefetch: int = 2,
+        on_error: str = "drop",
+        data_name: str = "data",
+        label_name: str | None = "softmax_label",
+        seed_aug: int | None = None,
+        mean_img: Any = None,
+        **others: Any,
+    ) -> None:
+        options = {name: others.pop(name) for name in (*others,) if name in _OPTIONS}
+        asked = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
+        verbose, said = in_our_words(ImageRecordProvider, others, **asked)
+        workers, _ = workers_of(said.pop("num_workers"))
+        check_names(data_name, label_name)
+        partition = as_partition(part_index, num_parts)
+        strict = as_word("on_error", on_error, ("drop", "raise")) == "raise"
+        row = row_layout(layout)
+        common = {**options, "seed": seed if seed_aug is None else seed_aug}
+        augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)
+        index = opened(path_imgrec, path_imgidx, path_imglist)
+        if isinstance(mean_img, str | PathLike):
+            plain = augment.unaugmented()
+            mean_img = mean_of(mean_img, index, plain, workers) if fspath(mean_img) else None
+        if mean_img is not None:
+            augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
+        labels = [] if label_name is None else [labels_of(label_name, index, label_width)]
+        rows: Any = PictureRows(data_name, layout, augment, index)
+        super().__init__(
+            [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
+            partition=partition, **said,
+        )  # fmt: skip
+        self._position: int = Place()
+        self._rows: PictureRows = rows
+        self._strict, self._hands = strict, Hands(workers)
+        say(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
+
+    @property
+    def dropped(self) -> int:
+        """Records left out so far in the epoch that the latest loop is or was in."""
+        return place_of(self._position).dropped
+
+    def close(self) -> None:
+        """End the threads and wait for them; loops are over for good."""
+        self._hands.close()  # before files are, which threads may be reading
+        super().close()
+
+    def __reduce__(self) -> Any:
+        raise DataError(
+            "an ImageRecordProvider has threads, which cannot be copied or sent to another "
+            "process; make one there, with a part_index of its own"
+        )
+
+    # -- loops -----------------------------------------------------------------------------
+
+    def _steps(
+        self, epoch: int, position: int
+    ) -> Generator[tuple[ProviderBatch, int], None, Place]:
+        place = place_of(position) if position else Place()
+        with closing(self._made(epoch, position)) as made:
+            run: Any = _Steps(made)
+            batch: Any
+            for batch, behind in handed_out(run, from_start=not position):
+                place = Place(behind, place.batches + 1, place.dropped + len(batch.dropped))
+                warn(batch.dropped)
+                if batch.count:
+                    yield batch, place
+        return Place(0, dropped=place.dropped)
+
+    def _made(self, epoch: int, position: int) -> Generator[tuple[ProviderBatch, int], None, None]:
+        """Batches, also those of which nothing is left, and the places behind them."""
+        work = self._rows.work(epoch, self._strict)
+        run = Run(work, self._rows.dims, self._hands.crew(), self._prefetch)
+        numbers = range(position, self.num_batches)
+        asked = (self._positions(epoch, n, n + 1)[: self._asked(n)] for n in numbers)
+        for number, decoded in zip(numbers, run.batches(asked), strict=True):
+            yield self._batch(number, decoded), number + 1
+
+    def _asked(self, number: int) -> int:
+        """How many rows of a batch are decoded."""
+        return self._size if self._tail == "wrap" else self._real(number)
+
+    def _real(self, number: int) -> int:
+        """How many rows of a batch are real, if no record fails."""
+        return min(self._size, self._samples - number * self._size)
+
+    def _batch(self, number: int, decoded: Decoded) -> ProviderBatch:
+        real, start = self._real(number), number * self._size
+        dropped = [
+            (record, start + row, error) for record, row, error in decoded.dropped if row < real
+        ]
+        kept = decoded.numbers[decoded.kept]
+        count = int(np.count_nonzero(decoded.kept < real))
+        data = self._rows.batch(decoded.rows, decoded.targets, self._size)
+        places = np.resize(kept, self._size) if len(kept) else np.zeros(self._size, np.intp)
+        label = tuple(column.view(column.rows(places, len(kept))) for column in self._label)
+        return ProviderBatch(count, (self._rows.view(data),), label, dropped)
+
+    # -- states ----------------------------------------------------------------------------
+
+    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+        """As any loop; what was left out is known until the next one begins to count."""
+        place = position if isinstance(position, Place) else Place(position, dropped=self.dropped)
+        super()._go(epoch, place, loaded=loaded)
+
+    def _identity(self) -> dict[str, int | str]:
+        return {**super()._identity(), "seed_aug": self._rows.augment.seed}
+
+    def _marks(self, position: int) -> dict[str, int]:
+        return {"dropped": place_of(position).dropped if position else 0}
+
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Place:
+        return Place(position, dropped=state["dropped"])
+
+
+class _Steps:
+    """What `handed_out` takes: batches one after the other."""
+
+    rest = ()
+
+    def __init__(self, steps: Iterator[tuple[ProviderBatch, int]]) -> None:
+        self._steps = steps
+
+    def next(self) -> tuple[ProviderBatch, int] | None:
+        """The next batch and the place behind it; None at the end."""
+        return next(self._steps, None)
+
+
+def _signature() -> inspect.Signature:
+    """That of the class, with the options of pictures by their names."""
+    own = inspect.signature(ImageRecordProvider.__init__)
+    _, *rest = own.parameters.values()
+    last = rest.pop()
+    kind = inspect.Parameter.KEYWORD_ONLY
+    more = [
+        inspect.Parameter(name, kind, default=field.default, annotation=field.type)
+        for name, field in _OPTIONS.items()
+        if name not in own.parameters
+    ]
+    return own.replace(parameters=[*rest, *more, last])
+
+
+ImageRecordProvider.__signature__ = _signature()  # type: ignore[attr-defined]

@@ -1,0 +1,205 @@
+"""`MNISTProvider`: batches of the pictures and labels of idx files.
+
+Knows what axes of such files are; their bytes are the business of `reading/idx.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from os import fspath
+from typing import Any
+
+import numpy as np
+
+from ..._utils.validation import as_flag
+from ...converter import Converter
+from ...errors import DataError
+from ...memory import Array
+from ..io.idx import IdxFile
+from ..random import permuted
+from .array import Field
+from .base import BaseProvider, as_partition, check_names, in_our_words, say
+
+__all__ = ["MNISTProvider"]
+
+_LAYOUT = "bchw"
+# Batches that are made in one pass have so many bytes. A job of half of them is not worth waking
+# threads for, and an epoch of MNIST took half as long again.
+_GROUP_BYTES = 1 << 23
+
+
+class MNISTProvider(BaseProvider):
+    """Batches of MNIST's pictures, or of any others in idx files, normalised as they are copied.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> image, label = NamedTemporaryFile(), NamedTemporaryFile()
+    >>> head = bytes.fromhex("00000803 00000003 00000002 00000002")
+    >>> with image, label:
+    ...     image.write(head + bytes(range(12))), image.flush()
+    ...     label.write(bytes.fromhex("00000801 00000003 000102")), label.flush()
+    ...     provider = MNISTProvider(
+    ...         image.name, label.name, batch_size=2, shuffle=False, scale=1 / 256)
+    (28, None)
+    (11, None)
+    >>> provider.provide_data, provider.provide_label
+    ([('data', (2, 1, 2, 2))], [('softmax_label', (2,))])
+    >>> for batch in provider:
+    ...     print(batch.count, batch.target.input, batch.input.input[0, 0, 1])
+    2 [0. 1.] [0.0078125  0.01171875]
+    1 [2. 0.] [0.0390625  0.04296875]
+
+    Files stay on disk and are read where batches want them; packed ones (`.gz`) are unpacked into
+    memory. They may have any of the six types of idx and any number of axes: after that of the
+    pictures two (h, w), three (c, h, w), or one or none, which are not pictures (`bf`, `b`).
+
+    Parameters
+    ----------
+    image, label : path
+        Local files; `label` None, or `label_name` None: no labels.
+    batch_size : int
+        The rows of every batch.
+    flat : bool
+        (b, all pixels) instead of pictures.
+    shuffle, seed
+        A new order each epoch, a function of `seed` and the epoch alone.
+    scale : number, optional
+        What pixels are multiplied with: 1 / 255 gives 0 to 1, 1 / 256 the values of MXNet's
+        MNISTIter, None those of the file.
+    dtype : dtype
+        Of the data; labels are float32, (b,) or (b, n).
+    layout : str
+        That of the pictures in batches.
+    tail : str
+        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first rows, "drop" leaves
+        it out. `round_batch=True` is "wrap", False is "pad".
+    part_index, num_parts : int
+        Only pictures part_index, part_index + num_parts, ... are here; parts differ by at most one.
+    prefetch : int
+        Groups of batches that a thread makes beforehand (`prefetch_buffer` is the same). Small
+        batches are made some at a time, up to 8 MiB, and share that memory.
+    data_name, label_name : str
+        What they are called.
+    **others
+        Keywords of MXNet's MNISTIter under their own names; `silent` and `verbose` are whether a
+        line is logged when the files are opened.
+
+    Raises
+    ------
+    DataError, PatternError, ShapeError, DtypeError, ArgumentError
+        A file is no idx file or has not the size that it says, there are not as many labels as
+        pictures, or an argument is none. At once, and the file is named.
+    TypeError
+        There is no such keyword; the nearest one is named.
+    """
+
+    def __init__(
+        self,
+        image: Any = "./train-images-idx3-ubyte",
+        label: Any = "./train-labels-idx1-ubyte",
+        *,
+        batch_size: int = 128,
+        flat: bool = False,
+        shuffle: bool = True,
+        scale: float | None = 1 / 255,
+        dtype: Any = "float32",
+        layout: str = _LAYOUT,
+        seed: int = 0,
+        tail: str = "pad",
+        part_index: int = 0,
+        num_parts: int = 1,
+        prefetch: int = 0,
+        data_name: str = "data",
+        label_name: str | None = "softmax_label",
+        **others: Any,
+    ) -> None:
+        verbose, said = in_our_words(MNISTProvider, others, tail=tail, prefetch=prefetch)
+        check_names(data_name, label_name)
+        partition = as_partition(part_index, num_parts)
+        pictures = IdxFile(fspath(image))
+        data = _pictures(data_name, pictures, flat, layout, dtype, scale)
+        labels = []
+        if label is not None and label_name is not None:
+            labels = [_labels(label_name, IdxFile(fspath(label)), pictures)]
+        super().__init__(
+            [data], labels, len(pictures.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
+            partition=partition, **said,
+        )  # fmt: skip
+        if data.layout.startswith("b"):
+            nbytes = prod(data.shape(self._size)) * data.filling.itemsize
+            self._together = max(1, _GROUP_BYTES // max(1, nbytes))
+        count, shape = len(pictures.array), pictures.array.shape[1:]
+        say(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
+
+    def _batches_ordered_at_once(self) -> int:
+        at_once = self.num_batches if self._shuffle else 0  # 8 bytes a picture
+        return max(at_once, super()._batches_ordered_at_once())
+
+    def _shuffled(self, epoch: int, places: Array) -> Array:
+        order: Array = permuted(self._key(epoch), self._samples)
+        return order if len(places) == len(order) else order[places]
+
+
+@dataclass(frozen=True)
+class _Pictures(Field):
+    """The field of a file's array, of which pickles have the path only."""
+
+    file: IdxFile = None  # type: ignore[assignment]  # what derives has defaults, too
+
+    def rows(self, positions: Array, count: int) -> Array:
+        """Rows at positions, unless the file lacks some of them."""
+        self.file.check()
+        return super().rows(positions, count)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "array": self.array.shape}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        array = state["file"].array
+        if array.size != prod(state["array"]):
+            raise DataError(f"{state['file'].path} has changed since it was opened")
+        self.__dict__.update(state, array=array.reshape(state["array"]))
+
+
+def _pictures(
+    name: str, file: IdxFile, flat: bool, layout: str, dtype: Any, scale: float | None
+) -> _Pictures:
+    """The pictures, and what is made of them."""
+    array, source = file.array, "b" if file.array.ndim == 1 else "bf"
+    if as_flag("flat", flat) and layout not in (_LAYOUT, "bf"):
+        raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
+    if array.ndim > 4 and not flat:
+        raise DataError(f"{file.path} has {array.ndim} axes; give flat=True for more than four")
+    if flat:
+        array, source = array.reshape(len(array), prod(array.shape[1:])), "bf"
+    elif array.ndim > 2:
+        planes = array.shape[1:] if array.ndim == 4 else (1, *array.shape[1:])
+        array, source = array.reshape(len(array), *planes), _LAYOUT
+    target = layout if source == _LAYOUT else source
+    converter = Converter(f"{source}->{target}", dtype=dtype, scale=scale)
+    made = converter.resolve(converter.spec_of(array))
+    return _Pictures(name, target, 0, array, np.zeros((), made.dtype), converter, file)
+
+
+def _labels(name: str, file: IdxFile, pictures: IdxFile) -> Field:
+    """The labels, in memory."""
+    array, count = file.array, len(pictures.array)
+    if array.ndim > 2:
+        raise DataError(
+            f"{file.path} has labels of {array.ndim} axes; there are (n,) and (n, width). Are "
+            "image and label exchanged?"
+        )
+    if len(array) != count:
+        raise DataError(
+            f"{pictures.path} has {count} pictures, but {file.path} has {len(array)} labels; give "
+            "the two files that belong together"
+        )
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    layout = "b" if array.ndim == 1 else "bf"
+    memory = array.astype(np.float32)  # a copy, and small: the file is needed no longer
+    return Field(name, layout, 0, memory, np.zeros((), np.float32))

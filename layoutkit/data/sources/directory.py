@@ -1,0 +1,66 @@
+"""A folder of files; its first-level folders are their labels.
+
+Knows names of files; none is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import DataError
+from ..io.filesystem import is_url, joined, translated
+from ..records import Record
+from .base import Index, Partition
+
+__all__ = ["DirectoryIndex"]
+
+
+class DirectoryIndex(Index):
+    """Every file in a folder and below it, by path, name by name; hidden ones are left out."""
+
+    def __init__(self, folder: str, kind: str, partition: Partition) -> None:
+        if is_url(folder) or not Path(folder).is_dir():
+            raise DataError(f"{folder} is no local folder; kind='parts' takes folders at URLs")
+        with translated(folder):
+            paths = list(_walked(folder, "", ()))
+        labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
+        ranks = {label: rank for rank, label in enumerate(labels)}
+        self._partition = partition
+        self._paths = paths[partition.rows]
+        codes = [ranks[path.partition("/")[0]] if "/" in path else -1 for path in self._paths]
+        super().__init__(kind, folder, labels, np.array(codes, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def record(self, number: int) -> Record:
+        """A file below the folder, with the first folder of its path as label."""
+        path = self._paths[number]
+        labels = (path.partition("/")[0],) if "/" in path else ()
+        return Record(
+            url=joined(self.url_prefix, path),
+            label=labels[0] if labels else None,
+            labels=labels,
+            position=number,
+        )
+
+
+def _walked(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """The paths of all files below, relative to the root, in order."""
+    status = Path(folder).stat()
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        raise DataError(f"{folder} is a link to a folder that it lies in; remove the link")
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_dir()) for entry in entries)
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from _walked(f"{folder}/{name}", f"{inside}{name}/", (*above, here))
+        else:
+            yield inside + name

@@ -1,0 +1,106 @@
+"""A folder of part files, whose lines are records.
+
+Knows where lines begin; what is in them is not known here.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...errors import DataError
+from ...memory import Array
+from ..io.filesystem import is_url, joined, listed, opened
+from ..records import Label, Record
+from .base import Index, Partition
+
+__all__ = ["PartsIndex"]
+
+_BLOCK = 1 << 20
+_NEWLINE = 10
+
+
+class PartsIndex(Index):
+    """The lines of part files, file after file.
+
+    A file is opened when one of its lines is asked for, or its number of lines; where its lines
+    begin is kept (8 bytes a line), so that none is opened twice.
+
+    parts : list of str      the files of this partition
+    """
+
+    def __init__(self, folder: str, kind: str, partition: Partition) -> None:
+        prefix = folder.rstrip("/") or folder
+        super().__init__(kind, prefix, (), None)
+        self._partition = partition
+        names = listed(folder)
+        for name in names:  # a name out of a listing, which would be read as a chain
+            if "::" in name and is_url(folder):
+                raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
+        self.parts = [joined(prefix, name) for name in names][partition.rows]
+        self._starts: list[Array | None] = [None] * len(self.parts)
+
+    def __len__(self) -> int:
+        return sum(self.line_count(part) for part in range(len(self.parts)))
+
+    @property
+    def known_count(self) -> int | None:
+        """The number of records, or None while there are parts that nobody has opened."""
+        if any(starts is None for starts in self._starts):
+            return None
+        return len(self)
+
+    def line_count(self, part: int) -> int:
+        """The number of records in a part."""
+        return len(self._opened(part)) - 1
+
+    def line(self, part: int, line: int) -> Record:
+        """A record of a part."""
+        start, end = self._opened(part)[line : line + 2].tolist()
+        return Record(url=self.parts[part], offset=start, length=end - start - 1, position=line)
+
+    def item_at(self, i: int, label: Label | None = None) -> Record:
+        """Record number i; opens the parts up to the one that it is in, and for a negative
+        number all.
+
+        Raises
+        ------
+        DataError
+            There is no such record (an IndexError, too), or a label is asked for.
+        """
+        if label is None and isinstance(i, Integral) and i >= 0:
+            left = int(i)
+            for part in range(len(self.parts)):
+                if left < self.line_count(part):
+                    return self.line(part, left)
+                left -= self.line_count(part)
+        return super().item_at(i, label)
+
+    def record(self, number: int) -> Record:
+        """A line; opens the parts up to the one that it is in."""
+        return self.item_at(number)
+
+    def __repr__(self) -> str:
+        return f"<index of {len(self.parts)} part files>"
+
+    def _opened(self, part: int) -> Array:
+        """Where the lines of a part begin, and one behind the last newline."""
+        starts = self._starts[part]
+        if starts is None:
+            with opened(self.parts[part]) as file:
+                starts = self._starts[part] = _line_starts(file)
+        return starts
+
+
+def _line_starts(file: BinaryIO) -> Array:
+    """Where each line begins, and where one after the last would; read in blocks."""
+    starts, size, last = [np.zeros(1, np.int64)], 0, _NEWLINE
+    while block := file.read(_BLOCK):
+        data: Any = np.frombuffer(block, np.uint8)
+        starts.append(np.flatnonzero(data == _NEWLINE) + (size + 1))
+        size, last = size + len(block), block[-1]
+    if last != _NEWLINE:  # the last line has no newline, but ends as if it had
+        starts.append(np.array([size + 1]))
+    return np.concatenate(starts)

@@ -1,0 +1,544 @@
+"""What a Collator is asked to do, checked: windows of samples, and the batch that they become.
+
+Everything is said by one pattern, that of the stacked windows: it has the axis of samples on both
+sides. Pure: of samples it wants sizes, and gives integers.
+
+Where windows begin and which are reversed: `corner=`, `flip=` and `rows=` of a call. Pure.
+
+Where windows of samples go in the memory of a batch. Pure.
+
+A `Frame` is what a batch of so many windows of one size and dtype is made by: the conversion of one
+sample, the memory that it goes to, and what is done to all of it after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .._utils.validation import as_int, kind_text
+from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
+from ..layout.parsing import Layout
+from ..layout.pattern import Move, Pattern, axis_name, check_rank
+from ..memory import Array, contiguous
+from ..normalize import CHANNEL
+from ..spec import CPU, DType
+from .channels import checked_channels
+from .loops import steps_of
+from .options import Task, make_task
+from .padding import Canvas, fill_values
+from .plan import Part, Plan
+
+_SAMPLES = ("b", "batch")  # what the axis of samples is called
+
+
+class Windows(NamedTuple):
+    """What is asked of a Collator.
+
+    task        the conversion of the stacked windows
+    text        the pattern as it was given
+    letter      of the axis of samples
+    whole       whether samples come as one array, which has this axis
+    fill        what is outside of samples; None: nothing may be
+    channels    of samples, in the order of the result; None: all as they are
+    """
+
+    task: Task
+    letter: str
+    whole: bool
+    fill: tuple[float, ...] | None
+    channels: tuple[int, ...] | None
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that ask for this, without those that say the default."""
+        found: dict[str, Any] = {}
+        if self.fill is not None:
+            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        if self.channels is not None:
+            found["channels"] = self.channels
+        return found | self.task.keywords()
+
+    def asked(self) -> tuple[Any, ...]:
+        """All of it in a form that hashes; equal where the same was asked."""
+        return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
+
+    def check_whole(self, shape: tuple[int, ...]) -> None:
+        """Raise unless the one array that has all samples has an axis for each of the left side."""
+        pattern = self.task.pattern
+        try:
+            check_rank(pattern.left, shape)
+        except ShapeError as error:
+            raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
+
+    def completed(self, ndim: int) -> Axes:
+        """The axes of samples of a rank."""
+        pattern = self.task.pattern
+        return _axes(pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes)))
+
+
+class Axes(NamedTuple):
+    """The axes of samples of one rank, and what they are in the batch.
+
+    pattern     of the stacked windows, with an axis for each that `...` stands for
+    sample      the layout of a sample
+    windowed    for each axis of it, the name that a size was given for, None where none was
+    """
+
+    pattern: Pattern
+    sample: Layout
+    windowed: tuple[str | None, ...]
+
+    def window(self, asked: Windows, shapes: Array) -> tuple[int, ...]:
+        """The size of what is cut out of every sample; `shapes` has a row for each sample.
+
+        Raises ShapeError where samples differ along an axis that has no size.
+        """
+        shapes = of_channels(asked, self, shapes)
+        first = shapes[0].tolist()
+        if len(shapes) > 1:
+            free = np.array([name is None for name in self.windowed], bool)
+            odd = (shapes != shapes[0]) & free
+            if odd.any():
+                number, at = map(int, np.argwhere(odd)[0])
+                name = "".join(self.sample.named[at])
+                fix = f"; or give its window, as in {name}=224" if len(name) == 1 else ""
+                raise ShapeError(
+                    f"sample {number} has size {shapes[number, at]} along {name}, but sample 0 has "
+                    f"{first[at]}; give samples of one size{fix}"
+                )
+        return tuple(
+            size if name is None else asked.task.sizes[name]
+            for name, size in zip(self.windowed, first, strict=True)
+        )
+
+    def places(self) -> dict[str, int]:
+        """The axes that windows can be cut along, by name, and where they are in a sample."""
+        named = enumerate(self.sample.named)
+        return {n[0]: at for at, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+
+
+def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
+    """What is asked by arguments as users write them.
+
+    Raises
+    ------
+    PatternError
+        There is no axis of samples on the right, or it is part of a fold on the left.
+    ArgumentError
+        Another argument is not of its form.
+    """
+    task = make_task(pattern, **keywords)
+    stacked, letter, whole = _stacked(task.pattern)
+    known = None if fill is None else fill_values(fill)
+    found = _checked_channels(channels, stacked, task)
+    return Windows(task._replace(pattern=stacked), letter, whole, known, found)
+
+
+def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
+    """The pattern of the stacked windows, the letter of samples, and whether x has it."""
+    left, right = pattern.left, pattern.right
+    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
+    if not letters:
+        raise PatternError(
+            f'"{pattern.text}" has no axis of samples on the right; name it b, as in "hwc->bchw"'
+        )
+    letter = letters[0]
+    if letter in left.groups:
+        return pattern, letter, True
+    if letter in left.letters:
+        raise PatternError(
+            f'"{pattern.text}" folds {left.name(letter)}, the axis of samples, on the left; '
+            "reshape the array so that it is an axis of its own"
+        )
+    names = tuple(pair for pair in right.names if pair[0] == letter)
+    stacked = Layout((letter, *left.groups), names + left.names)
+    return Pattern(stacked, right, pattern.text), letter, False
+
+
+@lru_cache(maxsize=1024)
+def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str, ...]) -> Axes:
+    # `text` is a key, as patterns of one meaning are equal.
+    sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
+    try:
+        check_rank(sample, (0,) * ndim)
+    except ShapeError as error:
+        raise ShapeError(f'"{text}" on samples of rank {ndim}: {error}') from None
+    whole = pattern.completed(ndim + 1)
+    groups = tuple(group for group in whole.source.groups if group != letter)
+    sample = Layout(groups, whole.source.names)
+    windowed = tuple(
+        names[0] if len(names) == 1 and names[0] in given else None for names in sample.named
+    )
+    return Axes(whole, sample, windowed)
+
+
+def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
+    """The channels as plain ints, of samples that have them along an axis of its own."""
+    found = checked_channels(channels, pattern)
+    if found is None:
+        return None
+    if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
+        raise PatternError(
+            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
+            "own; name it c"
+        )
+    if CHANNEL in task.sizes:
+        raise ArgumentError(
+            f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
+            "leave c away"
+        )
+    return found
+
+
+def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+    """Raise unless all samples, of these shapes and dtypes, are of one rank and dtype."""
+    shape, dtype = facts[0]
+    for number, (other, kind) in enumerate(facts):
+        if kind != dtype:
+            raise DtypeError(
+                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                "dtype"
+            )
+        if len(other) != len(shape):
+            raise ShapeError(
+                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                "samples of one rank"
+            )
+
+
+def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
+    """The sizes of samples of which channels are taken; ShapeError where one has not these."""
+    if asked.channels is None:
+        return shapes
+    channel = axes.places()[CHANNEL]
+    few = np.flatnonzero(shapes[:, channel] <= max(asked.channels))
+    if few.size:
+        number = int(few[0])
+        raise ShapeError(
+            f"sample {number} has {shapes[number, channel]} channels, but channels has "
+            f"{max(asked.channels)}, counted from 0; take those that are there"
+        )
+    found = shapes.copy()
+    found[:, channel] = len(asked.channels)
+    return found
+
+
+_FAR = 1 << 60  # places; sums of them are still 64 bits
+
+
+class Cut(NamedTuple):
+    """Where windows begin in their samples, and which axes are reversed after: a row for each."""
+
+    begins: Array
+    flips: Array
+
+
+def positions(rows: Any, count: int) -> Array:
+    """Positions from 0 along the axis of samples for `rows`, None for all.
+
+    Raises
+    ------
+    ArgumentError
+        They are not whole numbers in one row.
+    ShapeError
+        One of them is out of range.
+    """
+    if rows is None:
+        return np.arange(count)
+    found = _whole_numbers(rows)
+    if found is None or found.ndim != 1:
+        raise _refused("rows", rows, "one list or array of whole numbers")
+    wrong = np.flatnonzero((found < -count) | (found >= count))
+    if wrong.size:
+        at = int(wrong[0])
+        raise ShapeError(
+            f"rows[{at}] is {found[at]}, but the array has {count} samples; give rows from "
+            f"{-count} to {count - 1}"
+        )
+    return np.where(found < 0, found + count, found)
+
+
+Said: TypeAlias = dict[int, Array]
+
+
+def said(
+    asked: Windows, places: Mapping[str, int], corner: Any, flip: Any, count: int
+) -> tuple[Said, Said]:
+    """Where the windows of so many samples begin, and which are reversed, as far as it is said.
+
+    For axes of which something is said an int64, or one for each sample. `places`: those of `axes`,
+    along which windows are cut.
+
+    Raises
+    ------
+    ArgumentError
+        `corner` or `flip` is not of its form, or names no axis of samples.
+    ShapeError
+        It has not one value for each sample.
+    """
+    corners: Said = {}
+    flips: Said = {}
+    if corner is flip is None:
+        return corners, flips
+    if flip is not None:
+        turned = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(turned, Mapping):
+            raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
+        for name, value in turned.items():
+            flips[_place("flip", flip, name, places)] = _flags(name, value, count)
+    if corner is not None:
+        if not isinstance(corner, Mapping):
+            raise ArgumentError(f'corner={corner!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
+        if asked.channels is not None:
+            places = {name: at for name, at in places.items() if name != CHANNEL}
+        for name, value in corner.items():
+            corners[_place("corner", corner, name, places)] = _corners(name, value, count)
+    return corners, flips
+
+
+def cut(
+    asked: Windows, axes: Axes, shapes: Array, window: Array, corner: Any, flip: Any, count: int
+) -> Cut:
+    """The same in full, for samples of these shapes."""
+    corners, flips = said(asked, axes.places(), corner, flip, count)
+    begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
+    flags = np.zeros((count, len(window)), bool)
+    for at, values in corners.items():
+        begins[:, at] = np.clip(values, -_FAR, _FAR)
+    for at, values in flips.items():
+        flags[:, at] = values
+    return Cut(begins, flags)
+
+
+def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+    at = places.get(axis_name(name)) if isinstance(name, str) else None
+    if at is None:
+        raise ArgumentError(
+            f"{what}={value!r}, but {name!r} is no axis that windows of samples are cut along; "
+            f"these are {', '.join(places)}"
+        )
+    return at
+
+
+def _corners(name: str, value: Any, count: int) -> Array:
+    if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
+        return value if value.flags.aligned else value.copy()
+    number = as_int(value)
+    if number is None or abs(number) <= _FAR:
+        found = _whole_numbers(value) if number is None else np.array(number, np.int64)
+        if found is not None and found.ndim <= 1:
+            _check_count(f"corner[{name!r}]", found, count)
+            return found
+    raise _refused(f"corner[{name!r}]", value, "a whole number, or one for each sample")
+
+
+def _flags(name: str, value: Any, count: int) -> Array:
+    if value is True or value is False:
+        return np.array(value, np.int64)
+    found = _read(value)
+    if found is None:
+        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
+    found = found.astype(bool) if found.shape == (0,) else found
+    if found.dtype.kind != "b" or found.ndim > 1:
+        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
+    _check_count(f"flip[{name!r}]", found, count)
+    return found.astype(np.int64)
+
+
+def _check_count(what: str, found: Array, count: int) -> None:
+    if found.ndim and len(found) != count:
+        raise ShapeError(
+            f"{what} has {len(found)} values for {count} samples; give one for each, or one for all"
+        )
+
+
+def _read(values: Any) -> Array | None:
+    """An array; None for what is none, and for what holds no numbers that could be read."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors that stand for data
+        return None
+
+
+def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
+    """The error of what says nothing of samples, in other words where it is traced."""
+    first = next(iter(value), None) if isinstance(value, list | tuple) else value
+    if not hasattr(first, "dtype") or _read(first) is not None:
+        return ArgumentError(f"{what} is {value!r}; give {wanted}")
+    return ArgumentError(
+        f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
+        "or stands for data while a function is compiled. Give numbers or lists of them, and make "
+        "batches outside of compiled functions where these differ from call to call"
+    )
+
+
+def _whole_numbers(values: Any) -> Array | None:
+    """An array of ints; None for anything else."""
+    found = _read(values)
+    if found is None:
+        return None
+    if found.size == 0 and isinstance(values, list | tuple | range):
+        return found.astype(np.int64)
+    listed = isinstance(values, list | tuple)
+    if found.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+        return None
+    return found.astype(np.int64) if found.dtype.kind == "i" or (found <= _FAR).all() else None
+
+
+def check_inside(
+    axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
+) -> None:
+    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
+    for number, at in np.argwhere(outside).tolist():
+        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
+        name = axes.sample.named[at][0]
+        raise ShapeError(
+            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
+            f"from {begin} to {begin + window[at]}; give another corner or size, or what is "
+            "outside: fill=0"
+        )
+
+
+HasHalf = Callable[[], bool]
+
+
+class Frame(NamedTuple):
+    """What makes a batch of windows of one size.
+
+    task        the conversion of one sample, to a memory in which every letter is an axis
+    plan        of the conversion of all of them at once, if somebody had stacked them
+    window      the sizes of a window
+    shape, dtype, strides    of the memory, which is the batch unless there is more to do
+    step        the bytes from sample to sample there
+    lies        the part of the memory that one sample becomes
+    then        the conversion of the memory to the batch, None where it is the batch
+    """
+
+    task: Task
+    plan: Plan
+    window: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...]
+    step: int
+    lies: Part
+    then: Task | None
+
+
+class Collation(NamedTuple):
+    """How a batch will be made; `print` it. `plans`: one for each kind of windows."""
+
+    frame: Frame
+    samples: int
+    plans: tuple[Plan, ...]
+
+    def __str__(self) -> str:
+        whole, then = self.frame.plan, self.frame.then
+        lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
+        kinds = Counter(plan.kernel for plan in self.plans)
+        shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
+        many = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
+        lines.append(f"  samples   {self.samples}, in {many} of windows: {shown}")
+        if then is not None:
+            lines.append("  before    windows are gathered as they are, and converted as one batch")
+        lines += str(whole).splitlines()[1:]
+        return "\n".join(lines)
+
+
+def make_frame(
+    asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType, out: Any,
+    has_half: HasHalf,
+) -> Frame:  # fmt: skip
+    """What makes a batch of so many windows; raises what a conversion of the stacked ones would."""
+    task, pattern = asked.task, axes.pattern
+    if asked.fill is not None:
+        pixel_of(asked, axes, window, source)  # for its errors
+    sizes = list(window)
+    sizes.insert(pattern.source.groups.index(asked.letter), count)
+    shape = tuple(sizes)
+    move = pattern.resolve(shape, task.sizes)
+    whole = task._replace(pattern=pattern)
+    plan = whole.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
+    target, dtype = plan.target.shape, plan.target.dtype
+    strides = contiguous(target, dtype) if out is None else tuple(out.strides)
+    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
+    lies = dict(zip(move.target_axes, steps, strict=True))
+    if _is_made_after(asked, move, plan, lies):
+        return _raw(asked, axes, move, plan, window, source)
+    sample = _of_sample(axes, move, asked.letter, move.target_axes)
+    one = task._replace(pattern=sample, sizes=_folded(axes, move), device=None)
+    part = _part(move, asked.letter, move.target_axes, lies, dtype)
+    return Frame(one, plan, window, target, dtype, strides, lies[asked.letter], part, None)
+
+
+def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
+    """Whether samples cannot become parts of the batch one by one, or only slowly."""
+    formula, letter = asked.task.formula, asked.letter
+    if plan.before is not None or plan.after is not None or asked.task.device not in (None, CPU):
+        return True
+    if formula is not None and formula.per_channel and formula.letter(move) == letter:
+        return True
+    sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
+    nearest = min((abs(step) for axis, step in steps.items() if sizes[axis] > 1), default=0)
+    return sizes[letter] > 1 and abs(steps[letter]) == nearest
+
+
+def _raw(
+    asked: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
+) -> Frame:
+    """The windows as they are, one after the other, to be converted after."""
+    size = dict(zip(move.axes, move.sizes, strict=True))
+    letters = asked.letter + axes.sample.letters
+    shape = tuple(size[letter] for letter in letters)
+    strides = contiguous(shape, source)
+    lies = dict(zip(letters, strides, strict=True))
+    sample = _of_sample(axes, move, asked.letter, letters)
+    plain = Task(sample, None, None, "same_kind", None, None, _folded(axes, move))
+    names = move.source.names + move.target.names
+    stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
+    then = asked.task._replace(pattern=stacked, sizes={})
+    part = _part(move, asked.letter, letters, lies, source)
+    return Frame(plain, plan, window, shape, source, strides, strides[0], part, then)
+
+
+def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType) -> Part:
+    """What one sample becomes in a memory of these axes."""
+    sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
+    own = [each for each in letters if each != letter]
+    return Part(tuple(sizes[x] for x in own), tuple(steps[x] for x in own), dtype)
+
+
+def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
+    """The conversion of one sample to a memory in which every letter is an axis."""
+    names = move.source.names + move.target.names
+    apart = Layout(tuple(each for each in letters if each != letter), names)
+    return Pattern(Layout(axes.sample.groups, names), apart, axes.pattern.text)
+
+
+def _folded(axes: Axes, move: Move) -> dict[str, int]:
+    """The sizes of the axes that samples fold, by name."""
+    folded = "".join(group for group in axes.sample.groups if len(group) > 1)
+    sizes = zip(move.axes, move.sizes, strict=True)
+    return {move.source.name(axis): size for axis, size in sizes if axis in folded}
+
+
+def pixel_of(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
+    """What is outside: one number, or one for each channel of a window, in the dtype of samples."""
+    values = asked.fill or (0.0,)
+    canvas = Canvas((), (), values)
+    if asked.channels is not None:
+        if len(values) > 1 and max(asked.channels) >= len(values):
+            raise ShapeError(
+                f"fill has {len(values)} values, but channels has {max(asked.channels)}, counted "
+                "from 0; give one for each channel of a sample"
+            )
+        pixel = canvas.pixel(source, len(values))
+        return pixel[list(asked.channels)] if len(values) > 1 else pixel
+    sizes = zip(axes.sample.groups, window, strict=True)
+    own = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
+    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not own
+    return canvas.pixel(source, own[0] if own else len(values) if folded else None)

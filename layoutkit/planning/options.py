@@ -1,0 +1,291 @@
+"""What a Converter is asked to do, checked, and the plans that follow from it.
+
+Touches no array: of x it wants shape, strides, dtype and device, of the caller's output what has
+these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .._utils.validation import as_int
+from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
+from ..layout.parsing import Layout, parse_layout
+from ..layout.pattern import Move, Pattern, axis_name, parse_pattern
+from ..normalize import Formula, computed_dtype, make_formula
+from ..spec import (
+    ArraySpec,
+    DType,
+    as_dtype,
+    canonical,
+    check_cast,
+    check_casting,
+    check_movable,
+    kind_of,
+)
+from ..threads.limits import MAX_THREADS
+from .channels import Picks, checked_channels, picked
+from .padding import Canvas, make_canvas
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["Task", "check_out", "make_task"]
+
+
+class Task(NamedTuple):
+    """The checked arguments of a conversion. `device` None: where x is.
+
+    is_part : bool    results are parts of something large, and written past the caches as it would
+                      be; no argument, as only who makes the whole knows
+    """
+
+    pattern: Pattern
+    dtype: DType | None
+    formula: Formula | None
+    casting: str
+    device: str | None
+    copy: bool | None
+    sizes: dict[str, int]
+    memory: Layout | None = None
+    threads: int | None = None
+    canvas: Canvas | None = None
+    channels: tuple[int, ...] | None = None  # of x, in the order of the result; None: all
+    is_part: bool = False
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that ask for this, without those that say the default."""
+        found: dict[str, Any] = {}
+        if self.dtype is not None:
+            # A structured dtype has no name that could be read back.
+            found["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
+        if self.formula is not None:
+            found |= self.formula.keywords()
+        if self.casting != "same_kind":
+            found["casting"] = self.casting
+        if self.device is not None:
+            found["device"] = self.device
+        if self.copy is not None:
+            found["copy"] = self.copy
+        if self.memory is not None:
+            found["memory"] = str(self.memory)
+        if self.threads is not None:
+            found["threads"] = self.threads
+        if self.canvas is not None:
+            found |= self.canvas.keywords()
+        if self.channels is not None:
+            found["channels"] = self.channels
+        return found | self.sizes
+
+    def asked(self) -> tuple[Any, ...]:
+        """All of it in a form that hashes; equal where the same was asked."""
+        # In a tuple of its own, as to NumPy float64 == None is True.
+        dtype = None if self.dtype is None else (self.dtype,)
+        kinds = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
+        others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
+        return tuple(others.values())
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is more than one conversion: see `composed.py`, which plans it then."""
+        return self.memory is not None or self.canvas is not None
+
+    def check_spec(self, spec: ArraySpec) -> None:
+        """Raise unless the spec is of the layout that is converted."""
+        whole = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        if spec.axes not in map(str, sides):
+            raise PatternError(
+                f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
+                f"{self.pattern.left}; give a spec of that layout"
+            )
+
+    def plan(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        source: DType,
+        device: str,
+        out: Any,
+        has_half: Callable[[], bool],
+    ) -> Plan:
+        """How an array that lies so on `device` is converted; raises where it is not.
+
+        `out` is what has a shape, strides and a dtype, or None for new memory. `has_half`: whether
+        float16 is known where the work is done, which only that device can say.
+        """
+        # Imported with the first conversion, so that `import layoutkit` stays light.
+        from .plan import Request, make_plan
+
+        move, target = self.judge(shape, source, out)
+        if out is not None:
+            check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
+        devices = device, self.device or device
+        picks = self.picked(shape)[1]
+        stays = picks is None and devices[0] == devices[1]
+        request = Request(
+            self.pattern.text, move, source, target, strides,
+            None if out is None else out.strides, self.formula, self.casting,
+            may_view=out is None and self.copy is not True and stays,
+            devices=devices, picks=picks,
+        )  # fmt: skip
+        found = make_plan(request, has_half)
+        if self.copy is False and found.kernel != "view":
+            self.refuse_copy(shape, strides, source, devices)
+        return found
+
+    def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
+        """Where elements of an array of this shape and dtype go, and the dtype of the result.
+
+        Sizes may be symbols of whoever traces. Raises where the array is not converted.
+        """
+        move = self.picked(shape)[0]
+        check_movable(source)
+        target = self.target_dtype(source, out)
+        computed = source
+        if self.formula is not None and not self.formula.keeps(source, target):
+            computed = computed_dtype(source, target)
+        check_cast(computed, target, self.casting)
+        return move, target
+
+    def picked(self, shape: tuple[int, ...]) -> tuple[Move, Picks | None]:
+        """Where elements of an x go, and which channels of it; None: all in their order."""
+        if self.channels is None:
+            return self.pattern.resolve(shape, self.sizes), None
+        return picked(self.pattern, self.channels, shape, self.sizes)
+
+    def refuse_copy(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
+    ) -> None:
+        """Raise where bytes have to move and may not."""
+        way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
+        raise ArgumentError(
+            f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '
+            f"of shape {shape} and strides {strides}{way}; allow a copy (copy=None)"
+        )
+
+    def target_dtype(self, source: DType, out: Any) -> DType:
+        """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
+        if out is not None:
+            if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
+                raise DtypeError(
+                    f"out has dtype {out.dtype}, but dtype={self.dtype} was asked; make them equal"
+                )
+            check_movable(out.dtype)
+            found: DType = out.dtype
+            return found
+        if self.dtype is not None:
+            return self.dtype
+        formula = self.formula
+        if formula is not None and kind_of(source) in "bui" and not formula.keeps(source):
+            return np.dtype(np.float32)
+        return source if source.isnative else source.newbyteorder("=")
+
+
+def make_task(
+    pattern: str,
+    *,
+    dtype: Any = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    clip: Any = None,
+    casting: str = "same_kind",
+    device: Any = None,
+    copy: Any = None,
+    memory: Any = None,
+    threads: Any = None,
+    into: Any = None,
+    corner: Any = None,
+    fill: Any = None,
+    channels: Any = None,
+    **sizes: int,
+) -> Task:
+    """The task of arguments as users write them; whether the device is there is not asked."""
+    check_casting(casting)
+    parsed = parse_pattern(pattern)
+    wanted = None if dtype is None else as_dtype(dtype)
+    if wanted is not None:
+        check_movable(wanted)
+    formula = make_formula(scale, mean, std, clip)
+    place = None if device is None else canonical(device)
+    canvas = make_canvas(into, corner, fill)
+    if canvas is not None and copy is False:
+        raise ArgumentError("copy=False, but into= asks for a result larger than x; leave one away")
+    known = _checked_sizes(parsed, sizes)
+    return Task(
+        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
+        _checked_memory(memory, parsed), _checked_threads(threads), canvas,
+        checked_channels(channels, parsed),
+    )  # fmt: skip
+
+
+def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
+    """Raise unless `out` has the shape of the result and no place twice."""
+    if out.shape != shape:
+        raise ShapeError(f"out has shape {out.shape}, but {what} makes {shape}; give that shape")
+    reach = out.dtype.itemsize
+    for step, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        if count > 1:
+            if step < reach and 0 not in out.shape:
+                raise ArgumentError(
+                    f"out of shape {out.shape} and strides {out.strides} may hold one place "
+                    "twice; give an out whose elements do not overlap"
+                )
+            reach += step * (count - 1)
+
+
+def _checked_copy(copy: Any) -> bool | None:
+    """`copy`; ArgumentError unless it is None, True or False."""
+    if copy is None or copy is True or copy is False:
+        return copy
+    raise ArgumentError(f"copy={copy!r}; it is None, True or False")
+
+
+def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
+    """The layout of new memory; PatternError unless it has the axes of the result."""
+    if memory is None:
+        return None
+    if str(memory).removeprefix("torch.").startswith("channels_last"):
+        raise PatternError(
+            f"memory={memory!r} is a word of PyTorch; name the axes in the order of memory, such "
+            'as memory="bhwc" for a result of bchw'
+        )
+    found, right = parse_layout(memory), pattern.right
+    groups = dict(zip(right.named, right.groups, strict=True))
+    if sorted(found.named) != sorted(groups):
+        axes = ", ".join(map(" ".join, groups))
+        raise PatternError(
+            f'memory="{memory}" is no order of the axes of {right}, which are {axes}; name each of '
+            "them once, as a whole"
+        )
+    return Layout(tuple(groups[names] for names in found.named), right.names)
+
+
+def _checked_threads(threads: Any) -> int | None:
+    """`threads`; ArgumentError unless it is None or a number of them."""
+    count = None if threads is None else as_int(threads)
+    if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
+        raise ArgumentError(
+            f"threads={threads!r}; it is a whole number from 1 to {MAX_THREADS}, or None for as "
+            "many as set_num_threads says"
+        )
+    return count
+
+
+def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes by the names of axes; ShapeError for a name that is no axis."""
+    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
+    for name in sizes:
+        if len(name) != 1 and name not in there:
+            fix = "correct its name"
+            if name == "memory_format":
+                fix = 'memory= says how a result lies: memory="bhwc" is channels_last of bchw'
+            raise ShapeError(
+                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
+                f"axis, which are {', '.join(there)}; {fix}"
+            )
+    return {axis_name(name): size for name, size in sizes.items()}

@@ -1,0 +1,197 @@
+"""Where x lies in a result that is larger: `into=`, `corner=` and `fill=`. Pure, as all plans are.
+
+What is around x is filled with numbers in the units of x: the result is that of a larger x, which
+nobody makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .._utils.validation import as_int
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..layout.pattern import Move, axis_name
+from ..memory import Array
+from ..spec import DType, integer_bounds, kind_of
+
+__all__ = ["Canvas", "Place", "fill_values", "make_canvas", "of_paint"]
+
+Window = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """How large the result is along some axes, where x begins along them, and what is around it."""
+
+    sizes: tuple[tuple[str, int], ...]
+    corner: tuple[tuple[str, int], ...] = ()  # the middle along the others
+    fill: tuple[float, ...] = (0.0,)
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments that ask for this."""
+        found: dict[str, Any] = {"into": dict(self.sizes)}
+        if self.corner:
+            found["corner"] = dict(self.corner)
+        if self.fill != (0.0,):
+            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        return found
+
+    def place(self, move: Move) -> Place:
+        """Where x lies, of which `move` says how it would be moved by itself.
+
+        Raises
+        ------
+        ShapeError
+            x is larger than the result, lies outside of it, or has no such axis.
+        """
+        sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
+        letters = {move.target.name(letter): letter for letter in sizes}
+        begins, full, corner = dict.fromkeys(sizes, 0), dict(sizes), dict(self.corner)
+        for name, size in self.sizes:
+            if name not in letters or name in ("...", "1"):
+                there = ", ".join(letters)
+                raise ShapeError(f"into has {name}={size}, but the axes are {there}; name these")
+            letter = letters[name]
+            begins[letter] = _begin(name, sizes[letter], size, corner.get(name))
+            full[letter] = size
+        folds = (prod(full[letter] for letter in group) for group in move.target.groups)
+        window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
+        return Place(tuple(folds), tuple(full.values()), window)
+
+    def pixel(self, dtype: DType, channels: int | None) -> Array:
+        """What is around x: one number, or one a channel, in the dtype of x.
+
+        Raises
+        ------
+        DtypeError
+            The dtype of x does not hold it.
+        ShapeError
+            There is not one number a channel (None: no axis `c`).
+        """
+        values = self.fill
+        if len(values) > 1 and len(values) != channels:
+            found = "there is no axis c" if channels is None else f"axis c has size {channels}"
+            raise ShapeError(f"fill has {len(values)} values, but {found}; give one number")
+        for value in values:
+            if not _holds(dtype, value):
+                raise DtypeError(
+                    f"fill={value:g} is no {dtype}, which x is; give a number that it can hold"
+                )
+        return np.array(values).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where x lies in a result.
+
+    shape : tuple of int        the result's
+    full : tuple of int         the same with all folds taken apart
+    window : tuple of slice     where x lies in that
+    """
+
+    shape: tuple[int, ...]
+    full: tuple[int, ...]
+    window: Window
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{part.start}:{part.stop}" for part in self.window)
+        return f"[{inside}] of {self.full}"
+
+    def borders(self) -> list[Window]:
+        """What is around x, in pieces that do not overlap, the largest ones first."""
+        found = []
+        whole = tuple(slice(0, size) for size in self.full)
+        for axis, (size, inside) in enumerate(zip(self.full, self.window, strict=True)):
+            for beside in (slice(0, inside.start), slice(inside.stop, size)):
+                if beside.start < beside.stop:
+                    found.append((*self.window[:axis], beside, *whole[axis + 1 :]))
+        return found
+
+
+def of_paint(paint: Array, border: Window) -> Window:
+    """The part of a paint that goes to a border: all of it along axes where it has one place."""
+    pairs = zip(border, paint.shape, strict=True)
+    return tuple(part if size > 1 else slice(None) for part, size in pairs)
+
+
+def make_canvas(into: Any, corner: Any, fill: Any) -> Canvas | None:
+    """The canvas of three keyword arguments; None where there is none.
+
+    Raises
+    ------
+    ArgumentError
+        One of them is not of its form, or there is no `into` for the others.
+    """
+    if into is None:
+        for name, value in (("corner", corner), ("fill", fill)):
+            if value is not None:
+                raise ArgumentError(
+                    f"{name}={value!r} says how x lies in a larger result; give its size too, such "
+                    'as into={"h": 640, "w": 640}'
+                )
+        return None
+    sizes = _sizes("into", into)
+    if not sizes:
+        raise ArgumentError('into names no axis; give sizes such as {"h": 640, "w": 640}')
+    begins = () if corner is None else _sizes("corner", corner)
+    for name, _ in begins:
+        if name not in dict(sizes):
+            raise ArgumentError(f"corner has {name}, but into has not; give its size there too")
+    return Canvas(sizes, begins, fill_values(fill))
+
+
+def _begin(name: str, size: int, full: int, corner: int | None) -> int:
+    """Where x begins along an axis."""
+    if size > full:
+        raise ShapeError(
+            f"into has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
+            "give a larger size"
+        )
+    if corner is not None and corner > full - size:
+        raise ShapeError(
+            f"corner has {name}={corner}, where {size} of {full} do not fit; give at most "
+            f"{full - size}"
+        )
+    return (full - size) // 2 if corner is None else corner
+
+
+def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
+    """Numbers by axis, in the order of the letters; also of a tuple of pairs."""
+    pairs = value.items() if isinstance(value, Mapping) else value
+    form = f'{name}={value!r}; it is a dict of whole numbers by axis, such as {{"h": 640}}'
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+        raise ArgumentError(form)
+    found = {}
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise ArgumentError(form)
+        number = as_int(pair[1])
+        if number is None or number < 0:
+            raise ArgumentError(form)
+        found[axis_name(pair[0])] = number
+    return tuple(sorted(found.items()))
+
+
+def fill_values(fill: Any) -> tuple[float, ...]:
+    """One number, or one a channel."""
+    try:
+        values = np.asarray(0.0 if fill is None else fill, np.float64)
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.ndim > 1 or values.size == 0:
+        raise ArgumentError(f"fill={fill!r}; it is a number, or a flat list of one a channel")
+    return tuple(map(float, values.flat))
+
+
+def _holds(dtype: DType, value: float) -> bool:
+    """Whether a dtype has a number of that value, or a float near it."""
+    kind = kind_of(dtype)
+    if kind in "fc":
+        return True
+    low, high = (0, 1) if kind == "b" else integer_bounds(dtype)
+    return kind in "bui" and value.is_integer() and low <= value <= high

@@ -1,0 +1,479 @@
+"""Which kernel moves an array: the table of all kernels, one row each. Pure: integers in and out.
+
+A row says when its kernel fits the canonical loops of a conversion (`planning.loops`) and what
+each loop is to it, why it is chosen and what it then does, in words. `choose` takes the first row
+that fits; what decides are the innermost loops of both sides.
+
+Nothing here knows an array library, a device's registers or a thread; the launcher of a device
+(`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the loops into blocks that fit its caches.
+
+What the loops of a conversion are to its kernel. Pure: integers in and out.
+
+The loops and the kernel of a conversion that takes some channels of x. Pure.
+
+Channels that are evenly apart, one alone and one taken again and again among them, are a loop like
+any other: of other steps, that begins elsewhere. The others are for kernels that know channels by
+a table: they take pixels of two, three or four apart in registers, whichever of these are then
+kept, or put them together. Where neither fits, channels have to be copied first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from typing import NamedTuple
+
+from ..layout.pattern import Move
+from ..memory import contiguous
+from ..normalize import Formula
+from ..spec import DType
+from .channels import Picks, evenly
+from .loops import ITEMS, CanonicalLoops, Loop, canonical, steps_of
+
+MAX_OUTER = 8  # loops around a block; the caller of a kernel runs what is beyond
+
+
+def length(loops: Sequence[Loop]) -> int:
+    """Places of nested loops."""
+    return prod(loop.count for loop in loops)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel and the roles of the loops.
+
+    `run`: loops that are contiguous in the output, outermost first. `rows`: loops that are
+    contiguous in the source, where those are others. `outer`: the rest, outermost first.
+    """
+
+    kernel: str
+    channels: int
+    run: tuple[Loop, ...]
+    rows: tuple[Loop, ...]
+    outer: tuple[Loop, ...]
+    source_item: int  # bytes
+    target_item: int
+    beyond: tuple[Loop, ...] = ()  # outer loops that are too many for a kernel
+    order: tuple[int, ...] = ()  # channels of a pixel of x, or planes; (): all in their order
+
+    @property
+    def count(self) -> int:
+        """Items that one pass over the loops visits."""
+        return length((*self.outer, *self.rows, *self.run))
+
+
+class Roles(NamedTuple):
+    """What each loop is to a kernel: see `Choice`. `channels`: of a pixel, where there are some."""
+
+    run: tuple[Loop, ...]
+    rows: tuple[Loop, ...]
+    outer: tuple[Loop, ...]
+    channels: int = 0
+
+    def choice(self, kernel: str, inner: InnerLoops, order: tuple[int, ...] = ()) -> Choice:
+        """The choice of a kernel that takes loops so; what it cannot take is beyond it."""
+        beyond = [loop for loop in self.outer if not loop.coef][
+            : max(0, len(self.outer) - MAX_OUTER)
+        ]
+        outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
+        items = inner.item, inner.target_item
+        sides = self.run, self.rows, outer, *items, tuple(beyond), order
+        return Choice(kernel, self.channels, *sides)
+
+
+@dataclass(frozen=True)
+class InnerLoops:
+    """What a row of the table looks at: canonical loops, the bytes of an item on both sides."""
+
+    loops: tuple[Loop, ...]
+    item: int
+    target_item: int
+    pure: bool  # bits move unchanged: no cast, no formula
+
+    @property
+    def last(self) -> Loop:
+        """The innermost loop of the output."""
+        return self.loops[-1]
+
+    @cached_property
+    def row(self) -> Loop | None:
+        """The longest loop that is contiguous in the source, where the output has another one."""
+        if self.last.dst != self.target_item or self.last.src == self.item:
+            return None
+        found = [loop for loop in self.loops[:-1] if loop.src == self.item]
+        return max(found, key=lambda loop: loop.count) if found else None
+
+    def roles(self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0) -> Roles:
+        """These roles, and all other loops outside."""
+        taken = [*run, *rows]
+        outer = [loop for loop in self.loops if not any(loop is t for t in taken)]
+        return Roles(tuple(run), tuple(rows), tuple(outer), channels)
+
+
+# Offsets along a gathered run are a table; a longer one would not stay in the first cache.
+MAX_TABLE = 256
+SHORT_AXIS = 32  # places; on a shorter axis, what its last register lacks is worth fusing for
+SHORT_RUN = 64  # bytes; a shorter run costs more in loop overhead than going item by item
+FEW = (2, 3, 4)  # channel counts that are rearranged between whole registers
+LEAST_PIXELS = 16  # bytes of one channel that make up a register
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """A kernel: whether it fits (None: no) and the roles of the loops, and the words of a plan.
+
+    `work` may name: times (turns of the outer loops), run and rows (items along them), pixels
+    (places of the outermost loop of the run) and channels.
+    """
+
+    name: str
+    fits: Callable[[InnerLoops], Roles | None]
+    why: str
+    work: str
+    why_on_a_gpu: str = ""  # where it is another
+
+
+# ---- copy and cast -----------------------------------------------------------------------
+
+
+def _contiguous(inner: InnerLoops, *, pure: bool) -> Roles | None:
+    """Runs are contiguous on both sides, and not very short."""
+    loops, last = inner.loops, inner.last
+    if pure != inner.pure or (last.src, last.dst) != (inner.item, inner.target_item):
+        return None
+    run: tuple[Loop, ...] = (last,)
+    pixels = len(loops) > 1 and last.coef > 0 and last.count <= MAX_TABLE
+    if pixels and _gapless(loops[-2], last) and not loops[-2].coef:
+        run = loops[-2:]  # the coefficients repeat along it
+    short = length(run) * min(inner.item, inner.target_item) < SHORT_RUN
+    return None if short and len(loops) > len(run) else inner.roles(run)
+
+
+def _gapless(outer: Loop, inner: Loop) -> bool:
+    return outer.src == inner.count * inner.src and outer.dst == inner.count * inner.dst
+
+
+# ---- merge and split ---------------------------------------------------------------------
+
+
+def _merge(inner: InnerLoops) -> Roles | None:
+    row, last = inner.row, inner.last
+    if row is None or row.coef or last.count not in FEW:
+        return None
+    packed = row is inner.loops[-2] and row.dst == last.count * inner.target_item
+    if not packed or row.count * inner.item < LEAST_PIXELS:
+        return None
+    return inner.roles((row, last), channels=last.count)
+
+
+def _split(inner: InnerLoops, direction: int) -> Roles | None:
+    row, last = inner.row, inner.last
+    if row is None or row.count not in FEW:
+        return None
+    packed = last.src == direction * row.count * inner.item
+    if not packed or last.count * inner.item < LEAST_PIXELS:
+        return None
+    return inner.roles((last,), (row,), channels=row.count)
+
+
+def _flip(inner: InnerLoops) -> Roles | None:
+    """Items, or pixels of few channels, that lie backward in the source."""
+    last, item, target = inner.last, inner.item, inner.target_item
+    if last.dst != target:
+        return None
+    if last.src == -item:
+        return inner.roles((last,), channels=1) if last.count * item >= LEAST_PIXELS else None
+    if len(inner.loops) < 2 or last.count not in FEW or last.src != item:
+        return None
+    pixels = inner.loops[-2]
+    packed = (pixels.src, pixels.dst) == (-last.count * item, last.count * target)
+    if not packed or pixels.coef or pixels.count * item < LEAST_PIXELS:
+        return None
+    return inner.roles((pixels, last), channels=last.count)
+
+
+def _shuffle(inner: InnerLoops) -> Roles | None:
+    """Never by its loops alone: see `picking.py`."""
+    return None
+
+
+# ---- transpose ---------------------------------------------------------------------------
+
+
+def _transpose(inner: InnerLoops) -> Roles | None:
+    """Two long axes, lengthened where they are too short to fill registers."""
+    row, last, side = inner.row, inner.last, 16 // inner.item
+    if row is None:
+        return None
+    rows: tuple[Loop, ...] = (row,)
+    run: tuple[Loop, ...] = (last,)
+    if _fills_badly(row, inner.item):
+        rows = _longer_rows(inner.loops, row, last, inner.item)
+    if _fills_badly(last, inner.item):
+        run = _longer_run(inner.loops, last, rows)
+    return inner.roles(run, rows) if min(length(rows), length(run)) >= side else None
+
+
+def _fills_badly(loop: Loop, item: int) -> bool:
+    """Whether a loop is short, and no whole number of cache lines long."""
+    return loop.count < SHORT_AXIS and loop.count * item % 64 != 0
+
+
+def _longer_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
+    """Fuse the next loop of the source to the contiguous one."""
+    for loop in loops:
+        if loop is not last and loop is not row and loop.src == row.count * item:
+            return (loop, row)
+    return (row,)
+
+
+def _longer_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Fuse the next loop of the output to the contiguous one."""
+    if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef:
+        return (last,)
+    fits = loops[-2].dst == last.count * last.dst
+    return (loops[-2], last) if fits else (last,)
+
+
+# ---- gather ------------------------------------------------------------------------------
+
+
+def _gather(inner: InnerLoops) -> Roles:
+    """Always fits. The run is the longest one of the output whose period fits a table."""
+    run = [inner.last]
+    if inner.last.dst == inner.target_item:
+        for loop in reversed(inner.loops[:-1]):
+            gapless = loop.dst == run[0].count * run[0].dst
+            if not gapless or loop.coef or length(run) > MAX_TABLE:
+                break
+            run.insert(0, loop)
+    roles = inner.roles(run)
+    return roles._replace(outer=_near_last(roles.outer))
+
+
+def _near_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Put the loop with the smallest source step innermost: its turns share cache lines."""
+    if not outer:
+        return outer
+    near = min(outer, key=lambda loop: abs(loop.src) or 1 << 62)
+    return (*(loop for loop in outer if loop is not near), near)
+
+
+# ---- the table ---------------------------------------------------------------------------
+
+_RUNS = "{times} x a run of {run} items"
+
+KERNELS = [
+    KernelRow(
+        "copy",
+        partial(_contiguous, pure=True),
+        "both sides are contiguous along the same axes: runs are copied",
+        _RUNS,
+    ),
+    KernelRow(
+        "cast",
+        partial(_contiguous, pure=False),
+        "both sides are contiguous along the same axes: runs are converted as they pass",
+        _RUNS,
+    ),
+    KernelRow(
+        "merge",
+        _merge,
+        "few channels, apart in x and side by side in the result: whole registers are sorted",
+        "{times} x {pixels} pixels of {channels} channels, put together",
+        "few channels, apart in x and side by side in the result: pixels are put together",
+    ),
+    KernelRow(
+        "split",
+        partial(_split, direction=1),
+        "few channels, side by side in x and apart in the result: whole registers are sorted",
+        "{times} x {pixels} pixels of {channels} channels, taken apart",
+        "few channels, side by side in x and apart in the result: pixels are taken apart",
+    ),
+    KernelRow(
+        "flip",
+        _flip,
+        "x lies backward along the innermost axes: whole registers are turned around",
+        "{times} x {pixels} pixels of {channels} channels, turned around",
+        "x lies backward along the innermost axes: item by item",
+    ),
+    KernelRow(
+        "shuffle",
+        _shuffle,
+        "channels of pixels are taken in another order, side by side on both sides: whole "
+        "registers are shuffled",
+        "{times} x {pixels} pixels of {channels} channels",
+        "channels of pixels are taken in another order, side by side on both sides: item by item",
+    ),
+    KernelRow(
+        "flipsplit",
+        partial(_split, direction=-1),
+        "few channels, side by side in x, which lies backward, and apart in the result: whole "
+        "registers are sorted",
+        "{times} x {pixels} pixels of {channels} channels, turned around and taken apart",
+        "few channels, side by side in x, which lies backward, and apart in the result: item by "
+        "item",
+    ),
+    KernelRow(
+        "transpose",
+        _transpose,
+        "the contiguous axis changes: register tiles, whole cache lines on both sides",
+        "{times} x a 2-D transpose of {rows} by {run} items",
+        "the contiguous axis changes: tiles in shared memory, whole rows on both sides",
+    ),
+    KernelRow(
+        "gather", _gather, "no axis is long and contiguous on either side: item by item", _RUNS
+    ),
+]
+
+# What plans without a kernel are called, and why they need none.
+_NO_KERNEL = {
+    "view": "nothing has to move: the result shares the memory of x",
+    "empty": "the array has no elements",
+}
+
+
+def choose(found: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
+    """Name the kernel for canonical loops and give every loop its role."""
+    target_item = found.item if pure else target_item
+    loops = found.loops or (Loop(1, found.item, target_item),)
+    inner = InnerLoops(loops, found.item, target_item, pure)
+    fitting = ((row.name, row.fits(inner)) for row in KERNELS)
+    name, roles = next((name, roles) for name, roles in fitting if roles is not None)
+    return roles.choice(name, inner)
+
+
+def why(kernel: str, *, on_a_gpu: bool) -> str:
+    """Why a plan has this kernel, or none ("view", "empty"), in words."""
+    if kernel in _NO_KERNEL:
+        return _NO_KERNEL[kernel]
+    row = _row(kernel)
+    return row.why_on_a_gpu or row.why if on_a_gpu else row.why
+
+
+def work(choice: Choice) -> str:
+    """The loops in words: how many times what is done."""
+    size = choice.source_item
+    done = _row(choice.kernel).work.format(
+        times=length(choice.outer), run=length(choice.run), rows=length(choice.rows),
+        pixels=choice.run[0].count, channels=choice.channels,
+    )  # fmt: skip
+    return f"{done}, {size} byte{'s' if size > 1 else ''} each"
+
+
+def _row(kernel: str) -> KernelRow:
+    return next(row for row in KERNELS if row.name == kernel)
+
+
+_FAR = 1 << 60  # bytes
+
+Found = tuple[CanonicalLoops, Choice]
+
+
+class Sides(NamedTuple):
+    """What is moved, and how both sides lie.
+
+    picks            the channels of x that are taken; None: all in their order
+    strides, out     of x and of the result
+    source, target   the dtypes that the kernel reads and writes
+    """
+
+    move: Move
+    picks: Picks | None
+    formula: Formula | None
+    strides: tuple[int, ...]
+    out: tuple[int, ...]
+    source: DType
+    target: DType
+
+    @property
+    def pure(self) -> bool:
+        """Whether bits move unchanged."""
+        return self.source == self.target and self.formula is None
+
+    def chosen(self, loops: Sequence[Loop]) -> Found:
+        """The shortest form of loops, and the kernel for it."""
+        found = canonical(loops, self.source.itemsize, pure=self.pure)
+        return found, choose(found, self.target.itemsize, pure=self.pure)
+
+    def loops(self) -> list[Loop]:
+        """One loop for each elementary axis, in the source's order; channels as if none followed
+        another than the next."""
+        move = self.move
+        sizes = move.sizes if self.picks is None else self.picks.whole(move).sizes
+        source_steps = steps_of(move.source.groups, move.axes, sizes, self.strides)
+        steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, self.out)
+        target_steps = dict(zip(move.target_axes, steps, strict=True))
+        several = self.formula is not None and self.formula.per_channel
+        channel = self.formula.letter(move) if self.formula is not None and several else None
+        return [
+            Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
+            for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)
+        ]
+
+
+def found(sides: Sides, *, by_table: bool) -> tuple[CanonicalLoops, Choice, bool]:
+    """Loops and kernel of a conversion, and whether channels have to be copied before it.
+
+    `by_table`: whether kernels of the device know channels by a table.
+    """
+    if sides.picks is None:
+        return *sides.chosen(sides.loops()), False
+    found = _picked(sides, sides.picks, by_table)
+    if found is not None:
+        return *found, False
+    lies = contiguous(sides.move.source_shape, sides.source)
+    copied = sides._replace(picks=None, strides=lies)
+    return *copied.chosen(copied.loops()), True
+
+
+def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
+    """Loops and kernel of picked channels; None where no kernel takes them out of x."""
+    loops, at, apart = sides.loops(), picks.axis(sides.move), evenly(picks.order)
+    loop, few = loops[at], picks.count in FEW and len(set(picks.order)) == len(picks.order)
+
+    def tried(changed: Loop) -> Found:
+        return sides.chosen([*loops[:at], changed, *loops[at + 1 :]])
+
+    if by_table and few and loop.src == sides.source.itemsize:
+        alone = len(picks.order) == 1  # a plane whose step means nothing, and could be any other's
+        whole = loop._replace(count=picks.count, dst=_FAR if alone else loop.dst)
+        found, choice = tried(whole)
+        if choice.kernel in ("split", "flipsplit") and choice.rows == (whole,):
+            return found, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
+    if by_table and loop.src == sides.source.itemsize in ITEMS:
+        around = [*loops[:at], *loops[at + 1 :]]
+        found = canonical(around, sides.source.itemsize, pure=False)
+        shuffled = _of_pixels(found, loop, picks.count, picks.order, sides.target.itemsize)
+        if shuffled is not None:
+            return found, shuffled
+    if apart is not None:
+        found, choice = tried(loop._replace(src=loop.src * apart[1]))
+        return replace(found, src_offset=found.src_offset + apart[0] * loop.src), choice
+    if by_table:
+        found, choice = tried(loop)
+        if choice.kernel == "merge" and choice.run[-1] == loop:
+            return found, replace(choice, order=picks.order)
+    return None
+
+
+def _of_pixels(
+    found: CanonicalLoops, pixel: Loop, count: int, order: tuple[int, ...], target_item: int
+) -> Choice | None:
+    """The kernel that takes channels `order` out of pixels of `count` of them and puts them side by
+    side; None where it does not fit.
+
+    `found` are the loops around pixels, `pixel` is that of the channels which are taken.
+    """
+    item = pixel.src
+    if not found.loops or pixel.dst != target_item or count > FEW[-1] or len(order) not in FEW:
+        return None
+    last = found.loops[-1]
+    packed = abs(last.src) == count * item and last.dst == len(order) * target_item
+    if not packed or last.coef or last.count * item < LEAST_PIXELS:
+        return None
+    inner = InnerLoops((*found.loops, pixel), item, target_item, False)
+    roles = inner.roles((last, pixel), channels=len(order))
+    return roles.choice("shuffle", inner, order)

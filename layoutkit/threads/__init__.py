@@ -1,0 +1,1 @@
+"""Threads: the worker pool, OpenMP teams of other libraries, and CPU and memory limits."""

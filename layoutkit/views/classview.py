@@ -1,0 +1,262 @@
+"""`ClassView`: labels, one or several a sample.
+
+The first column of labels: the primary class of samples that have several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from .._utils.validation import as_int
+from ..backends.indexing import one_hot
+from ..backends.inspection import like_base, on_cpu, seen
+from ..buffers import empty
+from ..converter import Converter
+from ..cpu.program import cast_into
+from ..errors import ArgumentError, DataError, DtypeError, ShapeError, ViewError
+from ..layout.parsing import parse_layout
+from ..layout.pattern import check_rank
+from ..memory import Array, as_numpy, check_writable
+from ..planning.options import check_out
+from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, kind_of
+from .dataview import DataView
+from .plans import Gettings, How, Mover
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+
+
+class FirstColumn:
+    """Takes `bt` or `tb` to the `b` of its first column; called like a Converter.
+
+    >>> import numpy as np
+    >>> first = FirstColumn("bt", columns=2)
+    >>> first(np.array([[3, 1], [2, 0]]))
+    array([3, 2])
+    >>> first.backward(np.array([0.5, 0.25]))
+    array([[0.5 , 0.  ],
+           [0.25, 0.  ]])
+    """
+
+    def __init__(
+        self, layout: str, *, columns: int, dtype: DType | None = None, device: str = CPU
+    ) -> None:
+        self._layout = parse_layout(layout)
+        self._axis = self._layout.groups.index("t")
+        self._columns = columns
+        self._move = Converter("b->b", dtype=dtype, device=None if device == CPU else device)
+        self._check_columns(self._shape(0))
+
+    def __repr__(self) -> str:
+        return f'FirstColumn("{self._layout}", columns={self._columns})'
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """The first column of `x`; where nothing has to move, a view of it."""
+        column = self._column(x)
+        if isinstance(x, np.ndarray) and out is not None:
+            check_writable(x, as_numpy(out, "out"))
+        return self._move(column, out)
+
+    def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
+        """The gradient of x: `grad` in the first column, zeros elsewhere.
+
+        `like`, x or its spec, gives its shape and dtype; without it there are as many columns as
+        the FirstColumn was made for, in the dtype of `grad` or `out`. Never a view.
+
+        Raises ShapeError, DtypeError or ArgumentError before anything is written.
+        """
+        array = on_cpu(grad, "grad")
+        if kind_of(array.dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
+        check_rank(parse_layout("b"), array.shape)
+        shape, dtype = self._described(array, like)
+        target = empty(shape, dtype) if out is None else as_numpy(out, "out")
+        if out is not None:
+            check_out(target, shape, f"the gradient in {self._layout}")
+            check_writable(array, target, "grad")
+            if like is not None and as_dtype(target.dtype) != dtype:
+                raise DtypeError(f"out has dtype {target.dtype}, but the gradient has {dtype}")
+        check_cast(array.dtype, target.dtype, "same_kind")
+        target[...] = 0
+        cast_into(self._first_of(target), array)
+        return like_base(target, grad) if out is None else out
+
+    def inverse(self) -> Converter:
+        """The Converter from `b` back; ShapeError where other columns would be lost."""
+        if self._columns != 1:
+            raise ShapeError(
+                f"axis t has size {self._columns}, and b has the first column only; give an "
+                f"array in {self._layout}"
+            )
+        return Converter(f"b->{self._layout}")
+
+    def plan(self, x: Any) -> Plan:
+        """How the column of an array would be moved."""
+        return self._move.plan(self._column(x))
+
+    def _column(self, x: Any) -> Any:
+        array, _ = seen(x, "x")
+        check_rank(self._layout, array.shape)
+        return self._first_of(array if isinstance(x, np.ndarray) else x)
+
+    def _first_of(self, array: Any) -> Any:
+        """The first column of an array in the layout; it shares the array's memory."""
+        self._check_columns(tuple(array.shape))
+        return array[(slice(None),) * self._axis + (0,)]
+
+    def _check_columns(self, shape: tuple[int, ...]) -> None:
+        if shape[self._axis] == 0:
+            raise ShapeError(
+                f"labels of shape {shape} in {self._layout} have no first column, as axis t has "
+                "size 0; give every sample a class"
+            )
+
+    def _shape(self, samples: int) -> tuple[int, ...]:
+        return (samples, self._columns) if self._axis else (self._columns, samples)
+
+    def _described(self, grad: Array, like: Any) -> tuple[tuple[int, ...], DType]:
+        """The shape and dtype of the gradient of x."""
+        if like is None:
+            return self._shape(len(grad)), as_dtype(grad.dtype)
+        source = like if isinstance(like, ArraySpec) else seen(like, "like")[0]
+        check_rank(self._layout, source.shape)
+        if source.shape[1 - self._axis] != len(grad):
+            raise ShapeError(
+                f"grad has shape {grad.shape}, but x has {source.shape} in {self._layout}; "
+                "pass the gradient of that result"
+            )
+        return source.shape, as_dtype(source.dtype if kind_of(source.dtype) in "fc" else grad.dtype)
+
+
+class LabelGettings(Gettings):
+    """Those of labels, of which `b` is the first column."""
+
+    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
+        if name == "b" and self.layout in ("bt", "tb"):
+            if how.formula is not None:
+                raise ArgumentError(
+                    "classes take no scale, mean, std and clip; get them as they are"
+                )
+            columns = self._shape[1 - self.batch_axis]
+            return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
+        return super()._mover(name, dtype, device, how)
+
+
+class ClassView(DataView):
+    """Labels: ranks, from 0, into `classes`; `b` is one a sample, `bt` several, the primary first.
+
+    >>> import numpy as np
+    >>> view = ClassView("bt", np.array([[3, 1], [2, 0], [1, 2]]), ["cat", "dog", "emu", "fox"])
+    >>> view.forward_get("b")
+    array([3, 2, 1])
+    >>> view.one_hot("int8")
+    array([[0, 0, 0, 1],
+           [0, 0, 1, 0],
+           [0, 1, 0, 0]], dtype=int8)
+    >>> view.many_hot("int8")
+    array([[0, 1, 0, 1],
+           [1, 0, 1, 0],
+           [0, 1, 1, 0]], dtype=int8)
+
+    The gradient of `b` goes to the first column of `bt`, and zeros to the others.
+
+    Parameters
+    ----------
+    layout, array
+        As for `DataView`: `b`, `bt` or `tb`.
+    classes : sequence or int, optional
+        What the ranks stand for, or how many there are. Parts of the view have them too.
+    """
+
+    _own: ClassVar = ("b", "bt")
+    _planner: ClassVar = LabelGettings
+
+    def __init__(
+        self,
+        layout: str | None = None,
+        array: Any = None,
+        classes: Sequence[Any] | int | None = None,
+    ) -> None:
+        self.classes = classes
+        super().__init__(layout, array)
+
+    @property
+    def classes(self) -> Any:
+        """What labels are ranks into: a sequence, a count, or None."""
+        return self._classes
+
+    @classes.setter
+    def classes(self, classes: Any) -> None:
+        self._max_labels = None if classes is None else _count(classes)
+        self._classes = classes
+
+    def bt(self, dtype: Any = None) -> Any:
+        """The Converter to `bt`: all labels of a sample side by side."""
+        return self.converter("bt", dtype)
+
+    def one_hot(self, dtype: Any = "float32") -> Any:
+        """An array (b, classes), of the base's kind, with 1 at each primary class, 0 elsewhere.
+
+        Raises
+        ------
+        ViewError, DataError, DtypeError
+            There are no classes; a label is out of their range; labels are not integers, or
+            `dtype` holds no numbers.
+        """
+        return self._hot("b", dtype)
+
+    def many_hot(self, dtype: Any = "float32") -> Any:
+        """An array (b, classes), of the base's kind, with 1 at each class, 0 elsewhere.
+
+        A class that a sample has twice is 1. Raises what `one_hot` does.
+        """
+        return self._hot("bt", dtype)
+
+    def _hot(self, layout: str, dtype: Any) -> Any:
+        batch, wanted = self.batch, as_dtype(dtype)
+        if kind_of(wanted) not in "buifc":
+            raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
+        # Counted on the CPU: labels are few.
+        labels = on_cpu(batch.plans.find(layout, None, None).mover(batch.source))
+        count = self._check_labels(labels)
+        return like_base(one_hot(labels, count, wanted), batch.source)
+
+    def _check_labels(self, labels: Array) -> int:
+        """The number of classes; raises unless every label is one of them."""
+        if self._max_labels is None:
+            raise ViewError(
+                "this ClassView has no classes; set view.classes to them or their count"
+            )
+        if kind_of(labels.dtype) not in "bui":
+            raise DtypeError(f"labels have dtype {labels.dtype}; ranks into classes are integers")
+        wrong = np.argwhere((labels < 0) | (labels >= self._max_labels))
+        if len(wrong):
+            at = tuple(int(place) for place in wrong[0])
+            where = f"sample {at[0]}" + (f", column {at[1]}" if len(at) > 1 else "")
+            raise DataError(
+                f"label {labels[at]} of {where} is none of {self._max_labels} classes; labels are "
+                f"ranks from 0 to {self._max_labels - 1}"
+            )
+        return self._max_labels
+
+    def _inherit(self, parent: Self) -> None:
+        super()._inherit(parent)
+        self._classes = parent._classes
+
+    def _note(self) -> str:
+        return "no classes" if self._max_labels is None else f"{self._max_labels} classes"
+
+
+def _count(classes: Any) -> int:
+    """How many classes there are; ArgumentError where that cannot be said."""
+    listed = isinstance(classes, Sequence) and not isinstance(classes, str | bytes)
+    listed = listed or (isinstance(classes, np.ndarray) and classes.ndim > 0)
+    count = len(classes) if listed else as_int(classes)
+    if count is None or count < 1:
+        raise ArgumentError(
+            f"classes is {classes!r}; give a sequence of at least one class, or their number"
+        )
+    return count

@@ -1,0 +1,299 @@
+"""`ListView`: several views as one batch, all of it or none.
+
+It knows how its components nest and checks every one of them before it changes the first; what
+one component does is for that component to say.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NoReturn, Self
+
+from .._utils.tree import each_place, leaves, matched, rebuilt
+from ..backends.indexing import as_positions, as_window
+from ..errors import ArgumentError, ShapeError, ViewError
+from . import display
+from .base import View, check_get, gradient_for, is_form
+from .batch import Gradient, HeldBatch, HeldBatches
+from .dataview import DataView
+
+__all__ = ["ListView", "nest_of"]
+
+
+class ListView(View):
+    """Views of the same samples, such as inputs and targets, put and got together; it nests.
+
+    >>> import numpy as np
+    >>> from layoutkit import ClassView, ImageView
+    >>> batch = ListView([ImageView(), ClassView()])
+    >>> batch.forward_put(("bhwc", "b"), (np.zeros((8, 3, 3, 1)), np.arange(8)))
+    >>> pictures, labels = batch.forward_get(("bchw", None), ("float32", None))
+    >>> pictures.shape, labels.shape, len(batch)
+    ((8, 1, 3, 3), (8,), 8)
+
+    Layouts and dtypes are one for all components or a sequence with one for each, nested as the
+    components are. Arrays are such sequences too; results are nested tuples. Everything is
+    checked for all components before any of them changes.
+
+    Parameters
+    ----------
+    components : views, at least one, none of them twice
+    """
+
+    _joined: HeldBatches | None  # of the last call, to see whether a component began a new batch
+
+    def __init__(self, components: Iterable[View]) -> None:
+        self._compose(_checked_components(components))
+        if len({id(leaf) for leaf in self._leaves}) != len(self._leaves):
+            raise ArgumentError(
+                "a view is in this ListView twice, and a batch put into one place would be lost "
+                "in the other; give every place a view of its own"
+            )
+        counts = [len(leaf) for leaf in self._leaves if not leaf.is_empty]
+        self._check_lengths(counts, "components")
+
+    # -- forward and backward --------------------------------------------------------------
+
+    def forward_put(self, layout: Any, array: Any) -> None:
+        """Begin a batch in all components, which hold the arrays by reference.
+
+        Raises what the components do, and ShapeError where arrays are missing or too many or
+        have different numbers of samples; then no component has changed.
+        """
+        self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
+
+    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
+                    **formula: Any) -> Any:  # fmt: skip
+        """What each component gives, as nested tuples; formulas are asked of one alone.
+
+        A CompositeSpace asks each for its component; another Space for all of them joined.
+        """
+        self._require()
+        if formula:
+            raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
+        if is_form(layout):
+            return layout.get_from(self, dtype, device)
+        asked = self._asked(layout, dtype)
+        self._each(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
+        found = zip(self._leaves, *asked, strict=True)
+        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in found)
+
+    def backward_put(self, layout: Any, grad: Any) -> None:
+        """Add a gradient to every component; raises before any has changed."""
+        self._require()
+        for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
+            leaf.batch.add(gradient)
+
+    def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
+        if is_form(layout):
+            return layout.gradients_for(self, grad)
+        layouts, grads = self._spread(layout, "layouts"), matched(self._nest, grad, "gradients")
+        return self._each(gradient_for, layouts, grads)
+
+    def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
+        """The sums of the components' gradients; BackwardError unless each of them has one."""
+        self._require()
+        asked = self._asked(layout, dtype)
+        dtypes = self._each(lambda leaf, of, to: leaf.batch.check_total(of, to), *asked)
+        return self._nested(self._each(lambda leaf, to: leaf.batch.total(to), dtypes))
+
+    # -- samples ---------------------------------------------------------------------------
+
+    def index(self, indices: Any, out: Self | None = None) -> Self:
+        """A ListView of the samples at `indices` of every component; see `DataView.index`."""
+        self.check_out(out)
+        positions = as_positions(indices, len(self))
+        return self._filled(out, [leaf.batch.picked(positions) for leaf in self._leaves])
+
+    def sub(
+        self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
+    ) -> Self:
+        """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
+        self.check_out(out)
+        window = as_window(start, stop, len(self))
+        return self._filled(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
+
+    def replace(self, layout: Any, array: Any) -> None:
+        """Replace the base of every component; see `DataView.replace`."""
+        self._require()
+        self._begin(
+            layout, array, lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.brought(of, x))
+        )
+
+    def flush(self) -> None:
+        """Forget the plans, results and gradients of every component."""
+        self._require()
+        for leaf in self._leaves:
+            leaf.flush()
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def components(self) -> tuple[View, ...]:
+        """The views, in order."""
+        return self._components
+
+    @property
+    def input(self) -> Any:
+        """The base arrays, as nested tuples; setting them puts others in the bases' layouts."""
+        self._require()
+        return self._nested(leaf.input for leaf in self._leaves)
+
+    @input.setter  # noqa: A003
+    def input(self, arrays: Any) -> None:
+        self.forward_put(self.layout, arrays)
+
+    @property
+    def layout(self) -> Any:
+        """The bases' layouts, as nested tuples."""
+        self._require()
+        return self._nested(leaf.layout for leaf in self._leaves)
+
+    @property
+    def dtype(self) -> Any:
+        """The bases' dtypes, as nested tuples."""
+        self._require()
+        return self._nested(leaf.dtype for leaf in self._leaves)
+
+    @property
+    def shape(self) -> Any:
+        """The bases' shapes, as nested tuples."""
+        self._require()
+        return self._nested(leaf.shape for leaf in self._leaves)
+
+    @property
+    def device(self) -> Any:
+        """Where the bases are: one name where that is one place, else names as nested tuples."""
+        self._require()
+        names = [leaf.device for leaf in self._leaves]
+        return names[0] if len(set(names)) == 1 else self._nested(names)
+
+    @property
+    def batch(self) -> HeldBatches:
+        """What all components hold, in order, however they nest."""
+        parts = self._each(lambda leaf: leaf.batch)
+        held = self._joined
+        if held is None or any(map(operator.is_not, held.parts, parts)):
+            self._joined = held = HeldBatches(parts, {})
+        return held
+
+    def __len__(self) -> int:
+        self._require()
+        counts = [len(leaf) for leaf in self._leaves]
+        self._check_lengths(counts, "components")
+        return counts[0]
+
+    def converter(self, layout: Any, dtype: Any = None) -> Any:
+        """The components' Converters, as nested tuples."""
+        self._require()
+        asked = self._asked(layout, dtype)
+        return self._nested(self._each(lambda leaf, of, to: leaf.converter(of, to), *asked))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise ViewError(
+            "a ListView holds several arrays and is none; take view.input, or np.asarray of one of "
+            "view.components"
+        )
+
+    # -- inside: one list for all leaves, however they nest ----------------------------------
+
+    def _compose(self, components: tuple[View, ...]) -> None:
+        self._components = components
+        self._joined = None
+        self._nest = tuple(map(nest_of, components))
+        self._leaves: list[DataView] = leaves(self._nest)
+
+    def _require(self) -> None:
+        """Raise ViewError unless every component holds a batch."""
+        if any(leaf.is_empty for leaf in self._leaves):
+            self._each(lambda leaf: leaf.batch)
+
+    def _nested(self, values: Iterable[Any]) -> Any:
+        return rebuilt(self._nest, values)
+
+    def _spread(self, value: Any, what: str) -> list[Any]:
+        """One value for each leaf, of one for all or a nest."""
+        return matched(self._nest, value, what, shared=True)
+
+    def _asked(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
+        return self._spread(layout, "layouts"), self._spread(dtype, "dtypes")
+
+    def _each(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+        """Call with every leaf and its values; errors say which component they are about."""
+        return each_place(call, self._nest, self._leaves, *columns)
+
+    def _begin(self, layout: Any, array: Any, prepare: Callable[..., HeldBatch]) -> None:
+        """Begin a batch in all components once all of it was prepared."""
+        layouts, arrays = self._spread(layout, "layouts"), matched(self._nest, array, "arrays")
+        found: list[HeldBatch] = self._each(prepare, layouts, arrays)
+        self._check_lengths([len(batch) for batch in found], "arrays")
+        for leaf, batch in zip(self._leaves, found, strict=True):
+            leaf.begin(batch)
+
+    @staticmethod
+    def _check_lengths(counts: Sequence[int], what: str) -> None:
+        if len(set(counts)) > 1:
+            raise ShapeError(
+                f"the {what} have {', '.join(map(str, counts))} samples; give all the same number"
+            )
+
+    def check_out(self, out: Any) -> None:
+        """Raise ViewError unless samples of all components can be put into those of `out`."""
+        if out is None:
+            return
+        if type(out) is not type(self) or len(out._leaves) != len(self._leaves):
+            raise ViewError(f"out is {out!r}; give a {type(self).__name__} with equal components")
+        if out._nested(repeat(None)) != self._nested(repeat(None)):
+            raise ViewError(f"out is {out!r}, whose components nest otherwise; give equal ones")
+        if not {id(leaf) for leaf in self._leaves}.isdisjoint(id(leaf) for leaf in out._leaves):
+            raise ViewError("out has a component of this view; give one with components of its own")
+        self._each(lambda leaf, other: leaf.check_out(other), out._leaves)
+
+    def _filled(self, out: Self | None, samples: list[Any]) -> Self:
+        others: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
+        found = [
+            leaf.of_same_kind(part, other)
+            for leaf, part, other in zip(self._leaves, samples, others, strict=False)
+        ]
+        return self._of(iter(found)) if out is None else out
+
+    def _of(self, leaves: Iterator[DataView]) -> Self:
+        """A ListView of other leaves that nest as these do."""
+        view = type(self).__new__(type(self))
+        view._compose(tuple(
+            component._of(leaves) if isinstance(component, ListView) else next(leaves)
+            for component in self._components
+        ))  # fmt: skip
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_joined": None}  # which is one view's, as results are
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._compose(self._components)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._components))})"
+
+    def _repr_html_(self) -> str:
+        return display.stack(type(self).__name__, [c._repr_html_() for c in self._components])
+
+
+def nest_of(view: Any) -> Any:
+    """The views of one array in a view: itself, or in tuples that nest as its components do."""
+    return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
+
+
+def _checked_components(components: Any) -> tuple[View, ...]:
+    listed = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
+    found = tuple(components) if listed else ()
+    if not found:
+        raise ArgumentError("a ListView has at least one component; give a list of views")
+    for at, component in enumerate(found):
+        if not isinstance(component, DataView | ListView):
+            kind = type(component).__name__
+            raise ArgumentError(f"component [{at}] is a {kind}; give views")
+    return found
