@@ -71,7 +71,7 @@ def works() -> Iterator[Work]:
     name = "64 pictures of 64 sizes, filled at some borders -> float32 bchw"
     yield Work(name, "bchw", NORMALISED, photos, window, turns, 0.7, more={"fill": 114})
     images = rng.integers(0, 256, (8192, 64, 64, 3), np.uint8)
-    turns = [{"rows": rng.integers(0, len(images), 256)} for _ in range(TURNS)]
+    turns = [{"indices": rng.integers(0, len(images), 256)} for _ in range(TURNS)]
     name = "256 rows of (8192, 64, 64, 3) -> float32 bchw"
     yield Work(name, "bchw", NORMALISED, images, {}, turns, 0.7)
     tiny = [_photo(rng, 32, 32) for _ in range(8)]
@@ -87,7 +87,7 @@ def _turn(rng: np.random.Generator, photos: Sequence[Array]) -> dict[str, Any]:
     spans = np.array([photo.shape[:2] for photo in photos]) - SIZE
     corners = np.sign(spans) * rng.integers(0, np.abs(spans) + 1)
     flip = {"w": rng.random(len(photos)) < 0.5}
-    return {"corner": {"h": corners[:, 0], "w": corners[:, 1]}, "flip": flip}
+    return {"offset": {"h": corners[:, 0], "w": corners[:, 1]}, "flip": flip}
 
 
 # ---- who takes part ----------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _in_turn(way: Callable[[dict[str, Any]], Any], turns: Iterator[dict[str, Any
 
 def _limit(work: Work, out: Array) -> Call:
     """A pass over as many bytes as are inside of windows, and the batch."""
-    count = len(work.turns[0].get("rows", work.samples))
+    count = len(work.turns[0].get("indices", work.samples))
     height, width = (work.window.get(a, work.samples[0].shape[n]) for n, a in enumerate("hw"))
     source = np.zeros(count * height * width * 3, np.uint8)
     target = empty(out.shape, out.dtype)  # which begins on a cache line
@@ -135,12 +135,12 @@ def _limit(work: Work, out: Array) -> Call:
 
 def _windows(work: Work, samples: Any, turn: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
     """The part of each window that is inside, with what is filled in, and whether it is flipped."""
-    rows = turn.get("rows")
+    rows = turn.get("indices")
     for number, x in enumerate(samples if rows is None else (samples[row] for row in rows)):
         if not work.window or rows is not None:
             yield x, False
             continue
-        y, left = (int(turn["corner"][axis][number]) for axis in "hw")
+        y, left = (int(turn["offset"][axis][number]) for axis in "hw")
         flipped = bool(turn["flip"]["w"][number])
         yield x[max(0, y) : y + SIZE, max(0, left) : left + SIZE], flipped
 
@@ -158,7 +158,7 @@ def _by_steps(work: Work, turn: dict[str, Any]) -> Array:
 
 def _padded(work: Work, window: Any, turn: dict[str, Any], number: int, full: Any) -> Any:
     """A window with what is outside of its sample."""
-    y, x = (max(0, -int(turn["corner"][axis][number])) for axis in "hw")
+    y, x = (max(0, -int(turn["offset"][axis][number])) for axis in "hw")
     whole = full((SIZE, SIZE, 3), work.more["fill"], dtype=window.dtype)
     whole[y : y + window.shape[0], x : x + window.shape[1]] = window
     return whole

@@ -507,7 +507,7 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
     def run(turn: Turn) -> Any:
         for name, axis, at in ("y", "h", 0), ("x", "w", 1):
             room = [sample.shape[at] - work.window[axis] for sample in work.samples]
-            places = turn["corner"][axis] / np.maximum(room, 1)
+            places = turn["offset"][axis] / np.maximum(room, 1)
             now[name] = list(places.astype(np.float32))
         now["w"] = list(turn["flip"]["w"].astype(np.int32))
         return made.run()

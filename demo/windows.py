@@ -92,7 +92,7 @@ def _batch() -> Iterator[str]:
             f'<g transform="{turn} translate({-left} {-top})"><use href="#s{number}"/></g></g></g>'
         )
     yield _text(470, TOP + 6 + 2 * 42 + height + 26, f"(3, 3, {height}, {width})", "muted mono", 12)
-    code = f'collate(photos, "hwc-&gt;bchw", h={height}, w={width}, corner=..., flip=..., ...)'
+    code = f'collate(photos, "hwc-&gt;bchw", h={height}, w={width}, offset=..., flip=..., ...)'
     yield _text(28, HEIGHT - 28, code, "ink mono", 13)
 
 

@@ -38,7 +38,7 @@ from .errors import (
     ViewError,
 )
 from .spec import ArraySpec
-from .threads.limits import get_num_threads, set_num_threads, set_threads
+from .threads.limits import get_num_threads, set_num_threads, set_threading_layer
 
 if TYPE_CHECKING:
     from . import data, images
@@ -105,7 +105,7 @@ __all__ = [
     "is_flat_specs",
     "plan",
     "set_num_threads",
-    "set_threads",
+    "set_threading_layer",
     "show_config",
     "warmup",
 ]

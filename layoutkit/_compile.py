@@ -91,7 +91,7 @@ def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywo
 
 
 def batch_in_graph(asked: Any, samples: Any, *windows: Any) -> Any:
-    """What a Collator makes of samples, with rows, corner, flip and out, in a graph."""
+    """What a Collator makes of samples, with indices, offset, flip and out, in a graph."""
     from .backends.torch import graph
 
     return graph.put_batch(asked, samples, *windows)

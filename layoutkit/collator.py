@@ -47,7 +47,7 @@ class Collator:
     >>> collator = Collator("hwc->bchw", h=24, w=32, dtype="float32", scale=1 / 255)
     >>> collator(photos).shape
     (2, 3, 24, 32)
-    >>> collator(photos, corner={"h": [0, 6]}, flip={"w": [True, False]}).shape
+    >>> collator(photos, offset={"h": [0, 6]}, flip={"w": [True, False]}).shape
     (2, 3, 24, 32)
 
     Two that were asked for the same are equal. It may be called from several threads at once, it
@@ -120,38 +120,38 @@ class Collator:
         return self._asked.task.device
 
     def __call__(
-        self, samples: Any, *, rows: Any = None, corner: Any = None, flip: Any = None,
+        self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None,
         out: Any = None,
     ) -> Any:  # fmt: skip
         """Make the batch of some samples; see `collate`."""
         if is_followed():
-            return batch_in_graph(self, samples, rows, corner, flip, out)
-        arrays = self._listed(samples, rows)
+            return batch_in_graph(self, samples, indices, offset, flip, out)
+        arrays = self._listed(samples, indices)
         numpy = {*map(type, arrays)} == {np.ndarray}
         if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):
-            return self._foreign(arrays, rows, corner, flip, out)
-        return self._batch(arrays, rows, corner, flip, out)
+            return self._foreign(arrays, indices, offset, flip, out)
+        return self._batch(arrays, indices, offset, flip, out)
 
     def plan(
-        self, samples: Any, *, rows: Any = None, corner: Any = None, flip: Any = None
+        self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None
     ) -> Collation:
         """How the batch of some samples would be made; `print` it."""
-        given = self._listed(samples, rows)
+        given = self._listed(samples, indices)
         arrays = [dispatch.as_array(array, self._name(n)) for n, array in enumerate(given)]
-        sources = self._sources(arrays, rows)
+        sources = self._sources(arrays, indices)
         gathering = self._gathering(sources, None)
-        plans = gathering.plans(sources, corner, flip)
+        plans = gathering.plans(sources, offset, flip)
         return Collation(gathering.frame, sources.count, tuple(plans))
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _listed(self, samples: Any, rows: Any) -> Sequence[Any]:
+    def _listed(self, samples: Any, indices: Any) -> Sequence[Any]:
         """The samples one by one, or the one array that has them."""
         if self._asked.whole:
             return (samples,)
-        if rows is not None:
+        if indices is not None:
             raise ArgumentError(
-                f'rows= picks samples of one array, but "{self.pattern}" takes a sequence of them; '
+                f'indices= picks samples of one array, but "{self.pattern}" takes a sequence of them; '
                 f"pick these, or name the axis of samples on the left"
             )
         try:
@@ -167,34 +167,34 @@ class Collator:
     def _name(self, number: int) -> str:
         return "x" if self._asked.whole else f"sample {number}"
 
-    def _sources(self, arrays: Sequence[Array], rows: Any) -> Sources:
+    def _sources(self, arrays: Sequence[Array], indices: Any) -> Sources:
         """Samples of NumPy as memory."""
         if not self._asked.whole:
             return of_samples(arrays)
         self._asked.check_whole(arrays[0].shape)
         axes = self._asked.completed(arrays[0].ndim - 1)
         at = axes.pattern.source.groups.index(self._asked.letter)
-        return of_rows(arrays[0], at, positions(rows, arrays[0].shape[at]))
+        return of_rows(arrays[0], at, positions(indices, arrays[0].shape[at]))
 
     # -- batches ---------------------------------------------------------------------------
 
     def _batch(
-        self, arrays: Sequence[Array], rows: Any, corner: Any, flip: Any, out: Array | None
+        self, arrays: Sequence[Array], indices: Any, offset: Any, flip: Any, out: Array | None
     ) -> Array:
         """The batch of samples of NumPy."""
         if out is not None and self._asked.whole:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
-        sources = self._sources(arrays, rows)
+        sources = self._sources(arrays, indices)
         gathering = self._gathering(sources, out)
         then = gathering.frame.then
         if then is None:
-            return gathering(sources, corner, flip, out)
+            return gathering(sources, offset, flip, out)
         if out is not None:
             for number, array in enumerate(arrays):
                 check_writable(array, out, self._name(number))
-        memory = gathering(sources, corner, flip, None)
+        memory = gathering(sources, offset, flip, None)
         result: Array = self._after(then)(memory, out)
         return result
 
@@ -232,7 +232,7 @@ class Collator:
             axes.window(self._asked, places.sizes)
 
     def _batch_on_gpu(
-        self, leader: CudaAdapter, samples: Sequence[Any], rows: Any, corner: Any, flip: Any,
+        self, leader: CudaAdapter, samples: Sequence[Any], indices: Any, offset: Any, flip: Any,
         out: Any,
     ) -> Any:  # fmt: skip
         """The batch of samples on a GPU, of the kind of the first."""
@@ -248,7 +248,7 @@ class Collator:
         target = None if out is None else dispatch.device_adapter_of(out)
         to = None if target is None else target.reach(out, "out")
         self._on_gpus = self._on_gpus or DeviceGathering(self._asked)
-        made = self._on_gpus(arrays, rows, corner, flip, to, leader)
+        made = self._on_gpus(arrays, indices, offset, flip, to, leader)
         leader.keep(arrays)
         return self._after(self._asked.task)(leader.finished(made.owner, samples[0]), out)
 
@@ -257,29 +257,31 @@ class Collator:
         found = self._converters.get(task.pattern)
         return found or self._converters.setdefault(task.pattern, Converter.of_task(task))
 
-    def _foreign(self, samples: Sequence[Any], rows: Any, corner: Any, flip: Any, out: Any) -> Any:
+    def _foreign(
+        self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
+    ) -> Any:
         """The batch of samples of other libraries, of the kind of the first, or on a GPU."""
         plain = plain_memory(samples)
         leader, like, in_words = leader_of(samples if plain is None else samples[:1])
         if in_words:
-            found = stacked(self._asked, samples, rows, corner, flip, like)
+            found = stacked(self._asked, samples, indices, offset, flip, like)
             return self._after(self._asked.task)(found, out)
         if isinstance(leader, CudaAdapter):
-            return self._batch_on_gpu(leader, samples, rows, corner, flip, out)
+            return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
         arrays = plain or [dispatch.as_array(x, self._name(n)) for n, x in enumerate(samples)]
         if self._is_away:
-            sources = self._sources(arrays, rows)
+            sources = self._sources(arrays, indices)
             gathering = self._gathering(sources, None)
             frame = gathering.frame
             windows = Unmade(
-                frame.shape, frame.dtype, lambda to: gathering(sources, corner, flip, to)
+                frame.shape, frame.dtype, lambda to: gathering(sources, offset, flip, to)
             )
             return dispatch.send(self._after(frame.then or self._asked.task), leader, windows, out)
         if out is None:
-            return leader.leave(self._batch(arrays, rows, corner, flip, None), like)
+            return leader.leave(self._batch(arrays, indices, offset, flip, None), like)
         dispatch.refuse_out_on_gpu(out, self._name(0))
         writer = dispatch.writer_of(leader, out)
-        self._batch(arrays, rows, corner, flip, writer.target(out))
+        self._batch(arrays, indices, offset, flip, writer.target(out))
         return writer.written(out)
 
 
@@ -291,8 +293,8 @@ def collate(
     pattern: str,
     /,
     *,
-    rows: Any = None,
-    corner: Mapping[str, Any] | None = None,
+    indices: Any = None,
+    offset: Mapping[str, Any] | None = None,
     flip: str | Mapping[str, Any] | None = None,
     fill: Any = None,
     channels: Sequence[int] | None = None,
@@ -312,10 +314,10 @@ def collate(
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
     >>> collate(photos, "hwc->bchw", h=24, w=32).shape                # the middle of each
     (2, 3, 24, 32)
-    >>> batch = collate(photos, "hwc->bchw", h=24, w=32, corner={"h": [0, 6], "w": 1},
+    >>> batch = collate(photos, "hwc->bchw", h=24, w=32, offset={"h": [0, 6], "w": 1},
     ...                 flip={"w": [True, False]}, dtype="float32", scale=1 / 255)
     >>> images = np.zeros((100, 32, 32, 3), np.uint8)
-    >>> collate(images, "bhwc->bchw", rows=[5, 99, 7]).shape          # samples of one array
+    >>> collate(images, "bhwc->bchw", indices=[5, 99, 7]).shape          # samples of one array
     (3, 3, 32, 32)
 
     Parameters
@@ -325,10 +327,10 @@ def collate(
         axis `b` (in names, `batch`); where it has, one array. They are never written to.
     pattern : str
         Layout of a sample, or of all; `->`; layout of the batch, which has `b` anywhere.
-    rows : list or array of int, optional
+    indices : list or array of int, optional
         Positions along `b` of one array, from its end where negative; repeats are allowed. All by
         default.
-    corner : dict by axis, optional
+    offset : dict by axis, optional
         Where windows begin in their samples: an int, or one for each sample. It may be negative or
         reach beyond the sample where there is a `fill`. In the middle by default.
     flip : str or dict by axis, optional
@@ -360,7 +362,7 @@ def collate(
     """
     if is_followed():
         return batch_call_in_graph(
-            samples, pattern, (rows, corner, flip, out), sizes, fill=fill, channels=channels,
+            samples, pattern, (indices, offset, flip, out), sizes, fill=fill, channels=channels,
             dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting, device=device,
         )  # fmt: skip
     if device is not None:
@@ -374,7 +376,7 @@ def collate(
         raise
     except TypeError:  # unhashable, or what has no plain form
         collator = _make(arguments, sizes)
-    return collator(samples, rows=rows, corner=corner, flip=flip, out=out)
+    return collator(samples, indices=indices, offset=offset, flip=flip, out=out)
 
 
 def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:

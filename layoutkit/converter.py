@@ -93,8 +93,8 @@ class Converter:
         copy: bool | None = None,
         memory: str | None = None,
         threads: int | None = None,
-        into: Mapping[str, int] | None = None,
-        corner: Mapping[str, int] | None = None,
+        pad_to: Mapping[str, int] | None = None,
+        pad_before: Mapping[str, int] | None = None,
         fill: Any = None,
         channels: Sequence[int] | None = None,
         **sizes: int,
@@ -103,7 +103,7 @@ class Converter:
             make_task(
                 pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
                 device=None if device is None else check_device(device), copy=copy, memory=memory,
-                threads=threads, into=into, corner=corner, fill=fill, channels=channels, **sizes,
+                threads=threads, pad_to=pad_to, pad_before=pad_before, fill=fill, channels=channels, **sizes,
             )
         )  # fmt: skip
 
@@ -348,8 +348,8 @@ def convert(
     copy: bool | None = None,
     memory: str | None = None,
     threads: int | None = None,
-    into: Mapping[str, int] | None = None,
-    corner: Mapping[str, int] | None = None,
+    pad_to: Mapping[str, int] | None = None,
+    pad_before: Mapping[str, int] | None = None,
     fill: Any = None,
     channels: Sequence[int] | None = None,
     **sizes: int,
@@ -399,9 +399,9 @@ def convert(
         result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
     threads : int, optional
         How many this conversion may use. Default: `get_num_threads()`.
-    into : dict of int by axis, optional
+    pad_to : dict of int by axis, optional
         Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
-    corner : dict of int by axis, optional
+    pad_before : dict of int by axis, optional
         Where x begins in it. Default: so that x is in the middle.
     fill : number, or one number a channel, optional
         What is around x, in the units of x: the formula is applied to it. Default: 0.
@@ -428,15 +428,15 @@ def convert(
     if type(x) is not np.ndarray and is_followed():
         return call_in_graph(
             x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
-            casting=casting, device=device, copy=copy, memory=memory, threads=threads, into=into,
-            corner=corner, fill=fill, channels=channels,
+            casting=casting, device=device, copy=copy, memory=memory, threads=threads, pad_to=pad_to,
+            pad_before=pad_before, fill=fill, channels=channels,
         )  # fmt: skip
     if device is not None:
         device = check_device(device)  # now: "cuda" is the current one, which may change
     try:
         converter = _kept(
-            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
-            corner, fill, channels, **sizes,
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to,
+            pad_before, fill, channels, **sizes,
         )  # fmt: skip
     except LayoutkitError:
         raise
@@ -444,20 +444,20 @@ def convert(
         converter = None
     if converter is None:
         converter = _plainly(
-            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, into,
-            corner, fill, channels, **sizes,
+            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to,
+            pad_before, fill, channels, **sizes,
         )  # fmt: skip
     return converter(x, out)
 
 
 def _make(
     pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
-    device: str | None, copy: bool | None, memory: str | None, threads: int | None, into: Any,
-    corner: Any, fill: Any, channels: Any, **sizes: int,
+    device: str | None, copy: bool | None, memory: str | None, threads: int | None, pad_to: Any,
+    pad_before: Any, fill: Any, channels: Any, **sizes: int,
 ) -> Converter:  # fmt: skip
     return Converter(
         pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
-        device=device, copy=copy, memory=memory, threads=threads, into=into, corner=corner,
+        device=device, copy=copy, memory=memory, threads=threads, pad_to=pad_to, pad_before=pad_before,
         fill=fill, channels=channels, **sizes,
     )  # fmt: skip
 
@@ -494,7 +494,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """`into` and `corner`, and a list of `fill` or `channels`, as keys."""
+    """`pad_to` and `pad_before`, and a list of `fill` or `channels`, as keys."""
     if isinstance(value, Mapping):
         return tuple(value.items())
     if isinstance(value, np.ndarray):

@@ -58,8 +58,8 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         copy: bool | None = None,
         memory: str | None = None,
         threads: int | None = None,
-        into: Mapping[str, int] | None = None,
-        corner: Mapping[str, int] | None = None,
+        pad_to: Mapping[str, int] | None = None,
+        pad_before: Mapping[str, int] | None = None,
         fill: Any = None,
         channels: Sequence[int] | None = None,
         sizes: Mapping[str, int] | None = None,
@@ -67,7 +67,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         self.pattern, self.dtype, self.scale, self.mean, self.std = pattern, dtype, scale, mean, std
         self.clip, self.casting, self.copy, self.memory = clip, casting, copy, memory
         self.threads, self.channels = threads, channels
-        self.into, self.corner, self.fill, self.sizes = into, corner, fill, sizes
+        self.pad_to, self.pad_before, self.fill, self.sizes = pad_to, pad_before, fill, sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
         """Learn the shape of X, and refuse one that is not converted."""

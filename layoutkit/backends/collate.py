@@ -43,7 +43,7 @@ def plain_memory(samples: Sequence[Any]) -> list[Array] | None:
 
 
 def stacked(
-    asked: Windows, samples: Sequence[Any], rows: Any, corner: Any, flip: Any, like: Any
+    asked: Windows, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
 ) -> Any:
     """The windows of samples as one array of the library of `like`."""
     adapter, at = whose(like), 0
@@ -53,15 +53,17 @@ def stacked(
         axes = asked.completed(len(shape) - 1)
         at = axes.pattern.source.groups.index(asked.letter)
         count = shape[at]
-        samples = [samples[0][(slice(None),) * at + (int(row),)] for row in positions(rows, count)]
+        samples = [
+            samples[0][(slice(None),) * at + (int(row),)] for row in positions(indices, count)
+        ]
         if not samples:
-            raise ArgumentError("rows is empty, and samples are recorded; give one")
+            raise ArgumentError("indices is empty, and samples are recorded; give one")
     samples = [_as(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = asked.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
     window = axes.window(asked, shapes)
     kept = of_channels(asked, axes, shapes)
-    found = cut(asked, axes, kept, np.array(window), corner, flip, len(samples))
+    found = cut(asked, axes, kept, np.array(window), offset, flip, len(samples))
     outside = (found.begins < 0) | (found.begins + np.array(window) > kept)
     pixel = pixel_of(asked, axes, window, adapter.facts(like, "sample 0")[1])
     if asked.fill is None:

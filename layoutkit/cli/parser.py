@@ -123,8 +123,8 @@ def crop(text: str) -> Crop:
             "the top, from the left) or 224x224+random:7 (a seed)"
         )
     wanted, top, left, _, seed = found.groups()
-    corner = None if top is None else (_int(top), _int(left))
-    return Crop(height_width(wanted), corner, None if seed is None else _int(seed))
+    offset = None if top is None else (_int(top), _int(left))
+    return Crop(height_width(wanted), offset, None if seed is None else _int(seed))
 
 
 def channels(text: str) -> tuple[int, ...]:
@@ -447,7 +447,7 @@ def _add_formula(parser: argparse.ArgumentParser) -> None:
 def _add_windows(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("windows").add_argument
     crop_help = (
-        "cut this window out of every picture: in the middle, from a corner (+y+x, from the top "
+        "cut this window out of every picture: in the middle, from a offset (+y+x, from the top "
         "and the left), or where a seed says (+random:N), for each picture elsewhere"
     )
     add("--crop", type=crop, metavar="HxW[+y+x]", help=crop_help)

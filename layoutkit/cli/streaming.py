@@ -287,20 +287,20 @@ class Crop:
     """A window of every picture.
 
     size : (height, width)
-    corner : (top, left), None: in the middle, unless there is a seed
+    offset : (top, left), None: in the middle, unless there is a seed
     seed : where it is drawn from, with the number of the picture
     """
 
     size: tuple[int, int]
-    corner: tuple[int, int] | None = None
+    offset: tuple[int, int] | None = None
     seed: int | None = None
 
     def begin(self, number: int, height: int, width: int) -> tuple[int, int]:
         """Where the window of a picture of a size begins; ShapeError where it does not fit."""
         rest = height - self.size[0], width - self.size[1]
-        begins = self.corner or (0, 0)
+        begins = self.offset or (0, 0)
         if any(space < at for space, at in zip(rest, begins, strict=True)):
-            shown = "" if self.corner is None else f" at {begins[0]},{begins[1]}"
+            shown = "" if self.offset is None else f" at {begins[0]},{begins[1]}"
             raise ShapeError(
                 f"--crop {self.size[0]}x{self.size[1]}{shown} reaches beyond a picture of "
                 f"{height}x{width} (height x width); give a smaller window, or --resize pictures "
@@ -309,7 +309,7 @@ class Crop:
         if self.seed is not None:
             draw = np.random.default_rng([self.seed, number])
             return tuple(int(draw.integers(0, space + 1)) for space in rest)  # type: ignore[return-value]
-        return begins if self.corner is not None else (rest[0] // 2, rest[1] // 2)
+        return begins if self.offset is not None else (rest[0] // 2, rest[1] // 2)
 
     def of_picture(self, pixels: Array, number: int) -> Array:
         """The window of one picture, whose first axes are height and width."""

@@ -56,7 +56,7 @@ class Gathering:
         self._jobs: dict[tuple[int, bool], Job] = {}  # by rows, and whether windows are copied
         self._copies, self._keep = self._of_copies()
 
-    def __call__(self, sources: Sources, corner: Any, flip: Any, out: Array | None) -> Array:
+    def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
         """The memory with what windows hold, or `out`."""
         frame, span = self.frame, (0, 0)
         if out is None:
@@ -64,7 +64,7 @@ class Gathering:
         else:
             dst = address(out)
             span = dst + self._span[0], dst + self._span[1]
-        sheet, known = self._laid(sources, corner, flip, dst, span)
+        sheet, known = self._laid(sources, offset, flip, dst, span)
         try:
             if sheet.head.item(t.FOUND) & t.NEAR:
                 for number, array in enumerate(sources.arrays):
@@ -76,26 +76,26 @@ class Gathering:
                 self._sheets.append(sheet)
         return out
 
-    def plans(self, sources: Sources, corner: Any, flip: Any) -> list[Plan]:
+    def plans(self, sources: Sources, offset: Any, flip: Any) -> list[Plan]:
         """How windows are moved, one plan for each kind of them."""
         if self._is_empty:
             return []
-        sheet, known = self._laid(sources, corner, flip, LINE, (0, 0))
+        sheet, known = self._laid(sources, offset, flip, LINE, (0, 0))
         return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
     # -- where windows lie -----------------------------------------------------------------
 
     def _laid(
-        self, sources: Sources, corner: Any, flip: Any, dst: int, span: tuple[int, int]
+        self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
     ) -> tuple[Sheet, Known]:
         """The table of a batch; raises what is wrong with samples."""
-        corners, flips = said(self._asked, self._places, corner, flip, self._count)
+        offsets, flips = said(self._asked, self._places, offset, flip, self._count)
         grid = self._grid(dst)
         known = self._known.get(grid) or Known.of(())
         lay = _lay()
         while True:
             sheet = self._sheet(known)
-            sheet.describe(sources, known, corners, flips, span)
+            sheet.describe(sources, known, offsets, flips, span)
             lay(b"", sheet.address, 0, 0, self._count)
             found = sheet.head.item(t.FOUND) & ~t.NEAR
             if not found or (self._is_empty and found == t.UNKNOWN):

@@ -253,7 +253,7 @@ class Sheet:
         return self.rows[:, first : first + self._rank]
 
     def describe(
-        self, sources: Sources, known: Known, corners: Said, flips: Said, out: tuple[int, int]
+        self, sources: Sources, known: Known, offsets: Said, flips: Said, out: tuple[int, int]
     ) -> None:
         """Write what is another in each batch. The arrays that it tells of have to live on."""
         kinds = len(known.kinds), known.address
@@ -265,12 +265,12 @@ class Sheet:
             form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
             samples = 0, 0, starts, sizes, strides, form
         _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
-        if not (corners or flips or self._is_said):
+        if not (offsets or flips or self._is_said):
             return
         head, rank = self.head, self._rank
         head[t.SHEET : t.SHEET + t.WINDOW * rank] = 0
-        self._is_said = bool(corners or flips)
-        for first, values in (t.CORNERS, corners), (t.FLIPS, flips):
+        self._is_said = bool(offsets or flips)
+        for first, values in (t.CORNERS, offsets), (t.FLIPS, flips):
             for axis, value in values.items():
                 at = t.SHEET + first * rank + axis
                 head[at] = address(value)

@@ -44,7 +44,7 @@ class DeviceGathering:
         self._programs: dict[int, DevicePrograms] = {}  # by rank
 
     def __call__(
-        self, arrays: Sequence[DeviceArray], rows: Any, corner: Any, flip: Any,
+        self, arrays: Sequence[DeviceArray], indices: Any, offset: Any, flip: Any,
         out: DeviceArray | None, adapter: DeviceAdapter,
     ) -> DeviceArray:  # fmt: skip
         """The windows in one array, with the axis of samples where the pattern has it."""
@@ -55,13 +55,13 @@ class DeviceGathering:
             if out is not None:
                 check_writable(array, out, name)
         check_alike([(array.shape, array.dtype) for array in arrays])
-        samples, axes, at = self._samples(arrays, rows)
+        samples, axes, at = self._samples(arrays, indices)
         shapes = np.array([each.shape for each in (samples or arrays)], np.int64)
         if not samples:
             shapes = np.delete(shapes, at, axis=1)
         window = axes.window(asked, shapes)
         sizes = of_channels(asked, axes, shapes)
-        found = cut(asked, axes, sizes, np.array(window), corner, flip, len(samples))
+        found = cut(asked, axes, sizes, np.array(window), offset, flip, len(samples))
         outside = (found.begins < 0) | (found.begins + np.array(window) > sizes)
         pixel = pixel_of(asked, axes, window, first.dtype)
         if asked.fill is None:
@@ -81,7 +81,7 @@ class DeviceGathering:
         return made
 
     def _samples(
-        self, arrays: Sequence[DeviceArray], rows: Any
+        self, arrays: Sequence[DeviceArray], indices: Any
     ) -> tuple[list[DeviceArray], Axes, int]:
         """The samples one by one, their axes, and the place of the axis of samples."""
         asked, first = self._asked, arrays[0]
@@ -90,7 +90,7 @@ class DeviceGathering:
         asked.check_whole(first.shape)
         axes = asked.completed(len(first.shape) - 1)
         at = axes.pattern.source.groups.index(asked.letter)
-        found = positions(rows, first.shape[at]).tolist()
+        found = positions(indices, first.shape[at]).tolist()
         return [_without(first, at, row) for row in found], axes, at
 
     def _paint(

@@ -3,7 +3,7 @@
 Everything is said by one pattern, that of the stacked windows: it has the axis of samples on both
 sides. Pure: of samples it wants sizes, and gives integers.
 
-Where windows begin and which are reversed: `corner=`, `flip=` and `rows=` of a call. Pure.
+Where windows begin and which are reversed: `offset=`, `flip=` and `indices=` of a call. Pure.
 
 Where windows of samples go in the memory of a batch. Pure.
 
@@ -237,8 +237,8 @@ class Cut(NamedTuple):
     flips: Array
 
 
-def positions(rows: Any, count: int) -> Array:
-    """Positions from 0 along the axis of samples for `rows`, None for all.
+def positions(indices: Any, count: int) -> Array:
+    """Positions from 0 along the axis of samples for `indices`, None for all.
 
     Raises
     ------
@@ -247,16 +247,16 @@ def positions(rows: Any, count: int) -> Array:
     ShapeError
         One of them is out of range.
     """
-    if rows is None:
+    if indices is None:
         return np.arange(count)
-    found = _whole_numbers(rows)
+    found = _whole_numbers(indices)
     if found is None or found.ndim != 1:
-        raise _refused("rows", rows, "one list or array of whole numbers")
+        raise _refused("indices", indices, "one list or array of whole numbers")
     wrong = np.flatnonzero((found < -count) | (found >= count))
     if wrong.size:
         at = int(wrong[0])
         raise ShapeError(
-            f"rows[{at}] is {found[at]}, but the array has {count} samples; give rows from "
+            f"indices[{at}] is {found[at]}, but the array has {count} samples; give indices from "
             f"{-count} to {count - 1}"
         )
     return np.where(found < 0, found + count, found)
@@ -266,7 +266,7 @@ Said: TypeAlias = dict[int, Array]
 
 
 def said(
-    asked: Windows, places: Mapping[str, int], corner: Any, flip: Any, count: int
+    asked: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
 ) -> tuple[Said, Said]:
     """Where the windows of so many samples begin, and which are reversed, as far as it is said.
 
@@ -276,38 +276,38 @@ def said(
     Raises
     ------
     ArgumentError
-        `corner` or `flip` is not of its form, or names no axis of samples.
+        `offset` or `flip` is not of its form, or names no axis of samples.
     ShapeError
         It has not one value for each sample.
     """
-    corners: Said = {}
+    offsets: Said = {}
     flips: Said = {}
-    if corner is flip is None:
-        return corners, flips
+    if offset is flip is None:
+        return offsets, flips
     if flip is not None:
         turned = {flip: True} if isinstance(flip, str) else flip
         if not isinstance(turned, Mapping):
             raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
         for name, value in turned.items():
             flips[_place("flip", flip, name, places)] = _flags(name, value, count)
-    if corner is not None:
-        if not isinstance(corner, Mapping):
-            raise ArgumentError(f'corner={corner!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
+    if offset is not None:
+        if not isinstance(offset, Mapping):
+            raise ArgumentError(f'offset={offset!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
         if asked.channels is not None:
             places = {name: at for name, at in places.items() if name != CHANNEL}
-        for name, value in corner.items():
-            corners[_place("corner", corner, name, places)] = _corners(name, value, count)
-    return corners, flips
+        for name, value in offset.items():
+            offsets[_place("offset", offset, name, places)] = _offsets(name, value, count)
+    return offsets, flips
 
 
 def cut(
-    asked: Windows, axes: Axes, shapes: Array, window: Array, corner: Any, flip: Any, count: int
+    asked: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
 ) -> Cut:
     """The same in full, for samples of these shapes."""
-    corners, flips = said(asked, axes.places(), corner, flip, count)
+    offsets, flips = said(asked, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
-    for at, values in corners.items():
+    for at, values in offsets.items():
         begins[:, at] = np.clip(values, -_FAR, _FAR)
     for at, values in flips.items():
         flags[:, at] = values
@@ -324,16 +324,16 @@ def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
     return at
 
 
-def _corners(name: str, value: Any, count: int) -> Array:
+def _offsets(name: str, value: Any, count: int) -> Array:
     if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= _FAR:
         found = _whole_numbers(value) if number is None else np.array(number, np.int64)
         if found is not None and found.ndim <= 1:
-            _check_count(f"corner[{name!r}]", found, count)
+            _check_count(f"offset[{name!r}]", found, count)
             return found
-    raise _refused(f"corner[{name!r}]", value, "a whole number, or one for each sample")
+    raise _refused(f"offset[{name!r}]", value, "a whole number, or one for each sample")
 
 
 def _flags(name: str, value: Any, count: int) -> Array:
@@ -398,7 +398,7 @@ def check_inside(
         name = axes.sample.named[at][0]
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
-            f"from {begin} to {begin + window[at]}; give another corner or size, or what is "
+            f"from {begin} to {begin + window[at]}; give another offset or size, or what is "
             "outside: fill=0"
         )
 

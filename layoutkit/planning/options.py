@@ -198,8 +198,8 @@ def make_task(
     copy: Any = None,
     memory: Any = None,
     threads: Any = None,
-    into: Any = None,
-    corner: Any = None,
+    pad_to: Any = None,
+    pad_before: Any = None,
     fill: Any = None,
     channels: Any = None,
     **sizes: int,
@@ -212,9 +212,11 @@ def make_task(
         check_movable(wanted)
     formula = make_formula(scale, mean, std, clip)
     place = None if device is None else canonical(device)
-    canvas = make_canvas(into, corner, fill)
+    canvas = make_canvas(pad_to, pad_before, fill)
     if canvas is not None and copy is False:
-        raise ArgumentError("copy=False, but into= asks for a result larger than x; leave one away")
+        raise ArgumentError(
+            "copy=False, but pad_to= asks for a result larger than x; leave one away"
+        )
     known = _checked_sizes(parsed, sizes)
     return Task(
         parsed, wanted, formula, casting, place, _checked_copy(copy), known,

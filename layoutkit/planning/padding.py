@@ -1,4 +1,4 @@
-"""Where x lies in a result that is larger: `into=`, `corner=` and `fill=`. Pure, as all plans are.
+"""Where x lies in a result that is larger: `pad_to=`, `pad_before=` and `fill=`. Pure, as all plans are.
 
 What is around x is filled with numbers in the units of x: the result is that of a larger x, which
 nobody makes.
@@ -29,14 +29,14 @@ class Canvas:
     """How large the result is along some axes, where x begins along them, and what is around it."""
 
     sizes: tuple[tuple[str, int], ...]
-    corner: tuple[tuple[str, int], ...] = ()  # the middle along the others
+    pad_before: tuple[tuple[str, int], ...] = ()  # the middle along the others
     fill: tuple[float, ...] = (0.0,)
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments that ask for this."""
-        found: dict[str, Any] = {"into": dict(self.sizes)}
-        if self.corner:
-            found["corner"] = dict(self.corner)
+        found: dict[str, Any] = {"pad_to": dict(self.sizes)}
+        if self.pad_before:
+            found["pad_before"] = dict(self.pad_before)
         if self.fill != (0.0,):
             found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         return found
@@ -51,13 +51,13 @@ class Canvas:
         """
         sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
         letters = {move.target.name(letter): letter for letter in sizes}
-        begins, full, corner = dict.fromkeys(sizes, 0), dict(sizes), dict(self.corner)
+        begins, full, pad_before = dict.fromkeys(sizes, 0), dict(sizes), dict(self.pad_before)
         for name, size in self.sizes:
             if name not in letters or name in ("...", "1"):
                 there = ", ".join(letters)
-                raise ShapeError(f"into has {name}={size}, but the axes are {there}; name these")
+                raise ShapeError(f"pad_to has {name}={size}, but the axes are {there}; name these")
             letter = letters[name]
-            begins[letter] = _begin(name, sizes[letter], size, corner.get(name))
+            begins[letter] = _begin(name, sizes[letter], size, pad_before.get(name))
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
@@ -119,45 +119,47 @@ def of_paint(paint: Array, border: Window) -> Window:
     return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
-def make_canvas(into: Any, corner: Any, fill: Any) -> Canvas | None:
+def make_canvas(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
     """The canvas of three keyword arguments; None where there is none.
 
     Raises
     ------
     ArgumentError
-        One of them is not of its form, or there is no `into` for the others.
+        One of them is not of its form, or there is no `pad_to` for the others.
     """
-    if into is None:
-        for name, value in (("corner", corner), ("fill", fill)):
+    if pad_to is None:
+        for name, value in (("pad_before", pad_before), ("fill", fill)):
             if value is not None:
                 raise ArgumentError(
                     f"{name}={value!r} says how x lies in a larger result; give its size too, such "
-                    'as into={"h": 640, "w": 640}'
+                    'as pad_to={"h": 640, "w": 640}'
                 )
         return None
-    sizes = _sizes("into", into)
+    sizes = _sizes("pad_to", pad_to)
     if not sizes:
-        raise ArgumentError('into names no axis; give sizes such as {"h": 640, "w": 640}')
-    begins = () if corner is None else _sizes("corner", corner)
+        raise ArgumentError('pad_to names no axis; give sizes such as {"h": 640, "w": 640}')
+    begins = () if pad_before is None else _sizes("pad_before", pad_before)
     for name, _ in begins:
         if name not in dict(sizes):
-            raise ArgumentError(f"corner has {name}, but into has not; give its size there too")
+            raise ArgumentError(
+                f"pad_before has {name}, but pad_to has not; give its size there too"
+            )
     return Canvas(sizes, begins, fill_values(fill))
 
 
-def _begin(name: str, size: int, full: int, corner: int | None) -> int:
+def _begin(name: str, size: int, full: int, pad_before: int | None) -> int:
     """Where x begins along an axis."""
     if size > full:
         raise ShapeError(
-            f"into has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
+            f"pad_to has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
             "give a larger size"
         )
-    if corner is not None and corner > full - size:
+    if pad_before is not None and pad_before > full - size:
         raise ShapeError(
-            f"corner has {name}={corner}, where {size} of {full} do not fit; give at most "
+            f"pad_before has {name}={pad_before}, where {size} of {full} do not fit; give at most "
             f"{full - size}"
         )
-    return (full - size) // 2 if corner is None else corner
+    return (full - size) // 2 if pad_before is None else pad_before
 
 
 def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:

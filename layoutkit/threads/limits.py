@@ -186,7 +186,7 @@ def get_num_threads() -> int:
     return _default
 
 
-def set_threads(kind: str) -> None:
+def set_threading_layer(kind: str) -> None:
     """Say whose threads share a large conversion from now on.
 
     `"own"`: workers of layoutkit. `"openmp"`: the threads of an OpenMP library that is in the
@@ -202,10 +202,12 @@ def set_threads(kind: str) -> None:
     """
     global kind_of_threads
     if kind not in KINDS:
-        raise ArgumentError(f"set_threads: {kind!r} is none of {', '.join(map(repr, KINDS))}")
+        raise ArgumentError(
+            f"set_threading_layer: {kind!r} is none of {', '.join(map(repr, KINDS))}"
+        )
     if kind == "openmp" and not libraries():
         raise ArgumentError(
-            "set_threads: 'openmp' was asked for, and no OpenMP library is loaded in this process; "
+            "set_threading_layer: 'openmp' was asked for, and no OpenMP library is loaded in this process; "
             "import the one whose threads are meant first (import torch), or use 'auto'"
         )
     kind_of_threads = kind

@@ -16,7 +16,7 @@ def small():
     photos = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
     turns = [collating._turn(RNG, photos)]
     window, fill = {"h": collating.SIZE, "w": collating.SIZE}, {"fill": 7}
-    rows = [{"rows": np.array([3, 0])}]
+    rows = [{"indices": np.array([3, 0])}]
     images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
     normalised = collating.NORMALISED
     return [

@@ -120,7 +120,7 @@ def test_beside_other_keywords(order):
     made = convert(x, "bhwc->bchw", channels=order, memory="bhwc", threads=2)
     assert made.strides[1] == 1
     assert_same(np.ascontiguousarray(made), convert(few, "bhwc->bchw"))
-    larger = {"into": {"h": 8, "w": 48}}
+    larger = {"pad_to": {"h": 8, "w": 48}}
     assert_same(
         convert(x, "bhwc->bchw", channels=order, fill=[7, 8, 9], **larger),
         convert(few, "bhwc->bchw", fill=[7 + at for at in order], **larger),
@@ -162,7 +162,7 @@ def test_gradients_of_channels_are_summed(pattern, order):
 
 def test_gradients_know_clip_windows_and_small_floats():
     x = array("bhwc", 3, "f4")
-    to = Converter("bhwc->bchw", channels=(1, 1), clip=(0, None), into={"h": 8})
+    to = Converter("bhwc->bchw", channels=(1, 1), clip=(0, None), pad_to={"h": 8})
     grad = RNG.standard_normal(to(x).shape).astype(np.float32)
     inside = grad[:, :, 1:6].sum(axis=1)
     expected = np.zeros_like(x)
@@ -235,7 +235,7 @@ def test_what_does_not_fit_x():
     with pytest.raises(ShapeError, match="mean has 3 values and axis c has size 1"):
         convert(x, "bhwc->bchw", channels=(0,), mean=(1, 2, 3))
     with pytest.raises(ShapeError, match="fill has 2 values, but axis c has size 3"):
-        convert(x, "bhwc->bchw", channels=(0, 1), into={"h": 9}, fill=(1, 2))
+        convert(x, "bhwc->bchw", channels=(0, 1), pad_to={"h": 9}, fill=(1, 2))
     with pytest.raises(ShapeError, match="axes"):
         convert(x[0], "bhwc->bchw", channels=(0,))
     with pytest.raises(ArgumentError, match="like=x"):

@@ -58,13 +58,13 @@ def at(value, number):
     return value if np.ndim(value) == 0 else value[number]
 
 
-def window_of(x, layout, sizes, corner, flip, fill, channels, number):
+def window_of(x, layout, sizes, offset, flip, fill, channels, number):
     """The window of a sample, cut in the obvious way: place by place."""
     shape, begins, holes = [], [], []
     for axis, size in zip(layout, x.shape, strict=True):
         wide = sizes.get(axis, size)
         shape.append(wide)
-        begins.append(at(corner[axis], number) if axis in corner else (size - wide) // 2)
+        begins.append(at(offset[axis], number) if axis in offset else (size - wide) // 2)
     made = np.zeros(shape, x.dtype)
     if fill is not None:
         along = [-1 if axis == "c" else 1 for axis in layout]
@@ -81,10 +81,10 @@ def window_of(x, layout, sizes, corner, flip, fill, channels, number):
     return made
 
 
-def stacked(samples, layout, *, corner=None, flip=None, fill=None, channels=None, **sizes):
+def stacked(samples, layout, *, offset=None, flip=None, fill=None, channels=None, **sizes):
     """All windows, one after the other."""
     flip = {flip: True} if isinstance(flip, str) else flip or {}
-    said = sizes, corner or {}, flip, fill, channels
+    said = sizes, offset or {}, flip, fill, channels
     return np.stack([window_of(x, layout, *said, n) for n, x in enumerate(samples)])
 
 
@@ -100,7 +100,7 @@ def calls(draw):
     common = {"h": draw(st.integers(1, 9)), "w": draw(st.integers(1, 20)), "c": 3, "o": 1}
     sizes = {a: draw(st.integers(1, 12)) for a in "hw" if draw(st.booleans())}
     fill = draw(st.sampled_from([None, 0, 7, (1, 2, 3)]))
-    samples, corner = [], {}
+    samples, offset = [], {}
     for _ in range(count):
         more = {a: draw(st.integers(0, 5)) for a in sizes}
         shape = [common[a] + more.get(a, 0) for a in axes]
@@ -112,13 +112,13 @@ def calls(draw):
         if draw(st.booleans()):
             spans = [x.shape[axes.index(a)] - sizes[a] for x in samples]
             if fill is None:
-                corner[a] = [draw(st.integers(0, span)) for span in spans]
+                offset[a] = [draw(st.integers(0, span)) for span in spans]
             else:
-                corner[a] = [draw(st.integers(-15, 15)) for _ in spans]
+                offset[a] = [draw(st.integers(-15, 15)) for _ in spans]
     flip = {a: draw(st.lists(st.booleans(), min_size=count, max_size=count)) for a in "hwc"}
     flip = {a: turned for a, turned in flip.items() if draw(st.booleans())}
     channels = draw(st.sampled_from([None, (2, 1, 0), (0, 2, 1), (1, 1, 1), (2, 0, 0)]))
-    windows = {"corner": corner, "flip": flip, "fill": fill, "channels": channels, **sizes}
+    windows = {"offset": offset, "flip": flip, "fill": fill, "channels": channels, **sizes}
     return samples, layout, to, windows, keywords
 
 
@@ -144,14 +144,14 @@ def test_rows_of_one_array(data):
     x = photo([{"b": 6, "h": 5, "w": 7, "c": 3}[a] for a in left])[..., ::-1]
     rows = data.draw(st.lists(st.integers(-6, 5), max_size=9))
     keywords = data.draw(st.sampled_from([{}, IMAGENET, FORMULAS[6]]))
-    corner = {"h": data.draw(st.integers(0, 2))}
+    offset = {"h": data.draw(st.integers(0, 2))}
     flip = {"w": [bool(row % 2) for row in rows]}
     samples = [np.moveaxis(x, left.index("b"), 0)[row] for row in rows]
-    found = collate(x, f"{left}->{to}", rows=rows, h=3, corner=corner, flip=flip, **keywords)
+    found = collate(x, f"{left}->{to}", indices=rows, h=3, offset=offset, flip=flip, **keywords)
     if not rows:
         assert found.shape[to.index("b")] == 0
         return
-    windows = stacked(samples, left.replace("b", ""), h=3, corner=corner, flip=flip)
+    windows = stacked(samples, left.replace("b", ""), h=3, offset=offset, flip=flip)
     assert_same(found, convert(windows, f"b{left.replace('b', '')}->{to}", **keywords))
 
 
@@ -159,7 +159,7 @@ def test_all_of_one_array_and_an_array_of_rows():
     x = photo((6, 5, 7, 3))
     assert_same(collate(x, "bhwc->bchw", **IMAGENET), convert(x, "bhwc->bchw", **IMAGENET))
     rows = np.array([5, -1, 0], np.int32)
-    assert_same(collate(x, "bhwc->bchw", rows=rows), convert(x[rows], "bhwc->bchw"))
+    assert_same(collate(x, "bhwc->bchw", indices=rows), convert(x[rows], "bhwc->bchw"))
     same = collate(x, "bhwc->bhwc")
     assert not np.shares_memory(same, x)
 
@@ -186,7 +186,7 @@ def test_thresholds_of_lines_streams_and_threads(n, side):
     asked = {
         "h": side,
         "w": side,
-        "corner": {"h": 0, "w": 0},
+        "offset": {"h": 0, "w": 0},
         "flip": {"w": [k % 2 == 0 for k in range(n)]},
     }
     wanted = convert(stacked(samples, "hwc", **asked), "bhwc->bchw", **IMAGENET)
@@ -216,7 +216,7 @@ def test_nothing_beside_samples_is_read(at_end, width, channels):
         {},
         {"flip": {"w": [True, False, True]}},
         {"h": 5, "w": width, "flip": "h"},
-        {"h": 9, "w": width - 2, "corner": {"w": [-3, 0, 2], "h": -1}, "fill": 9, "flip": "w"},
+        {"h": 9, "w": width - 2, "offset": {"w": [-3, 0, 2], "h": -1}, "fill": 9, "flip": "w"},
     ):
         for keywords in ({}, {"dtype": "float32", "scale": 0.5}):
             for to in ("bchw", "bhwc", "chwb"):
@@ -314,19 +314,24 @@ SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
         ("hwc->bchw", {}, layoutkit.ShapeError, "sample 1 has size 7 along h, but sample 0 has 8"),
         (
             "hwc->bchw",
-            {"h": 4, "corner": {"h": [4, 4]}},
+            {"h": 4, "offset": {"h": [4, 4]}},
             layoutkit.ShapeError,
             "sample 1 has size 7",
         ),
-        ("hwc->bchw", {"h": 4, "corner": {"h": 4}}, layoutkit.ShapeError, "goes from 4 to 8"),
-        ("hwc->bchw", {"h": 4, "corner": {"h": [4, 3, 2]}}, layoutkit.ShapeError, "3 values for 2"),
-        ("hwc->bchw", {"h": 4, "corner": 0}, layoutkit.ArgumentError, "it is a dict"),
-        ("hwc->bchw", {"h": 4, "corner": {"h": 0.5}}, layoutkit.ArgumentError, "a whole number"),
-        ("hwc->bchw", {"h": 4, "corner": {"q": 1}}, layoutkit.ArgumentError, "these are h, w, c"),
+        ("hwc->bchw", {"h": 4, "offset": {"h": 4}}, layoutkit.ShapeError, "goes from 4 to 8"),
+        ("hwc->bchw", {"h": 4, "offset": {"h": [4, 3, 2]}}, layoutkit.ShapeError, "3 values for 2"),
+        ("hwc->bchw", {"h": 4, "offset": 0}, layoutkit.ArgumentError, "it is a dict"),
+        ("hwc->bchw", {"h": 4, "offset": {"h": 0.5}}, layoutkit.ArgumentError, "a whole number"),
+        ("hwc->bchw", {"h": 4, "offset": {"q": 1}}, layoutkit.ArgumentError, "these are h, w, c"),
         ("hwc->bchw", {"h": 4, "flip": {"w": 1}}, layoutkit.ArgumentError, "give a bool"),
         ("hwc->bchw", {"h": 4, "flip": "wh"}, layoutkit.ArgumentError, "'wh' is no axis"),
         ("hwc->bchw", {"h": 4, "flip": {"w": [True]}}, layoutkit.ShapeError, "1 values for 2"),
-        ("hwc->bchw", {"h": 4, "rows": [0]}, layoutkit.ArgumentError, "rows= picks samples of one"),
+        (
+            "hwc->bchw",
+            {"h": 4, "indices": [0]},
+            layoutkit.ArgumentError,
+            "indices= picks samples of one",
+        ),
         ("hwc->bchw", {"h": 4, "channels": (0, 3)}, layoutkit.ShapeError, "has 3 channels"),
         ("hwc->bchw", {"h": 4, "channels": (-1,)}, layoutkit.ArgumentError, "counted from 0"),
         ("hwc->bchw", {"h": 4, "channels": (0,), "c": 1}, layoutkit.ArgumentError, "leave c away"),
@@ -371,12 +376,12 @@ def test_odd_samples_are_named():
 def test_rows_that_are_none():
     x = np.zeros((6, 4, 5, 3), np.uint8)
     with pytest.raises(layoutkit.ShapeError, match=r"rows\[1\] is 6, but the array has 6 samples"):
-        collate(x, "bhwc->bchw", rows=[0, 6])
+        collate(x, "bhwc->bchw", indices=[0, 6])
     with pytest.raises(layoutkit.ShapeError, match="layout bhwc has 4 axes"):
         collate(x[0], "bhwc->bchw")
     for rows in ([0.5], [True], [[1]], "all", 3):
         with pytest.raises(layoutkit.ArgumentError, match="one list or array of whole numbers"):
-            collate(x, "bhwc->bchw", rows=rows)
+            collate(x, "bhwc->bchw", indices=rows)
 
 
 def test_an_output_is_of_its_own_memory():
@@ -384,7 +389,7 @@ def test_an_output_is_of_its_own_memory():
     with pytest.raises(layoutkit.ArgumentError, match="out shares memory with sample 1"):
         collate([np.zeros((4, 4), np.uint8), x[2]], "hw->bhw", out=x[1:])
     with pytest.raises(layoutkit.ArgumentError, match="out shares memory with x"):
-        collate(x, "bhw->bwh", rows=[0, 1, 2], out=x)
+        collate(x, "bhw->bwh", indices=[0, 1, 2], out=x)
     out = np.zeros((2, 4, 4), np.uint8)
     out.flags.writeable = False
     with pytest.raises(layoutkit.ArgumentError, match="read-only"):
@@ -395,11 +400,11 @@ def test_an_output_is_of_its_own_memory():
 
 def test_windows_far_outside_are_all_fill():
     found = collate(
-        [photo((4, 5, 3))] * 2, "hwc->bchw", corner={"h": [10**15, -(10**15)]}, fill=9, h=3
+        [photo((4, 5, 3))] * 2, "hwc->bchw", offset={"h": [10**15, -(10**15)]}, fill=9, h=3
     )
     assert (found == 9).all()
     with pytest.raises(layoutkit.ArgumentError, match="a whole number"):
-        collate([photo((4, 5, 3))], "hwc->bchw", corner={"h": 10**30}, fill=9)
+        collate([photo((4, 5, 3))], "hwc->bchw", offset={"h": 10**30}, fill=9)
 
 
 def test_empty_windows_and_empty_samples():
@@ -411,7 +416,7 @@ def test_empty_windows_and_empty_samples():
 # ---- arrays of other libraries -----------------------------------------------------------
 
 WINDOWS = {
-    "h": 6, "w": 8, "corner": {"h": [-1, 2], "w": [3, -4]}, "flip": {"w": [True, False], "h": True},
+    "h": 6, "w": 8, "offset": {"h": [-1, 2], "w": [3, -4]}, "flip": {"w": [True, False], "h": True},
     "fill": (1, 2, 3),
 }  # fmt: skip
 PAIR = [photo((9, 11, 3), "float32"), photo((8, 10, 3), "float32")]
@@ -431,7 +436,7 @@ def test_tensors():
     assert collate(half, "hwc->bchw", **WINDOWS).dtype == torch.bfloat16
     mixed = collate([PAIR[0], samples[1]], "hwc->bchw", **WINDOWS, **IMAGENET)
     assert_same(mixed, wanted)
-    rows = collate(torch.stack([samples[0]] * 3), "bhwc->bchw", rows=[2, 0])
+    rows = collate(torch.stack([samples[0]] * 3), "bhwc->bchw", indices=[2, 0])
     assert_same(rows.numpy(), convert(np.stack([PAIR[0]] * 2), "bhwc->bchw"))
 
 
@@ -455,7 +460,7 @@ def test_arrays_of_jax():
     samples = [jax.numpy.asarray(x) for x in PAIR]
     wanted = collate(PAIR, "hwc->bchw", **WINDOWS, **IMAGENET)
     to = Collator("hwc->bchw", h=6, w=8, fill=(1, 2, 3), **IMAGENET)
-    said = {"corner": WINDOWS["corner"], "flip": WINDOWS["flip"]}
+    said = {"offset": WINDOWS["offset"], "flip": WINDOWS["flip"]}
     found = to(samples, **said)
     assert isinstance(found, jax.Array)
     assert_same(np.asarray(found), wanted)
@@ -466,7 +471,7 @@ def test_arrays_of_jax():
 def test_memory_maps_and_subclasses(tmp_path):
     np.save(tmp_path / "x.npy", np.stack([PAIR[0]] * 4))
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
-    found = collate(x, "bhwc->bchw", rows=[3, 1], flip="w")
+    found = collate(x, "bhwc->bchw", indices=[3, 1], flip="w")
     assert type(found) is np.ndarray
     assert_same(found, convert(np.stack([PAIR[0][:, ::-1]] * 2), "bhwc->bchw"))
     masked = np.ma.masked_array(PAIR[0])
@@ -536,7 +541,7 @@ def test_an_output_between_samples_is_written():
 
 def test_arrays_whose_objects_are_not_known_are_asked(monkeypatch):
     samples = [photo((9, 12 + n, 3)) for n in range(5)]
-    keywords = {"corner": {"w": range(5)}, "flip": {"h": [True, False, True, False, True]}}
+    keywords = {"offset": {"w": range(5)}, "flip": {"h": [True, False, True, False, True]}}
     to = Collator("hwc->bchw", h=8, w=9, fill=3)
     wanted = to(samples, **keywords)
     monkeypatch.setattr("layoutkit.cpu.window_table.HAS_KNOWN_HEADER", False)

@@ -1,4 +1,4 @@
-"""`into=`, `corner=` and `fill=`: a result that is larger than x."""
+"""`pad_to=`, `pad_before=` and `fill=`: a result that is larger than x."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ IMAGENET = {
 PATTERNS = ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(hwc)", "bhwc->bf", "bhwc->(bh)cw"]
 
 
-def larger(x, sizes, corner, fill):
+def larger(x, sizes, pad_before, fill):
     """A larger x of axes bhwc, made in the obvious way."""
     shape = [sizes.get(axis, n) for axis, n in zip("bhwc", x.shape, strict=True)]
     begins = [
-        corner.get(axis, (full - n) // 2)
+        pad_before.get(axis, (full - n) // 2)
         for axis, n, full in zip("bhwc", x.shape, shape, strict=True)
     ]
     made = np.empty(shape, x.dtype)
@@ -38,11 +38,13 @@ def test_it_is_the_conversion_of_a_larger_x(data):
     axes = data.draw(st.sets(st.sampled_from("bhw"), min_size=1))
     more = {axis: data.draw(st.integers(0, 9)) for axis in axes}
     sizes = {axis: PHOTOS.shape["bhwc".index(axis)] + n for axis, n in more.items()}
-    corner = {a: data.draw(st.integers(0, n)) for a, n in more.items() if data.draw(st.booleans())}
+    pad_before = {
+        a: data.draw(st.integers(0, n)) for a, n in more.items() if data.draw(st.booleans())
+    }
     fill = data.draw(st.sampled_from([0, 114, (1, 2, 3)]))
     keywords = data.draw(st.sampled_from([{}, {"dtype": "float64"}, IMAGENET]))
-    expected = convert(larger(PHOTOS, sizes, corner, fill), pattern, **keywords)
-    asked = {"into": sizes, "corner": corner, "fill": fill, **keywords}
+    expected = convert(larger(PHOTOS, sizes, pad_before, fill), pattern, **keywords)
+    asked = {"pad_to": sizes, "pad_before": pad_before, "fill": fill, **keywords}
     found = convert(PHOTOS, pattern, **asked)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
@@ -52,12 +54,12 @@ def test_it_is_the_conversion_of_a_larger_x(data):
 
 
 def test_the_rest_is_zero_and_x_in_the_middle_unless_said():
-    found = convert(np.ones((2, 3), np.float32), "hw->hw", into={"h": 5, "w": 3})
+    found = convert(np.ones((2, 3), np.float32), "hw->hw", pad_to={"h": 5, "w": 3})
     np.testing.assert_array_equal(found[:, 0], [0, 1, 1, 0, 0])
 
 
 def test_frames_go_through_one_output():
-    to = Converter("hwc->chw", into={"h": 8, "w": 8}, fill=114, **IMAGENET)
+    to = Converter("hwc->chw", pad_to={"h": 8, "w": 8}, fill=114, **IMAGENET)
     out = np.empty((3, 8, 8), np.float32)
     for shape in [(8, 5, 3), (4, 8, 3), (8, 8, 3)]:
         frame = RNG.integers(0, 256, shape, np.uint8)
@@ -67,13 +69,13 @@ def test_frames_go_through_one_output():
 
 
 def test_a_larger_result_is_new_even_where_nothing_moves():
-    found = convert(PHOTOS, "bhwc->bhwc", into={"h": 4})
+    found = convert(PHOTOS, "bhwc->bhwc", pad_to={"h": 4})
     assert not np.shares_memory(found, PHOTOS)
     np.testing.assert_array_equal(found, PHOTOS)
 
 
 def test_memory_order_and_size_together():
-    found = convert(PHOTOS, "bhwc->bchw", into={"h": 6}, fill=9, memory="bhwc")
+    found = convert(PHOTOS, "bhwc->bchw", pad_to={"h": 6}, fill=9, memory="bhwc")
     expected = larger(PHOTOS, {"h": 6}, {}, 9).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(found, expected)
     assert found.transpose(0, 2, 3, 1).flags.c_contiguous
@@ -81,10 +83,10 @@ def test_memory_order_and_size_together():
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_gradients_are_those_of_the_window(pattern):
-    asked = {"into": {"h": 6, "w": 9}, "corner": {"w": 1}}
+    asked = {"pad_to": {"h": 6, "w": 9}, "pad_before": {"w": 1}}
     to, x = Converter(pattern, **asked, **IMAGENET), PHOTOS.astype(np.float32)
     grad = RNG.standard_normal(to.target_shape(x.shape), np.float32)
-    canvas = larger(x, asked["into"], asked["corner"], 0)
+    canvas = larger(x, asked["pad_to"], asked["pad_before"], 0)
     whole = Converter(pattern, **IMAGENET).backward(grad, like=canvas)
     np.testing.assert_array_equal(to.backward(grad, like=x), whole[:, 1:5, 1:6])
     out = np.empty_like(x)
@@ -93,7 +95,7 @@ def test_gradients_are_those_of_the_window(pattern):
 
 
 def test_a_gradient_alone_does_not_say_how_large_x_was():
-    to = Converter("hw->wh", into={"h": 4})
+    to = Converter("hw->wh", pad_to={"h": 4})
     with pytest.raises(layoutkit.ArgumentError, match="like=x"):
         to.backward(np.zeros((3, 4), np.float32))
     with pytest.raises(layoutkit.ShapeError, match="grad has shape"):
@@ -101,11 +103,11 @@ def test_a_gradient_alone_does_not_say_how_large_x_was():
 
 
 def test_a_converter_says_and_pickles_it():
-    to = Converter("hwc->chw", into={"w": 640, "h": 640}, corner={"h": 0}, fill=(1, 2, 3))
-    same = Converter("hwc->chw", into={"h": 640, "w": 640}, corner={"h": 0}, fill=[1, 2, 3])
+    to = Converter("hwc->chw", pad_to={"w": 640, "h": 640}, pad_before={"h": 0}, fill=(1, 2, 3))
+    same = Converter("hwc->chw", pad_to={"h": 640, "w": 640}, pad_before={"h": 0}, fill=[1, 2, 3])
     assert (to, hash(to)) == (same, hash(same))
     assert eval(repr(to), {"Converter": Converter}) == to
-    assert to != Converter("hwc->chw", into={"h": 640, "w": 640}, fill=(1, 2, 3))
+    assert to != Converter("hwc->chw", pad_to={"h": 640, "w": 640}, fill=(1, 2, 3))
     spec = to.resolve(ArraySpec("hwc", (480, 640, 3), "uint8"))
     assert spec.shape == to.target_shape((480, 640, 3)) == (3, 640, 640)
     plan = to.plan(np.zeros((480, 640, 3), np.uint8))
@@ -116,21 +118,21 @@ def test_a_converter_says_and_pickles_it():
 @pytest.mark.parametrize(
     ("keywords", "error", "words"),
     [
-        ({"into": 640}, layoutkit.ArgumentError, "dict of whole numbers by axis"),
-        ({"into": {}}, layoutkit.ArgumentError, "into names no axis"),
-        ({"into": {"h": 6.5}}, layoutkit.ArgumentError, "dict of whole numbers"),
-        ({"into": {"h": -1}}, layoutkit.ArgumentError, "dict of whole numbers"),
-        ({"into": {"h": 3}}, layoutkit.ShapeError, "x has 4 along h; crop it"),
-        ({"into": {"q": 9}}, layoutkit.ShapeError, "the axes are b, c, h, w"),
-        ({"into": {"h": 9}, "corner": {"h": 6}}, layoutkit.ShapeError, "give at most 5"),
-        ({"into": {"h": 9}, "corner": {"w": 0}}, layoutkit.ArgumentError, "into has not"),
-        ({"into": {"h": 9}, "fill": 256}, layoutkit.DtypeError, "fill=256 is no uint8"),
-        ({"into": {"h": 9}, "fill": 0.5}, layoutkit.DtypeError, "fill=0.5 is no uint8"),
-        ({"into": {"h": 9}, "fill": (1, 2)}, layoutkit.ShapeError, "axis c has size 3"),
-        ({"into": {"h": 9}, "fill": "grey"}, layoutkit.ArgumentError, "a number, or a flat list"),
+        ({"pad_to": 640}, layoutkit.ArgumentError, "dict of whole numbers by axis"),
+        ({"pad_to": {}}, layoutkit.ArgumentError, "into names no axis"),
+        ({"pad_to": {"h": 6.5}}, layoutkit.ArgumentError, "dict of whole numbers"),
+        ({"pad_to": {"h": -1}}, layoutkit.ArgumentError, "dict of whole numbers"),
+        ({"pad_to": {"h": 3}}, layoutkit.ShapeError, "x has 4 along h; crop it"),
+        ({"pad_to": {"q": 9}}, layoutkit.ShapeError, "the axes are b, c, h, w"),
+        ({"pad_to": {"h": 9}, "pad_before": {"h": 6}}, layoutkit.ShapeError, "give at most 5"),
+        ({"pad_to": {"h": 9}, "pad_before": {"w": 0}}, layoutkit.ArgumentError, "into has not"),
+        ({"pad_to": {"h": 9}, "fill": 256}, layoutkit.DtypeError, "fill=256 is no uint8"),
+        ({"pad_to": {"h": 9}, "fill": 0.5}, layoutkit.DtypeError, "fill=0.5 is no uint8"),
+        ({"pad_to": {"h": 9}, "fill": (1, 2)}, layoutkit.ShapeError, "axis c has size 3"),
+        ({"pad_to": {"h": 9}, "fill": "grey"}, layoutkit.ArgumentError, "a number, or a flat list"),
         ({"fill": 114}, layoutkit.ArgumentError, "give its size too"),
-        ({"corner": {"h": 0}}, layoutkit.ArgumentError, "give its size too"),
-        ({"into": {"h": 9}, "copy": False}, layoutkit.ArgumentError, "copy=False"),
+        ({"pad_before": {"h": 0}}, layoutkit.ArgumentError, "give its size too"),
+        ({"pad_to": {"h": 9}, "copy": False}, layoutkit.ArgumentError, "copy=False"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_written(keywords, error, words):
@@ -142,16 +144,16 @@ def test_what_cannot_be_is_said_before_anything_is_written(keywords, error, word
 
 def test_an_output_has_the_larger_shape_and_its_own_memory():
     with pytest.raises(layoutkit.ShapeError, match=r"makes \(2, 3, 9, 5\)"):
-        convert(PHOTOS, "bhwc->bchw", into={"h": 9}, out=np.zeros((2, 3, 4, 5), np.uint8))
+        convert(PHOTOS, "bhwc->bchw", pad_to={"h": 9}, out=np.zeros((2, 3, 4, 5), np.uint8))
     memory = np.zeros(1000, np.uint8)
     x, out = memory[:12].reshape(3, 4), memory[10:34].reshape(4, 6)
     with pytest.raises(layoutkit.ArgumentError, match="shares memory"):
-        convert(x, "hw->hw", into={"h": 4, "w": 6}, out=out)
+        convert(x, "hw->hw", pad_to={"h": 4, "w": 6}, out=out)
 
 
 def test_tensors_and_arrays_of_jax_are_made_larger():
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
-    to = Converter("bhwc->b(hwc)", into={"h": 6, "w": 9}, fill=(1, 2, 3), **IMAGENET)
+    to = Converter("bhwc->b(hwc)", pad_to={"h": 6, "w": 9}, fill=(1, 2, 3), **IMAGENET)
     expected = to(PHOTOS)
     np.testing.assert_array_equal(to(torch.from_numpy(PHOTOS)).numpy(), expected)
     np.testing.assert_array_equal(to(jax.numpy.asarray(PHOTOS)), expected)

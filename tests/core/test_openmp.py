@@ -6,7 +6,7 @@ import platform
 import pytest
 from children import python
 
-from layoutkit import ArgumentError, set_threads
+from layoutkit import ArgumentError, set_threading_layer
 from layoutkit.threads import limits, openmp
 
 LIBRARY = ctypes.util.find_library("gomp")
@@ -98,7 +98,7 @@ print(right(), len(taken), len(os.listdir("/proc/self/task")) - before)
 def test_asked_for_openmp_starts_a_team_and_takes_it_asleep():
     code = """
 load()
-layoutkit.set_threads("openmp")
+layoutkit.set_threading_layer("openmp")
 print([right() for _ in range(3)], len(taken))
 """
     assert python(START + code, OMP_WAIT_POLICY="passive") == "[True, True, True] 3\n"
@@ -108,7 +108,7 @@ print([right() for _ in range(3)], len(taken))
 def test_own_threads_are_used_when_asked_for():
     code = """
 work(load())
-layoutkit.set_threads("own")
+layoutkit.set_threading_layer("own")
 print(right(), right(), len(taken))
 """
     assert run(code) == "True True 0\n"
@@ -118,7 +118,7 @@ print(right(), right(), len(taken))
 def test_other_threads_and_children_use_their_own():
     code = """
 work(load())
-layoutkit.set_threads("openmp")
+layoutkit.set_threading_layer("openmp")
 right()
 taken.clear()
 answers = []
@@ -137,7 +137,7 @@ print(answers, len(taken), os.waitpid(child, 0)[1])
 def test_a_team_of_other_size_is_found_again():
     code = """
 library = load()
-layoutkit.set_threads("openmp")
+layoutkit.set_threading_layer("openmp")
 answers = [right()]
 for size in (4, 1, 3, 2):
     library.omp_set_num_threads(size)
@@ -153,7 +153,7 @@ def test_no_more_threads_than_asked_for_take_part():
     code = """
 library = load()
 library.omp_set_num_threads(8)
-layoutkit.set_threads("openmp")
+layoutkit.set_threading_layer("openmp")
 layoutkit.set_num_threads(2)
 answer, words = right(), workers.pool.board.words
 print(answer, len(taken), int(words[TICKET]), int(words[TEAM]))
@@ -164,14 +164,14 @@ print(answer, len(taken), int(words[TICKET]), int(words[TEAM]))
 def test_openmp_needs_a_library(monkeypatch):
     monkeypatch.setattr(limits, "libraries", set)
     with pytest.raises(ArgumentError, match="import torch"):
-        set_threads("openmp")
+        set_threading_layer("openmp")
     assert limits.kind_of_threads == "auto"
 
 
 @pytest.mark.parametrize("kind", ["tbb", "", None, 2, "OpenMP"])
 def test_other_kinds_are_refused(kind):
     with pytest.raises(ArgumentError, match="'auto', 'own', 'openmp'"):
-        set_threads(kind)
+        set_threading_layer(kind)
 
 
 def test_libraries_are_found_in_the_map_of_the_process(tmp_path, monkeypatch):

@@ -32,14 +32,14 @@ IMAGES = RNG.integers(0, 256, (7, 9, 11, 3), np.uint8)
 # What is asked of windows, and said of each sample.
 WINDOWS = {
     "plain": ({"h": 6, "w": 8}, {}),
-    "corners": ({"h": 6, "w": 8}, {"corner": {"h": [0, 2, 3], "w": 1}}),
+    "corners": ({"h": 6, "w": 8}, {"offset": {"h": [0, 2, 3], "w": 1}}),
     "flips": ({"h": 6}, {"flip": {"w": [True, False, True], "h": True, "c": True}}),
-    "fill": ({"h": 12, "w": 8, "fill": 7}, {"corner": {"w": [-2, 4, -30]}}),
-    "pixel": ({"h": 6, "w": 14, "fill": (1, 2, 3)}, {"flip": "w", "corner": {"h": [4, -1, 0]}}),
+    "fill": ({"h": 12, "w": 8, "fill": 7}, {"offset": {"w": [-2, 4, -30]}}),
+    "pixel": ({"h": 6, "w": 14, "fill": (1, 2, 3)}, {"flip": "w", "offset": {"h": [4, -1, 0]}}),
     "channels": ({"h": 6, "w": 8, "channels": (2, 0, 0, 1)}, {"flip": {"c": [True, False, True]}}),
     "all": (
         {"h": 6, "w": 12, "channels": (2, 1, 0), "fill": (9, 8, 7)},
-        {"corner": {"h": [-1, 4, 0]}, "flip": {"w": [True, False, True]}},
+        {"offset": {"h": [-1, 4, 0]}, "flip": {"w": [True, False, True]}},
     ),
 }
 TARGETS = ["bchw", "chwb"]
@@ -85,7 +85,7 @@ def test_windows_are_gathered_here_and_converted_there(gpu, name, to):
 def test_rows_of_an_array_go_up(gpu, left):
     x = np.moveaxis(IMAGES, 0, left.index("b"))
     asked = {"h": 6, "w": 8, **FORMULA}
-    each = {"rows": [5, -1, 5, 0], "flip": {"w": [True, False, False, True]}}
+    each = {"indices": [5, -1, 5, 0], "flip": {"w": [True, False, False, True]}}
     found = collate(x, f"{left}->bchw", device="cuda:1", **asked, **each)
     assert found.ordinal == 1
     assert_same(values_of(found), collate(x, f"{left}->bchw", **asked, **each))
@@ -106,10 +106,10 @@ def test_pinned_memory_is_used_again_and_bounded(gpu):
     to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
     batches = [PHOTOS, PHOTOS[::-1], PHOTOS[:2], PHOTOS[:1], PHOTOS] * 3
     corners = [{"h": n % 3} for n in range(len(batches))]
-    found = [to(batch, corner=corner) for batch, corner in zip(batches, corners, strict=True)]
+    found = [to(batch, offset=offset) for batch, offset in zip(batches, corners, strict=True)]
     # Nothing of them has been waited for but what a piece needs to be filled again.
-    for batch, corner, result in zip(batches, corners, found, strict=True):
-        wanted = collate(batch, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
+    for batch, offset, result in zip(batches, corners, found, strict=True):
+        wanted = collate(batch, "hwc->bchw", h=6, w=8, offset=offset, **FORMULA)
         assert_same(values_of(result), wanted)
     assert (
         gpu.gpus.held(PINNED) <= transfers.PIECES * transfers.PIECE_BYTES + 4096
@@ -137,10 +137,10 @@ def test_threads_share_the_slots(gpu):
     wrong = []
 
     def loop(number):
-        corner = {"h": number % 3, "w": 1}
-        wanted = collate(PHOTOS, "hwc->bchw", h=6, w=8, corner=corner, **FORMULA)
+        offset = {"h": number % 3, "w": 1}
+        wanted = collate(PHOTOS, "hwc->bchw", h=6, w=8, offset=offset, **FORMULA)
         for _ in range(20):
-            found = to(PHOTOS, corner=corner)
+            found = to(PHOTOS, offset=offset)
             if not np.array_equal(found.memory, wanted):
                 wrong.append(number)
 
@@ -157,14 +157,14 @@ def test_dtypes_that_only_the_cpu_casts_and_empty_batches(gpu):
         samples = [x.astype(dtype) for x in PHOTOS]
         found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda", dtype="f8")
         assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8, dtype="f8"))
-    found = collate(IMAGES, "bhwc->bchw", rows=[], device="cuda")
+    found = collate(IMAGES, "bhwc->bchw", indices=[], device="cuda")
     assert (isinstance(found, FakeArray), found.shape) == (True, (0, 3, 9, 11))
     with pytest.raises(ShapeError, match=r"rows\[0\] is 7"):
-        collate(IMAGES, "bhwc->bchw", rows=[7], device="cuda")
+        collate(IMAGES, "bhwc->bchw", indices=[7], device="cuda")
     with pytest.raises(ShapeError, match="goes from 4 to 10"):
-        collate(PHOTOS, "hwc->bchw", h=6, w=8, corner={"h": 4}, device="cuda")
+        collate(PHOTOS, "hwc->bchw", h=6, w=8, offset={"h": 4}, device="cuda")
     with pytest.raises(ArgumentError, match="'q' is no axis"):
-        collate(PHOTOS, "hwc->bchw", h=0, w=8, corner={"q": 4}, device="cuda")
+        collate(PHOTOS, "hwc->bchw", h=0, w=8, offset={"q": 4}, device="cuda")
 
 
 # ---- on the GPU --------------------------------------------------------------------------
@@ -189,11 +189,11 @@ def test_rows_of_an_array_that_is_there(gpu, left):
     x = np.moveaxis(IMAGES, 0, left.index("b"))
     there = gpu.array(x, 1)
     for rows in (None, [3], [6, -7, 2, 2], np.array([1, 0])):
-        asked = {"h": 5, "fill": 3, "corner": {"h": 6}, "flip": "w", **FORMULA}
-        found = collate(there, f"{left}->bchw", rows=rows, **asked)
+        asked = {"h": 5, "fill": 3, "offset": {"h": 6}, "flip": "w", **FORMULA}
+        found = collate(there, f"{left}->bchw", indices=rows, **asked)
         assert found.ordinal == 1
-        assert_same(values_of(found), collate(x, f"{left}->bchw", rows=rows, **asked))
-    assert collate(there, f"{left}->bchw", rows=[]).shape == (0, 3, 9, 11)
+        assert_same(values_of(found), collate(x, f"{left}->bchw", indices=rows, **asked))
+    assert collate(there, f"{left}->bchw", indices=[]).shape == (0, 3, 9, 11)
 
 
 @pytest.mark.parametrize("dtype", ["i2", "c8"])
@@ -249,7 +249,7 @@ def test_what_does_not_go_together(gpu):
         collate(there, "hwc->bchw", h=10, w=8, fill=300)
     whole = gpu.array(np.zeros((4, 6, 8, 3), np.uint8))
     with pytest.raises(ArgumentError, match="out shares memory with x"):
-        collate(whole, "bhwc->bhwc", rows=[0, 1], out=whole[1:3])
+        collate(whole, "bhwc->bhwc", indices=[0, 1], out=whole[1:3])
     with pytest.raises(ArgumentError, match="out shares memory with sample 1"):
         collate([whole[0], whole[2]], "hwc->bhwc", out=whole[1:3])
 
@@ -259,7 +259,7 @@ def test_what_does_not_go_together(gpu):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_of_a_loop_are_made_on_the_gpu(gpu, num_workers):
-    words = {"batch_size": 3, "corner": "random", "flip": "random", "num_workers": num_workers}
+    words = {"batch_size": 3, "offset": "random", "flip": "random", "num_workers": num_workers}
     asked = {"h": 6, "w": 8, **FORMULA}
     with sampled_batcher(IMAGES, collate=Collator("hwc->bchw", **asked), **words) as batches:
         wanted = [batch.input.input for batch in batches]

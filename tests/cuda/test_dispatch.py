@@ -471,12 +471,12 @@ def test_larger_results_are_of_the_library_of_x_too(gpu):
 
     x = Standard(gpu.array(IMAGES, 1))
     alive = weakref.ref(x)
-    y = convert(x, "bhwc->bchw", into={"h": 9}, fill=2)
+    y = convert(x, "bhwc->bchw", pad_to={"h": 9}, fill=2)
     del x
     gc.collect()
     assert alive() is not None
     assert type(y) is Standard
-    same(y.array, convert(IMAGES, "bhwc->bchw", into={"h": 9}, fill=2))
+    same(y.array, convert(IMAGES, "bhwc->bchw", pad_to={"h": 9}, fill=2))
 
 
 def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
@@ -565,7 +565,7 @@ def test_channels_are_taken_there(gpu, pattern, order):
     expected = convert(x, pattern, **keywords)
     same(convert(gpu.array(x), pattern, **keywords), expected)
     same(convert(x, pattern, device="cuda", **keywords), expected)
-    larger = {"channels": order, "into": {"h": 9}, "fill": (1, 2, 3)}
+    larger = {"channels": order, "pad_to": {"h": 9}, "fill": (1, 2, 3)}
     for ordinal in (0, 1):  # whichever is current
         y = convert(gpu.array(x, ordinal), pattern, **larger)
         assert y.ordinal == ordinal

@@ -77,7 +77,7 @@ def test_they_are_converted_on_their_gpu_and_stay_theirs(gpu, taken, ordinal):
         assert (type(y), y.ordinal) == (Array, ordinal)
         values_of(gpu.cupy.ndarray.of(y.memory, ordinal))
         np.testing.assert_array_equal(y.memory, WANTED + turn)
-    larger = Converter("bhwc->bchw", into={"h": 9}, fill=2)
+    larger = Converter("bhwc->bchw", pad_to={"h": 9}, fill=2)
     y = larger(Array(gpu.array(IMAGES, ordinal)))
     values_of(gpu.cupy.ndarray.of(y.memory, ordinal))
     np.testing.assert_array_equal(y.memory, larger(IMAGES))

@@ -14,7 +14,7 @@ from layoutkit.data import open_index, sampled_batcher
 N = 23
 WINDOW = Collator("hwc->bchw", h=5, w=6)
 FILLED = Collator("hwc->bchw", h=5, w=6, fill=255)
-RANDOM = {"corner": "random", "flip": "random"}
+RANDOM = {"offset": "random", "flip": "random"}
 
 
 def picture(number, height, width):
@@ -74,7 +74,7 @@ def test_windows_lie_inside_and_are_those_of_collate():
             said = [corners[int(record.array)] for record in batch.item]
             wanted = collate(
                 samples, "hwc->bchw", h=5, w=6,
-                corner={"h": [y for y, _, _ in said], "w": [x for _, x, _ in said]},
+                offset={"h": [y for y, _, _ in said], "w": [x for _, x, _ in said]},
                 flip={"w": [turned for _, _, turned in said]},
             )  # fmt: skip
             np.testing.assert_array_equal(batch.input.input, wanted)
@@ -159,7 +159,7 @@ def test_smaller_results_lie_anywhere_in_their_windows():
 
 
 def test_axes_one_by_one():
-    at_top = {"corner": {"h": 0, "w": "random"}, "flip": {"h": "random", "w": True}}
+    at_top = {"offset": {"h": 0, "w": "random"}, "flip": {"h": "random", "w": True}}
     with batcher(**at_top) as batches:
         planes = np.concatenate([batch.input.input for batch in batches])
     down = planes[:, 0, 0, 0] == 0
@@ -170,7 +170,7 @@ def test_axes_one_by_one():
     # Axes are drawn by their names: what is said of another one changes nothing.
     random = {number: x for number, (_, x, _) in epoch_of(flip=None).items()}
     fixed = {
-        number: x for number, (_, x, _) in epoch_of(corner=at_top["corner"], flip=None).items()
+        number: x for number, (_, x, _) in epoch_of(offset=at_top["offset"], flip=None).items()
     }
     assert fixed == random
 
@@ -374,7 +374,7 @@ def test_pictures_are_decoded_by_threads(tmp_path):
         (batch,) = batches
     photos = [read(record.url) for record in batch.item]
     np.testing.assert_array_equal(batch.input.input, collate(photos, "hwc->bchw", h=8, w=12))
-    with sampled_batcher(tmp_path, size=(16, 16), corner="random", **words) as batches:
+    with sampled_batcher(tmp_path, size=(16, 16), offset="random", **words) as batches:
         assert next(iter(batches)).input.input.shape == (5, 3, 8, 12)
     with pytest.raises(DataError, match=r"processor=lambda data, out: layoutkit\.pictures\.read"):
         sampled_batcher(tmp_path, **words)
@@ -389,21 +389,21 @@ COLUMNS = Collator("xc->bxc", x=3)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"corner": "rnadom"}, ArgumentError, "corner is 'rnadom'.*did you mean \"random\""),
-        ({"corner": "centre"}, ArgumentError, 'it is "random", or a dict by axis$'),
-        ({"corner": 3}, ArgumentError, "corner=3; it is"),
-        ({"corner": {"h": "randm"}}, ArgumentError, r"corner\['h'\] is 'randm'.*did you mean"),
-        ({"corner": {"h": [1, 2]}}, ArgumentError, "or a whole number"),
-        ({"corner": {"q": "random"}}, ArgumentError, "'q' is no axis .* h, w, c"),
-        ({"corner": {"c": "random"}}, ArgumentError, "no window along c"),
+        ({"offset": "rnadom"}, ArgumentError, "offset is 'rnadom'.*did you mean \"random\""),
+        ({"offset": "centre"}, ArgumentError, 'it is "random", or a dict by axis$'),
+        ({"offset": 3}, ArgumentError, "offset=3; it is"),
+        ({"offset": {"h": "randm"}}, ArgumentError, r"offset\['h'\] is 'randm'.*did you mean"),
+        ({"offset": {"h": [1, 2]}}, ArgumentError, "or a whole number"),
+        ({"offset": {"q": "random"}}, ArgumentError, "'q' is no axis .* h, w, c"),
+        ({"offset": {"c": "random"}}, ArgumentError, "no window along c"),
         ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c: .* h=224"),
         ({"flip": "both"}, ArgumentError, "flip is 'both'"),
         ({"flip": "Random"}, ArgumentError, 'did you mean "random"'),
         ({"flip": {"w": 0.5}}, ArgumentError, r"flip\['w'\] is 0.5; it is \"random\", or True"),
         ({"flip": True}, ArgumentError, "flip=True"),
-        ({"collate": COLUMNS, "corner": None}, ArgumentError, "along w, and .* one of x, c"),
-        ({"collate": None}, ArgumentError, "corner='random' is of the windows"),
-        ({"collate": None, "corner": None}, ArgumentError, "flip='random' is of the windows"),
+        ({"collate": COLUMNS, "offset": None}, ArgumentError, "along w, and .* one of x, c"),
+        ({"collate": None}, ArgumentError, "offset='random' is of the windows"),
+        ({"collate": None, "offset": None}, ArgumentError, "flip='random' is of the windows"),
         ({"collate": print}, DataError, "give a Collator"),
         ({"collate": Collator("bhwc->bchw")}, DataError, "leave b away on the left"),
         ({"collate": Collator("hwc->(bh)wc")}, DataError, "b one of its own"),
@@ -415,7 +415,7 @@ COLUMNS = Collator("xc->bxc", x=3)
         ({"scale": 2}, DataError, "collate and scale"),
         ({"convert": 3}, DataError, "collate and convert"),
         ({"layout": "bhwc"}, DataError, "layout='bhwc', but batches .* are bchw"),
-        ({"random_crop": True}, DataError, 'corner="random", of the windows'),
+        ({"random_crop": True}, DataError, 'offset="random", of the windows'),
     ],
 )
 def test_what_cannot_be_is_said_at_once(options, error, words):

@@ -6,8 +6,7 @@ import pytest
 from fake_cupy import Event, Stream
 
 from layoutkit.cuda import runtime
-from layoutkit.cuda.cupy_runtime import CupyRuntime
-from layoutkit.cuda.cupy_runtime import CudaKernel
+from layoutkit.cuda.cupy_runtime import CudaKernel, CupyRuntime
 
 
 def methods_of(kind):

@@ -51,18 +51,18 @@ def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: An
     return _convert(x, out, *words, list(sizes), list(sizes.values()), traced)
 
 
-def put_batch(asked: Any, samples: Any, rows: Any, corner: Any, flip: Any, out: Any) -> Any:
+def put_batch(asked: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any) -> Any:
     """What a Collator makes of samples in a graph."""
     words: Any = _words_of_windows(asked) if asked.words is None else asked.words
-    return _like(samples, _collate(samples, rows, corner, flip, out, *words))
+    return _like(samples, _collate(samples, indices, offset, flip, out, *words))
 
 
 def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
     """What `collate` of these arguments is in a graph."""
     told = _told_of_call(pattern, tuple(sizes), **keywords)
-    rows, corner, flip, out = windows
+    indices, offset, flip, out = windows
     values = list(sizes.values())
-    found = _collate(samples, rows, corner, flip, out, pattern, told, list(sizes), values)
+    found = _collate(samples, indices, offset, flip, out, pattern, told, list(sizes), values)
     return _like(samples, found)
 
 
@@ -104,13 +104,13 @@ def _told_of_call(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
 
 
 def _collate(
-    samples: Any, rows: Any, corner: Any, flip: Any, out: Any, pattern: str, keywords: str,
+    samples: Any, indices: Any, offset: Any, flip: Any, out: Any, pattern: str, keywords: str,
     names: list[str], sizes: list[int],
 ) -> Any:  # fmt: skip
     found = keywords_of(keywords, names, [*map(_number, sizes)])
-    corner = {axis: _number(each) for axis, each in corner.items()} if corner else None
+    offset = {axis: _number(each) for axis, each in offset.items()} if offset else None
     return makers["Collator"](pattern, **found)(
-        samples, rows=_number(rows), corner=corner, flip=flip, out=out
+        samples, indices=_number(indices), offset=offset, flip=flip, out=out
     )
 
 

@@ -88,7 +88,7 @@ class FieldInSpace:
         lying = None if self._collator is None else store.lying()
         if lying is None or self._collator is None:
             return self._formatted(store.take(places))
-        return self._collator(_with_columns(lying), rows=places)
+        return self._collator(_with_columns(lying), indices=places)
 
     def _formatted(self, rows: Array) -> Any:
         return self._own.format_as(_with_columns(rows), self._asked)

@@ -47,11 +47,11 @@ class Form(NamedTuple):
 class Joining:
     """What makes a batch of results.
 
-    corner, flip    by axis: "random", or what a Collator takes for all samples
+    offset, flip    by axis: "random", or what a Collator takes for all samples
     """
 
     collator: Collator
-    corner: Mapping[str, Any]
+    offset: Mapping[str, Any]
     flip: Mapping[str, Any]
     seed: int
 
@@ -92,7 +92,7 @@ class Joining:
     def batch_of_rows(self, array: Array, rows: Array, places: Places, epoch: int) -> Any:
         """The same of samples that are rows of one array."""
         shapes = np.broadcast_to(np.array(array.shape[1:]), (len(rows), array.ndim - 1))
-        return self._of_rows(array, rows=rows, **self._windows(shapes, places, epoch))
+        return self._of_rows(array, indices=rows, **self._windows(shapes, places, epoch))
 
     @cached_property
     def _of_rows(self) -> Collator:
@@ -106,17 +106,17 @@ class Joining:
         """Where windows begin and which are turned, for each sample, as a Collator takes it."""
         axes = self.collator.windows.completed(shapes.shape[1])
         at, sizes = axes.places(), self.collator.windows.task.sizes
-        corner, flip = dict(self.corner), dict(self.flip)
-        for name, value in corner.items():
+        offset, flip = dict(self.offset), dict(self.flip)
+        for name, value in offset.items():
             if value is RANDOM:
                 spare = shapes[:, at[name]] - sizes[name]
-                found = self._drawn("corner", name, epoch, places, np.abs(spare) + 1)
-                corner[name] = found + np.minimum(spare, 0)
+                found = self._drawn("offset", name, epoch, places, np.abs(spare) + 1)
+                offset[name] = found + np.minimum(spare, 0)
         for name, value in flip.items():
             if value is RANDOM:
                 two = np.full(len(shapes), 2)
                 flip[name] = self._drawn("flip", name, epoch, places, two) == 1
-        return {"corner": corner or None, "flip": flip or None}
+        return {"offset": offset or None, "flip": flip or None}
 
     def _drawn(self, what: str, name: str, epoch: int, places: Places, n: Array) -> Array:
         """One of 0 .. n-1 for each sample."""
@@ -130,7 +130,7 @@ class Joining:
         return found.astype(np.int64)
 
     def _check_inside(self, name: str, size: int, window: int) -> None:
-        begin = self.corner.get(name)
+        begin = self.offset.get(name)
         begin = begin if isinstance(begin, int) else (size - window) // 2
         if begin < 0 or begin + window > size:
             raise ShapeError(

@@ -16,7 +16,7 @@ The keywords of `sampled_batcher` for pictures: what `size` and `fit` stand for.
 
 Knows the arguments, and that bytes of pictures make no batch; a Decoder makes pixels of them.
 
-The keywords of `sampled_batcher` for results of any size: `collate`, `corner` and `flip`.
+The keywords of `sampled_batcher` for results of any size: `collate`, `offset` and `flip`.
 
 Knows the arguments, and what a Collator can cut; what is drawn is known by `joining.py`.
 """
@@ -71,7 +71,7 @@ class Arguments:
     layout: Any
     convert: Any
     collate: Any
-    corner: Any
+    offset: Any
     flip: Any
     scale: Any
     mean: Any
@@ -250,7 +250,7 @@ def joining_of(given: Arguments, seed: Any) -> Joining | None:
     Raises
     ------
     ArgumentError
-        `corner` or `flip` is not of its form, or there is nothing to draw from.
+        `offset` or `flip` is not of its form, or there is nothing to draw from.
     """
     collator = given.collate
     if collator is None:
@@ -261,8 +261,8 @@ def joining_of(given: Arguments, seed: Any) -> Joining | None:
     if windows.channels is not None:
         del places["c"]
     cut = [name for name, at in places.items() if axes.windowed[at] is not None]
-    corner = _corners(given.corner, [*places], cut, collator.pattern)
-    return Joining(collator, corner, _flips(given.flip, [*places], collator.pattern), seed)
+    offset = _offsets(given.offset, [*places], cut, collator.pattern)
+    return Joining(collator, offset, _flips(given.flip, [*places], collator.pattern), seed)
 
 
 def check_collate(given: Arguments) -> None:
@@ -272,7 +272,7 @@ def check_collate(given: Arguments) -> None:
     """
     collator = given.collate
     if collator is None:
-        for name in ("corner", "flip"):
+        for name in ("offset", "flip"):
             if getattr(given, name) is not None:
                 raise ArgumentError(
                     f"{name}={getattr(given, name)!r} is of the windows that a Collator cuts; give "
@@ -311,22 +311,22 @@ def collated_layout(collator: Collator) -> str:
     return str(collator.windows.task.pattern.target)
 
 
-def _corners(given: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
+def _offsets(given: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
     """Where windows begin, by axis; a word for all is one for each axis that has a window."""
     asked: dict[str, Any] = (
-        dict.fromkeys(cut, RANDOM) if given == RANDOM else _by_axis("corner", given, names)
+        dict.fromkeys(cut, RANDOM) if given == RANDOM else _by_axis("offset", given, names)
     )
     for name, value in asked.items():
         number = as_int(value)
         if number is not None:
             asked[name] = number
             continue
-        _check_random(f"corner[{name!r}]", value, "or a whole number")
+        _check_random(f"offset[{name!r}]", value, "or a whole number")
         if name not in cut:
-            raise _no_window(f"corner={given!r}", pattern, [name])
+            raise _no_window(f"offset={given!r}", pattern, [name])
         asked[name] = RANDOM
     if given == RANDOM and not asked:
-        raise _no_window(f"corner={given!r}", pattern, names or ["h", "w"])
+        raise _no_window(f"offset={given!r}", pattern, names or ["h", "w"])
     return asked
 
 
@@ -617,7 +617,7 @@ def _check_callable(name: str, value: Any) -> None:
 _ELSEWHERE = {
     "batch_sampler": "sampler= and batch_size=, which name an order and where it is cut",
     "collate_fn": "processor=, which makes a row of a record; collate= joins rows of many sizes",
-    "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and corner="random"',
+    "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
     "drop_remainder": "drop_last=True",
     "generator": "seed=; an order is a function of seed, epoch and position",
     "image_size": "size=, (height, width) of pictures",
@@ -631,9 +631,9 @@ _ELSEWHERE = {
     "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
     "prefetch_buffer_size": "prefetch=, in batches",
     "prefetch_factor": "prefetch=, in batches, however many threads there are",
-    "rand_crop": 'corner="random", of the windows that collate= cuts',
+    "rand_crop": 'offset="random", of the windows that collate= cuts',
     "rand_mirror": 'flip="random", of the windows that collate= cuts',
-    "random_crop": 'corner="random", of the windows that collate= cuts',
+    "random_crop": 'offset="random", of the windows that collate= cuts',
     "random_flip": 'flip="random", of the windows that collate= cuts',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "shard=(rank, world)",

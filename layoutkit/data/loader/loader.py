@@ -42,7 +42,7 @@ def sampled_batcher(
     std: Any = None,
     clip: Any = None,
     collate: Collator | None = None,
-    corner: Any = None,
+    offset: Any = None,
     flip: Any = None,
     on_error: str = "drop",
     refill: bool = False,
@@ -113,7 +113,7 @@ def sampled_batcher(
     collate : Collator, optional
         Makes the batch's input of results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
         Then `out` is always None, and results are copied, except records of an array.
-    corner : "random" or dict by axis, optional
+    offset : "random" or dict by axis, optional
         Where the Collator's windows begin: anywhere inside of a result or, if it is smaller, so
         that all of it is in the window (which takes a `fill`). Of a dict the values are "random" or
         an int for all, such as ``{"h": 0, "w": "random"}``. In the middle by default.
@@ -156,7 +156,7 @@ def sampled_batcher(
         drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
         fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
         convert=convert, scale=scale, mean=mean, std=std, clip=clip, collate=collate,
-        corner=corner, flip=flip, on_error=on_error, refill=refill, timeout=timeout,
+        offset=offset, flip=flip, on_error=on_error, refill=refill, timeout=timeout,
         retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
         cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip

@@ -40,8 +40,8 @@ CASES = [
     ("batch height width c->batch c (height width)", {}, None),
     ("bhwc->bchw", {"channels": (2, 0)}, ((2, 2, 1), (2,), (3, 3, 2), (6,))),
     ("bhwc->bchw", {"memory": "bhwc"}, None),
-    ("bhwc->bchw", {"into": {"h": 10, "w": 9}, "fill": 7, "scale": 0.5}, None),
-    ("bhwc->bchw", {"into": {"h": 10}, "fill": (1, 2, 3), "channels": (2, 1, 0)}, None),
+    ("bhwc->bchw", {"pad_to": {"h": 10, "w": 9}, "fill": 7, "scale": 0.5}, None),
+    ("bhwc->bchw", {"pad_to": {"h": 10}, "fill": (1, 2, 3), "channels": (2, 1, 0)}, None),
 ]
 
 
@@ -102,7 +102,9 @@ def test_a_plan_says_chunks_tasks_and_what_is_put_together_anew():
     easy = Converter("bhwc->bchw").plan(y)
     assert (easy.rechunked, easy.tasks) == ((), 9)
     assert "rechunk" not in str(easy)
-    assert Converter("bhwc->bchw", channels=(2, 1, 0), into={"h": 10}).plan(y).chunks[1][2] == (10,)
+    assert Converter("bhwc->bchw", channels=(2, 1, 0), pad_to={"h": 10}).plan(y).chunks[1][2] == (
+        10,
+    )
     with pytest.raises(ShapeError, match="rank 3"):
         Converter("bhw->bwh").plan(y)
     with pytest.warns(da.PerformanceWarning):  # a plan has not swallowed it

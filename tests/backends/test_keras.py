@@ -64,7 +64,7 @@ def test_a_batch_is_converted_as_it_comes():
         ("bhwc->tbchw", {}, (None, 4, 5, 3), (1, None, 3, 4, 5)),
         ("... h w c -> ... c (h w)", {}, (None, 4, 5, 3), (None, 3, 20)),
         ("batch (high low) c -> batch high low c", {"low": 5}, (None, None, 3), (None, None, 5, 3)),
-        ("bhwc->bchw", {"into": {"h": 8, "w": 8}}, (None, None, 5, 3), (None, 3, 8, 8)),
+        ("bhwc->bchw", {"pad_to": {"h": 8, "w": 8}}, (None, None, 5, 3), (None, 3, 8, 8)),
         ("bhwc->bchw", {"memory": "bhwc"}, (None, 4, 5, 3), (None, 3, 4, 5)),
     ],
 )
@@ -98,7 +98,9 @@ def test_it_is_saved_and_loaded_with_its_model(tmp_path):
 def test_a_config_makes_the_layer():
     for layer in (
         Convert("b(hw)c->bchw", h=4, casting="saturate", copy=True, name="x", dtype="uint8"),
-        Convert("...hwc->...chw", clip=(0, 9), mean={"h": [1, 2]}, into={"w": 8}, fill=3, name="x"),
+        Convert(
+            "...hwc->...chw", clip=(0, 9), mean={"h": [1, 2]}, pad_to={"w": 8}, fill=3, name="x"
+        ),
         Convert("bhwc->bchw", memory="bhwc", threads=1, name="x"),
     ):
         config = json.loads(json.dumps(layer.get_config()))  # as a file holds it

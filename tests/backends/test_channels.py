@@ -52,7 +52,7 @@ def test_tensors_that_are_traced(order):
     graph = proxy.make_fx(gradient)(x.clone().requires_grad_())
     found = graph(x.clone().requires_grad_())
     np.testing.assert_allclose(found.detach().numpy(), back, rtol=1e-6)
-    larger = {"channels": order, "into": {"h": 8}, "fill": [1, 2, 3, 4]}
+    larger = {"channels": order, "pad_to": {"h": 8}, "fill": [1, 2, 3, 4]}
     graph = proxy.make_fx(lambda x: convert(x, "bhwc->bchw", **larger))(x)
     np.testing.assert_array_equal(graph(x).numpy(), convert(X, "bhwc->bchw", **larger))
 
@@ -86,8 +86,8 @@ def test_a_collator_shares_it():
             to = Collator(pattern, h=8, w=40, channels=order, fill=[1, 2, 3])
             expected = np.stack([photo[:8, :40][..., list(order)] for photo in photos])
             expected[1] = expected[1, :, ::-1]
-            found = to(photos, corner={"h": 0, "w": 0}, flip={"w": [False, True]})
+            found = to(photos, offset={"h": 0, "w": 0}, flip={"w": [False, True]})
             np.testing.assert_array_equal(found, convert(expected, "b" + pattern))
-            turned = to(photos, corner={"h": 0, "w": 0}, flip={"c": True})
+            turned = to(photos, offset={"h": 0, "w": 0}, flip={"c": True})
             plain = np.stack([photo[:8, :40][..., list(order[::-1])] for photo in photos])
             np.testing.assert_array_equal(turned, convert(plain, "b" + pattern))

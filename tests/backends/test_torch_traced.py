@@ -68,7 +68,7 @@ def laid(x):
 
 
 def boxed(x):
-    return convert(x, "bhwc->bchw", into={"h": 7, "w": 9}, fill=(0.1, 0.2, 0.3), scale=2.0)
+    return convert(x, "bhwc->bchw", pad_to={"h": 7, "w": 9}, fill=(0.1, 0.2, 0.3), scale=2.0)
 
 
 def named(x):

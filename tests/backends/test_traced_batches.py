@@ -10,7 +10,7 @@ RNG = np.random.default_rng(0)
 PAIR = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3)]]
 FLOATS = [x.astype(np.float32) for x in PAIR]
 ASKED = {"h": 6, "w": 8, "fill": (1, 2, 3), "scale": 1 / 255, "mean": (0.4, 0.5, 0.6)}
-SAID = {"corner": {"h": [-1, 4], "w": -2}, "flip": {"w": [True, False], "h": True}}
+SAID = {"offset": {"h": [-1, 4], "w": -2}, "flip": {"w": [True, False], "h": True}}
 TO = Collator("hwc->bchw", **ASKED)
 SWAPPED = Collator("hwc->chwb", channels=(2, 0, 0), dtype="float32", **ASKED)
 ROWS = Collator("bhwc->bchw", h=4, w=5, dtype="float32", scale=1 / 255)
@@ -29,11 +29,11 @@ def called(a, b):
 
 
 def rows(a, b):
-    return ROWS(b[None].repeat(3, 1, 1, 1), rows=[2, -3, 0], corner={"h": [0, 4, 1]}, flip="w")
+    return ROWS(b[None].repeat(3, 1, 1, 1), indices=[2, -3, 0], offset={"h": [0, 4, 1]}, flip="w")
 
 
 FUNCTIONS = [both, swapped, called, rows]
-SAY_SO = "corner.'h'. is a .*, whose numbers cannot be read.*outside of compiled functions"
+SAY_SO = "offset.'h'. is a .*, whose numbers cannot be read.*outside of compiled functions"
 
 
 # ---- PyTorch -----------------------------------------------------------------------------
@@ -84,11 +84,11 @@ def test_compiled_gradients_and_out(torch):
 
 
 def test_compiled_with_numbers_that_change(torch):
-    compiled = followed(torch, lambda a, b, top: TO([a, b], corner={"h": [top, top + 1]}) * 1)
+    compiled = followed(torch, lambda a, b, top: TO([a, b], offset={"h": [top, top + 1]}) * 1)
     tensors = [*map(torch.from_numpy, PAIR)]
     for top in (0, 2, 1):
-        assert torch.equal(compiled(*tensors, top), TO(tensors, corner={"h": [top, top + 1]}))
-    wrong = followed(torch, lambda a, b, top: TO([a, b], corner={"h": top}) * 1)
+        assert torch.equal(compiled(*tensors, top), TO(tensors, offset={"h": [top, top + 1]}))
+    wrong = followed(torch, lambda a, b, top: TO([a, b], offset={"h": top}) * 1)
     with pytest.raises(Exception, match=SAY_SO):
         wrong(*tensors, torch.tensor([0, 1]))
 
@@ -114,7 +114,7 @@ def test_arrays_of_numpy_in_a_compiled_function(torch):
     for function, arrays in [
         (lambda a, b: TO([a, b], **SAID), PAIR),
         (lambda a, b: collate((a, b), "hwc->bhwc", h=5, w=5), PAIR),
-        (lambda x: ROWS(x, rows=[2, 0]), [stack]),
+        (lambda x: ROWS(x, indices=[2, 0]), [stack]),
     ]:
         found = followed(torch, function)(*arrays)
         assert type(found) is np.ndarray
@@ -151,13 +151,13 @@ def test_jax():
         shape = jax.eval_shape(function, *arrays)
         assert (shape.shape, shape.dtype) == (wanted.shape, wanted.dtype)
     stack = np.stack([PAIR[0]] * 3)
-    wanted = ROWS(stack, rows=[2, 0])
-    found = jax.jit(lambda x: ROWS(x, rows=[2, 0]))(stack)
+    wanted = ROWS(stack, indices=[2, 0])
+    found = jax.jit(lambda x: ROWS(x, indices=[2, 0]))(stack)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    assert_same(np.asarray(ROWS(jax.numpy.asarray(stack), rows=jax.numpy.array([2, 0]))), wanted)
+    assert_same(np.asarray(ROWS(jax.numpy.asarray(stack), indices=jax.numpy.array([2, 0]))), wanted)
     with pytest.raises(ArgumentError, match=SAY_SO):
-        jax.jit(lambda a, b, n: TO([a, b], corner={"h": n}))(*arrays, jax.numpy.array([0, 1]))
+        jax.jit(lambda a, b, n: TO([a, b], offset={"h": n}))(*arrays, jax.numpy.array([0, 1]))
     with pytest.raises(ArgumentError, match=r"flip\['h'\] is a .*, whose numbers"):
         jax.jit(lambda a, b, n: TO([a, b], flip={"h": [n, n]}))(*arrays, True)
     with pytest.raises(ArgumentError, match=r"rows is a .*, whose numbers"):
-        jax.jit(lambda x, n: ROWS(x, rows=n))(stack, jax.numpy.array([0, 1]))
+        jax.jit(lambda x, n: ROWS(x, indices=n))(stack, jax.numpy.array([0, 1]))

@@ -144,7 +144,7 @@ def test_coordinates_of_many_levels():
 
 
 def test_larger_results_drop_the_coordinates_of_their_axes():
-    y = convert(scene(), "bhwc->bchw", into={"h": 6, "w": 5})
+    y = convert(scene(), "bhwc->bchw", pad_to={"h": 6, "w": 5})
     assert set(y.coords) == {"time", "band", "run"}
     np.testing.assert_array_equal(y.values, np.pad(PLANES, ((0, 0), (0, 0), (1, 1), (0, 0))))
 

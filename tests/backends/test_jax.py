@@ -237,7 +237,7 @@ def test_a_converter_is_a_static_argument():
         ("b(hp)wc->bhw(pc)", {"p": 2}, "b, 2*h, 5, 3"),
         ("bhwc->bf", {}, "b, h, 5, 3"),
         ("batch ... c -> batch c ...", {}, "b, 4, 5, 3"),
-        ("bhwc->bchw", {"into": {"h": 8}, "fill": 3}, "b, 4, 5, 3"),
+        ("bhwc->bchw", {"pad_to": {"h": 8}, "fill": 3}, "b, 4, 5, 3"),
     ],
 )
 def test_sizes_may_be_symbols(pattern, keywords, shape):

@@ -65,7 +65,11 @@ def test_sums_views_and_plans(lazy):
     [
         (ShapeError, "rank 3", lambda x: convert(x, "bhw->bwh")),
         (ArgumentError, "cubed.to_zarr", lambda x: convert(x, "bhwc->bchw", out=X)),
-        (ArgumentError, "into= is not known", lambda x: convert(x, "bhwc->bchw", into={"h": 9})),
+        (
+            ArgumentError,
+            "pad_to= is not known",
+            lambda x: convert(x, "bhwc->bchw", pad_to={"h": 9}),
+        ),
     ],
 )
 def test_mistakes_are_found_when_the_plan_is_made(lazy, kind, words, call):
