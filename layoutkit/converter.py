@@ -226,12 +226,12 @@ class Converter:
         spread = spread_of(self._task, facts, source)
         if spread is None:
             found = self._backs.find(facts, source, out is None)(grad, out)
-            return found if clip is None else _adapters().stopped(found, like, clip, out)
+            return found if clip is None else _gradients().stopped(found, like, clip, out)
         few, move, picks = spread
         alone = self.derived(taken)._backs.find(facts, few, True)(grad)
         wanted = source[1] if source is not None and kind_of(source[1]) in "fc" else facts[1]
-        found = _adapters().spread(alone, move, picks, wanted)
-        found = found if clip is None else _adapters().stopped(found, like, clip)
+        found = _gradients().spread(alone, move, picks, wanted)
+        found = found if clip is None else _gradients().stopped(found, like, clip)
         return found if out is None else Converter(identity(len(picks.shape)))(found, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
@@ -320,6 +320,13 @@ def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
     return _adapters().facts(x, what)  # type: ignore[no-any-return]
+
+
+@fork.once
+def _gradients() -> ModuleType:
+    from .backends import gradients  # late, as above
+
+    return gradients
 
 
 @fork.once

@@ -59,7 +59,7 @@ def copy_bytes(src, dst, nbytes):
         at += 1
 
 
-def copy_runs_microkernel(itemsize, channels, literal, nt):
+def pieces_microkernel(itemsize, channels, literal, nt):
     """m runs of n items, one right behind the other."""
 
     @inline

@@ -16,18 +16,12 @@ The parameter block that tells them what to do is described in words.py.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from numba import uintp
 
 from ...planning.epilogue import DTYPES
-from .copy import copy_runs_microkernel, gather_microkernel
 from .epilogue import epilogue_of
-from .interleave import (
-    flip_microkernel,
-    flip_split_microkernel,
-    merge_microkernel,
-    shuffle_microkernel,
-    split_microkernel,
-)
 from .params import (
     BOUNDS,
     COEFS,
@@ -42,19 +36,17 @@ from .params import (
     TERM,
 )
 from .simd import fence, i64_at, stack
-from .transpose import transpose_microkernel
 from .walk import COEF, DST, SRC, STATE, advance, inline, start
 
-# By kernel name (planning/select.py): a function (itemsize, channels, literal, nt) -> BlockMover.
-MICROKERNELS = {
-    "transpose": transpose_microkernel,
-    "split": split_microkernel,
-    "merge": merge_microkernel,
-    "shuffle": shuffle_microkernel,
-    "flip": flip_microkernel,
-    "flipsplit": flip_split_microkernel,
-    "gather": gather_microkernel,
-    "pieces": copy_runs_microkernel,
+# Modules that hold several microkernels; any other microkernel has a module of its own name.
+SHARED_MODULES = {
+    "split": "interleave",
+    "merge": "interleave",
+    "shuffle": "interleave",
+    "flip": "interleave",
+    "flipsplit": "interleave",
+    "gather": "copy",
+    "pieces": "copy",
 }
 
 
@@ -78,7 +70,9 @@ def build(move, itemsize, literal, epilogue, nt):
 def mover_of(move, itemsize, literal, nt):
     """The mover of a name such as "transpose" or "split-3"."""
     name, _, channels = move.partition("-")
-    return MICROKERNELS[name](itemsize, int(channels or 0), literal, nt)
+    module = import_module(f".{SHARED_MODULES.get(name, name)}", __package__)
+    microkernel = getattr(module, f"{name}_microkernel")
+    return microkernel(itemsize, int(channels or 0), literal, nt)
 
 
 @inline

@@ -316,6 +316,6 @@ def flip_microkernel(itemsize, channels, literal, nt):
     return pixels(itemsize, int(literal), tuple(range(channels)), channels, 1, nt)
 
 
-def flip_split_microkernel(itemsize, channels, literal, nt):
+def flipsplit_microkernel(itemsize, channels, literal, nt):
     """All pixels of a block; `literal` is the width of a vector."""
     return of_lines(itemsize, channels, int(literal), nt, 1)

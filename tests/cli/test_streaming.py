@@ -547,7 +547,7 @@ def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    small = "from layoutkit.cli import npyfiles, streaming; npyfiles._WIDE_BYTES = 0; "
+    small = "from layoutkit.cli import outputs, streaming; outputs._WIDE_BYTES = 0; "
     code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 12\n{RUN}"
     command = [sys.executable, "-c", code, "convert", *files, pattern]
     with _in_a_terminal(command) as process:

@@ -31,7 +31,7 @@ print(fuzz.hunt({seed}, 0, {moves}, {kernels}) or "right")
 # One word of the parameter block of every kernel is wrong.
 PLANT = """
 import dataclasses, struct
-from layoutkit.kernels.cpu import launch, sums, words
+from layoutkit.kernels.cpu import accumulate_launch, launch
 prepare = launch.prepare
 
 def planted(*args, **keywords):
@@ -40,7 +40,7 @@ def planted(*args, **keywords):
     struct.pack_into("q", params, at, struct.unpack_from("q", params, at)[0] + {error})
     return dataclasses.replace(made, params=bytes(params))
 
-launch.prepare = sums.prepare = planted
+launch.prepare = accumulate_launch.prepare = planted
 """
 
 

@@ -19,7 +19,7 @@ START = """
 import atexit, os, signal, sys, threading, time
 import numpy as np
 import layoutkit
-from layoutkit import workers
+from layoutkit.threads import pool as workers
 layoutkit.set_num_threads(2)
 x = np.random.default_rng(0).random((16, 24, 24, 32), np.float32)
 
@@ -224,7 +224,7 @@ def test_a_fork_waits_for_the_first_use_of_a_part_in_another_thread(use):
 
 IMPORT_ALL = """
 import importlib, signal, sys, threading
-from layoutkit import forks
+from layoutkit._utils import fork as forks
 holds, ends = threading.Event(), threading.Event()
 def hold():
     with forks.making:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cpu import accumulate_launch
-from layoutkit.layout.parsing.pattern import parse_pattern
+from layoutkit.layout.pattern import parse_pattern
 from layoutkit.memory import contiguous
 from layoutkit.planning.loops import SumLoop, nest
 from reference import reference_convert, reference_sum

@@ -5,7 +5,7 @@ import inspect
 import pytest
 from fake_cupy import Event, Stream
 
-from layoutkit.cuda import runtime
+from layoutkit.cuda import cupy_runtime
 from layoutkit.cuda.cupy_runtime import CudaKernel, CupyRuntime
 
 
@@ -15,18 +15,18 @@ def methods_of(kind):
 
 
 def test_a_runtime_takes_what_it_is_asked():
-    for name, asked in methods_of(runtime.Runtime).items():
+    for name, asked in methods_of(cupy_runtime.Runtime).items():
         found = inspect.signature(getattr(CupyRuntime, name))
         wanted = [(each.name, each.kind, each.default) for each in asked.parameters.values()]
         assert [(p.name, p.kind, p.default) for p in found.parameters.values()] == wanted, name
 
 
 def test_nothing_is_asked_of_cupy_that_the_protocol_lacks():
-    assert methods_of(CupyRuntime).keys() == methods_of(runtime.Runtime).keys()
+    assert methods_of(CupyRuntime).keys() == methods_of(cupy_runtime.Runtime).keys()
 
 
 @pytest.mark.parametrize(
-    ("kind", "fake"), [(runtime.CudaStream, Stream), (runtime.CudaEvent, Event)]
+    ("kind", "fake"), [(cupy_runtime.CudaStream, Stream), (cupy_runtime.CudaEvent, Event)]
 )
 def test_streams_and_events_have_what_they_are_asked(kind, fake):
     for name, asked in methods_of(kind).items():

@@ -15,9 +15,9 @@ MODULE, ROW, CUTTER = blocks("A new CPU kernel")
 CHECKS = """
 import numpy as np
 import layoutkit
-from layoutkit import Converter, conversion, convert
-from layoutkit.kernels.cpu import compiler, cutters
-from layoutkit.planning import kernels
+from layoutkit import Converter, convert, converter as conversion
+from layoutkit.kernels.cpu import compiler, tiling as cutters
+from layoutkit.planning import select as kernels
 from reference import reference_convert
 
 images = np.random.default_rng(1).random((40, 30, 70, 9), np.float32)[..., ::-1]
@@ -32,7 +32,7 @@ def check(array, pattern, **keywords):
 
 
 def movers():
-    loaded = [kernel.spec for kernel in compiler.loaded() if kernel.spec.family != "workers"]
+    loaded = [kernel.spec for kernel in compiler.loaded() if kernel.spec.family != "threadpool"]
     return {spec.literals[0] for spec in loaded}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.errors import PatternError, ShapeError
-from layoutkit.layout.parsing.pattern import Layout, as_shape, parse_layout, parse_pattern
+from layoutkit.layout.pattern import Layout, as_shape, parse_layout, parse_pattern
 from reference import reference_convert
 
 

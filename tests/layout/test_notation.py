@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, PatternError, ShapeError, accumulate, convert, plan
 from layoutkit.cli.explain import text_picture
-from layoutkit.layout.parsing.pattern import parse_layout, parse_pattern
+from layoutkit.layout.parsing import parse_layout
+from layoutkit.layout.pattern import parse_pattern
 
 
 def numbered(*shape):

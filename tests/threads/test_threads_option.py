@@ -6,7 +6,7 @@ import pytest
 import layoutkit
 from layoutkit import Converter
 from layoutkit.threads import pool
-from layoutkit.threads.limits.pool import ALONE_BYTES, LARGE_BYTES
+from layoutkit.threads.pool import ALONE_BYTES, LARGE_BYTES
 
 
 @pytest.fixture

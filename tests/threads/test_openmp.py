@@ -19,7 +19,7 @@ START = f"""
 import ctypes, os, threading, time
 import numpy as np
 import layoutkit
-from layoutkit import openmp, threads, workers
+from layoutkit.threads import limits as threads, openmp, pool as workers
 from layoutkit.kernels.cpu.threadpool_state import TEAM, TICKET
 
 workers.LARGE_BYTES = 0
