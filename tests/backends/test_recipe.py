@@ -32,6 +32,7 @@ def toy(tmp_path, monkeypatch):
     """The library and its file, both gone afterwards."""
     (tmp_path / "toy.py").write_text(FILE)
     monkeypatch.setitem(sys.modules, "toy", TOY)
+    monkeypatch.setitem(registry.BACKENDS, "toy", "toy")
     monkeypatch.setattr(
         layoutkit.backends, "__path__", [*layoutkit.backends.__path__, str(tmp_path)]
     )

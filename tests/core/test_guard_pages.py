@@ -31,7 +31,7 @@ print(fuzz.hunt({seed}, 0, {moves}, {kernels}) or "right")
 # One word of the parameter block of every kernel is wrong.
 PLANT = """
 import dataclasses, struct
-from layoutkit.kernels.cpu import accumulate_launch, launch
+from layoutkit.kernels.cpu import accumulate_launch, launch, params as words
 prepare = launch.prepare
 
 def planted(*args, **keywords):

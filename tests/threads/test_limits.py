@@ -98,7 +98,7 @@ def test_workers_of_multiprocessing_use_one(method):
     code = f"""
 import multiprocessing, os
 import layoutkit
-from layoutkit import limits
+from layoutkit.threads import limits
 for name in (limits.THREADS, limits.OTHERS_THREADS): os.environ.pop(name, None)
 layoutkit.get_num_threads()
 with multiprocessing.get_context({method!r}).Pool(1) as pool:
