@@ -1,46 +1,44 @@
-# The two commands of the README, on a machine that has Python 3.11 or newer, gcc and make:
+# The two commands of the README, for a machine with Python 3.11 or newer, gcc and make:
 #
-#   make demo    photographs -> tensors -> back, checked and timed, with a picture
-#   make test    the test suite, every code block of README.md and docs/ included
+#   make demo           convert photographs to tensors and back, check, time and plot it
+#   make test           the test suite, with every code block of README.md and docs/
 #
-# (gcc is for tests of the CUDA kernels on the CPU, which are skipped without it.)
+# (Without gcc, the tests that run the CUDA kernels on the CPU are skipped.)
 #
-# For more of what the tests do in part:
+# For contributors (CONTRIBUTING.md):
 #
-#   make fuzz           random conversions and sums between guard pages: MOVES=100000 of SEED=1;
+#   make test-all       the same tests with every parameter set and full budgets
+#   make lint           ruff and mypy
+#   make fuzz           random conversions and sums between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64
+#   make test-lowest    the test suite with the lowest versions of the dependencies that
+#                       pyproject.toml allows, in its own environment; PYTHON=python3.11
+#   make wheel          an sdist and a wheel in dist/. The wheel contains compiled kernels for this
+#                       kind of machine, which takes minutes; OBJECTS=none omits them
+#   make docs           the site of docs/ with a reference of every public function, in site/; fails
+#                       for a broken link
 #
-#   make test-lowest    the test suite with the lowest versions that pyproject.toml allows of what
-#                       layoutkit needs to run, in a venv of its own; PYTHON=python3.11
+# TESTS="tests/core docs" selects tests, and EXTRA=testing omits those that need PyTorch and JAX.
 #
-#   make wheel          an sdist and a wheel in dist/, the wheel with compiled kernels for this kind of
-#                       machine, which takes minutes; OBJECTS=none for one without
+# For a machine with an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
-#   make docs           a site of docs/ with a reference of every public function, in site/; an error
-#                       where a link leads nowhere
-#
-# TESTS="tests/core docs" runs some of the tests only, and EXTRA=testing all but those that need
-# PyTorch and JAX.
-#
-# And on one that has an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
-#
-#   make first-contact  the first hour: from "is there a GPU" to "how fast is it", in seven steps with
-#                       limits of time, into first-contact.md; STEPS="1 2" for some of them
+#   make first-contact  the first hour, from "is there a GPU" to "how fast is it", in seven steps with
+#                       time limits, into first-contact.md; STEPS="1 2" selects steps
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
-#   make bench-gpu      conversions timed beside a device copy, CuPy and PyTorch; BENCH=--quick for
-#                       a quarter of them
-#   make sanitize-gpu   every family of kernels under NVIDIA's compute-sanitizer: memcheck-gpu,
-#                       initcheck-gpu, racecheck-gpu and synccheck-gpu, of 10 minutes at most each
+#   make bench-gpu      conversions timed against a device copy, CuPy and PyTorch; BENCH=--quick for
+#                       a quarter of the rows
+#   make sanitize-gpu   every kernel family under NVIDIA's compute-sanitizer: memcheck-gpu,
+#                       initcheck-gpu, racecheck-gpu and synccheck-gpu, 10 minutes at most each
 #
-# With SYSTEM=python3 these use the packages that this Python has, and install nothing, which
-# needs no network: NumPy, Numba, ml_dtypes, tqdm, CuPy and pytest; PyTorch and JAX if they are there.
+# With SYSTEM=python3 the GPU targets use the packages of that Python and install nothing, which
+# needs no network: NumPy, Numba, ml_dtypes, tqdm, CuPy and pytest; PyTorch and JAX if installed.
 #
-# Each of the others builds .venv from nothing when it is not there. A stamp file for each group of
-# packages is newer than pyproject.toml once they are installed, so a second run is quick.
+# Every other target creates .venv if there is none. One stamp file per group of packages is newer
+# than pyproject.toml once they are installed, so a second run is fast.
 
 PYTHON ?= python3
 CUDA   ?= 13
-# CuPy for CUDA 12 and that for 13, which the tests bring, do not go together.
+# The CuPy packages for CUDA 12 and 13 conflict; the tests install the one for 13.
 VENV   := .venv$(if $(filter 12,$(CUDA)),-cuda12)
 LOWEST := .venv-lowest
 BIN    := $(VENV)/bin
@@ -51,21 +49,25 @@ MOVES  ?= 100000
 CPU    ?=
 TESTS  ?=
 EXTRA  ?= test
-OBJECTS ?=
+OBJECTS ?= all
 STEPS  ?= 1 2 3 4 5 6 7
 
-.PHONY: demo docs test test-lowest fuzz lint wheel clean first-contact test-gpu bench-gpu \
+.PHONY: demo docs test test-all test-lowest fuzz lint wheel clean first-contact test-gpu bench-gpu \
   sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
 demo: $(VENV)/.demo
 	@$(BIN)/python demo/demo.py
 
-# In several processes, a file in one of them; its tests share what they set up.
+# Several processes; the tests of a file run in one of them, since they share fixtures.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.$(EXTRA)
-	@echo "running the tests: about 12 minutes on 2 cores the first time, less when kernels are kept ..."
+	@echo "running the tests: about 6 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST)
+
+test-all: $(VENV)/.$(EXTRA)
+	@echo "running all tests: about 12 minutes on 2 cores, less once the kernels are cached ..."
+	$(BIN)/python $(PYTEST) --all
 
 test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
@@ -88,7 +90,7 @@ first-contact: $(GPU_NEEDS)
 test-gpu: $(GPU_NEEDS)
 	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
 
-# mypy needs what the code imports, the test packages included.
+# mypy needs every package that the code imports, also those of the tests.
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -98,7 +100,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean
 	@echo "open site/index.html"
 
-# `build` makes the wheel from the sdist, in an environment of its own.
+# `build` makes the wheel from the sdist, in an isolated environment.
 wheel: $(VENV)/.wheel
 	LAYOUTKIT_OBJECTS="$(OBJECTS)" $(BIN)/python -m build --outdir dist .
 	@ls -l dist
@@ -106,16 +108,16 @@ wheel: $(VENV)/.wheel
 bench-gpu: $(BENCH_NEEDS)
 	$(GPU_PYTHON) -m layoutkit bench $(BENCH) --device cuda --json bench-gpu.json --plot bench-gpu.png
 
-# Small arrays: under these tools a kernel takes a hundred times as long. Without the pools of CuPy and
-# PyTorch, in whose blocks they see no array: beyond its end is another one, and no byte is unwritten.
+# Small arrays, since a kernel takes a hundred times as long under these tools. The memory pools of
+# CuPy and PyTorch are disabled, because the tools do not see the arrays inside a pool's blocks.
 SMALL    := $(GPU_PYTHON) -m pytest -q -x tests/gpu/test_small.py
 NO_POOLS := LAYOUTKIT_TEST_POOL=off PYTORCH_NO_CUDA_MEMORY_CACHING=1
 SANITIZE := $(NO_POOLS) timeout 600 compute-sanitizer --target-processes all --error-exitcode 1
 
 sanitize-gpu: memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
-# Reads and writes beyond an array, or not aligned; reads of what nobody wrote; accesses of threads to
-# shared memory that no barrier orders; barriers that not all threads come to.
+# Out-of-bounds and misaligned accesses; reads of uninitialized memory; shared-memory races; barriers
+# that some threads do not reach.
 memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu: %-gpu: $(GPU_NEEDS)
 	$(SANITIZE) --tool $* $(SMALL)
 
@@ -130,7 +132,7 @@ $(VENV)/.base:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What pip is at for so long without a word.
+# What pip installs; it prints nothing meanwhile.
 ABOUT_demo   := NumPy, Numba, matplotlib, Pillow and scikit-learn (100 MB): about 1 minute
 ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not there, which for Linux \
   is some GB with CUDA (docs/dependencies.md says how to have a small one): minutes
@@ -143,14 +145,14 @@ ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minu
 ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute
 ABOUT_cuda13 := $(ABOUT_cuda12)
 
-# Editable, so that a change to the code needs no new installation.
+# Editable, so that changes to the code take effect without a new installation.
 $(VENV)/.%: pyproject.toml | $(VENV)/.base
 	@echo "installing into $(VENV): $(ABOUT_$*) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$*]"
 	@touch $@
 
-# "numpy>=2.2.5" among `dependencies` becomes "numpy==2.2.5"; what the tests need is the newest that
-# goes with those.
+# "numpy>=2.2.5" in `dependencies` becomes "numpy==2.2.5"; the packages of the tests are the newest
+# that are compatible.
 $(LOWEST)/.testing: pyproject.toml
 	@echo "installing into $(LOWEST), the lowest versions: $(ABOUT_testing) ..."
 	$(PYTHON) -m venv $(LOWEST)

@@ -28,6 +28,30 @@ if find_spec("sybil"):
     __all__ = ["pytest_collect_file"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-all`."""
+    parser.addoption("--all", action="store_true", help="run every parameter set of every test")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --all, keep at most n parameter sets of each test that is marked `budget(n)`."""
+    if config.getoption("--all"):
+        return
+    sets: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("budget") is not None:
+            sets.setdefault((str(item.path), getattr(item, "originalname", item.name)), []).append(item)
+    omitted: set[pytest.Item] = set()
+    for same_test in sets.values():
+        marker = same_test[0].get_closest_marker("budget")
+        count = marker.args[0] if marker is not None else len(same_test)
+        total = len(same_test)
+        kept = {round(n * (total - 1) / max(1, count - 1)) for n in range(count)}
+        omitted.update(item for n, item in enumerate(same_test) if n not in kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in omitted])
+    items[:] = [item for item in items if item not in omitted]
+
+
 def pytest_configure() -> None:
     """Make the tests see the same on an idle machine, a busy one, and in the background."""
     # A script's shell starts what it puts in the background with SIGINT ignored; Python then raises

@@ -1,8 +1,8 @@
-"""The house stands as docs/how-it-runs.md draws it: who may import whom, and how large rooms are.
+"""The structure of the package: import order, sizes of functions, and the first word of docstrings.
 
-The first block of that page lists every folder and every module beside them. Each may import what
-stands above it, and on its own line what stands before it; imports inside functions count. Imports
-for type checkers do not: nothing runs them.
+The first block of docs/how-it-runs.md lists every package and top-level module. Each may import those
+above it and, on its own line, those before it; imports inside functions count. Imports for type
+checkers do not count: they are not executed.
 """
 
 import ast
@@ -15,15 +15,17 @@ import pytest
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs" / "how-it-runs.md").read_text()
-# Those that look up on purpose, inside of functions: adapters are for arrays of other libraries,
-# and `import layoutkit` and most processes have to do with NumPy's alone.
-LATE = {("converter", "arrays"), ("accumulation", "arrays"), ("compilation", "arrays")}
-ADAPTERS, GRAPH = "arrays.adapters", "arrays.torch_graph"  # what torch.compile sees
 API = "accumulation"  # the last module that `layoutkit/__init__.py` imports
-# Where modules are imported by a name that is made up while running; each says so in words.
-BY_NAME = {"", "arrays.libraries", "arrays.symbolic", "data", "renamed"}
-BY_NAME |= {"kernels.cpu.compiler", "kernels.cpu.engine"}
-MOST_LINES = 300  # of a module
+# Modules that import other modules by a computed name.
+BY_NAME = {
+    "",
+    "backends.registry",
+    "backends.symbolic",
+    "data",
+    "kernels.cpu.compiler",
+    "kernels.cpu.engine",
+}
+ONE_IMPORTER = 45  # modules with one importer, in the same folder
 MEDIAN_LINES, LONG_LINES = 10, 35  # of functions: half of them, nine of ten
 
 
@@ -55,7 +57,7 @@ def room(module):
 
 @cache
 def imports(module):
-    """(imported module, whether inside a function) for what a module imports of the package."""
+    """Return the modules of the package that a module imports."""
     return list(_imports(module))
 
 
@@ -71,13 +73,12 @@ def _imports(module):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
-    top = {id(node) for node in tree.body}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typing_only:
             for target in _targets(node, package):
                 target = target or API  # `from .. import convert`: what it needs is all of this
                 if target in MODULES and module not in ("", target):
-                    yield target, id(node) not in top
+                    yield target
 
 
 def _targets(node, package):
@@ -107,21 +108,10 @@ def test_a_folder_imports_what_stands_above_it(name):
         f"{module} imports {target}"
         for module in MODULES
         if room(module) == name
-        for target, is_late in imports(module)
-        if order[room(target)] > order[name] and not ((name, room(target)) in LATE and is_late)
+        for target in imports(module)
+        if order[room(target)] > order[name]
     }
     assert upwards == set()
-
-
-def test_the_late_imports_are_there_and_lead_to_one_module_each():
-    late = {
-        (module, target)
-        for module in MODULES
-        for target, is_late in imports(module)
-        if is_late and (room(module), room(target)) in LATE
-    }
-    asking = {(module, GRAPH if module == "compilation" else ADAPTERS) for module, _ in LATE}
-    assert late == asking
 
 
 def test_modules_are_imported_by_made_up_names_in_few_places():
@@ -130,12 +120,9 @@ def test_modules_are_imported_by_made_up_names_in_few_places():
     assert by_name == BY_NAME
 
 
-def test_no_imports_make_a_circle():
-    """Of modules, inside of folders as well; those of LATE aside, which the order does not need."""
-    graph = {
-        module: {t for t, is_late in imports(module) if (room(module), room(t)) not in LATE}
-        for module in MODULES
-    }
+def test_imports_form_no_cycle():
+    """Neither between modules nor inside a package, late imports included."""
+    graph = {module: set(imports(module)) for module in MODULES}
     done, path = set(), []
 
     def visit(module):
@@ -152,9 +139,7 @@ def test_no_imports_make_a_circle():
         visit(module)
 
 
-def test_modules_and_functions_are_short():
-    long = {n for n, path in MODULES.items() if path.read_text().count("\n") > MOST_LINES}
-    assert long <= {"kernels.cpu.simd"}  # which opens with a page of prose
+def test_functions_are_short():
     lengths = sorted(
         node.end_lineno - node.lineno + 1
         for path in MODULES.values()
@@ -165,14 +150,34 @@ def test_modules_and_functions_are_short():
     assert lengths[len(lengths) * 9 // 10] <= LONG_LINES
 
 
-def test_every_module_is_somewhere_on_the_page():
-    """By its name or, where a folder is drawn as one thing, by that of its folder."""
-    rooms = {"bench", "commands", "demo"}
-    parts = {"data": {"batches", "indexes", "providers", "reading", "samplers", "samples"}}
-    for name, path in MODULES.items():
-        whole = room(name) in rooms or set(name.split(".")) & parts.get(room(name), set())
-        if path.name not in ("__init__.py", "__main__.py") and not whole:
-            assert path.name in PAGE, name
+def test_few_modules_have_a_single_importer_in_their_folder():
+    """A helper with one importer is defined in that importer, unless it is one of several alternatives."""
+    importers = {}
+    for module in MODULES:
+        for target in imports(module):
+            importers.setdefault(target, set()).add(module)
+    single = {
+        target
+        for target, (module, *others) in importers.items()
+        if not others and target.rpartition(".")[0] in (module, module.rpartition(".")[0])
+    }
+    assert len(single) < ONE_IMPORTER, sorted(single)
+
+
+QUESTIONS = set("What Whether Who Whose Where How Those That Which When Why".split())
+
+
+def test_docstrings_do_not_begin_with_a_question_word():
+    """A docstring names a thing or begins with a verb; ruff checks the mood of functions (D401)."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    paths = [*MODULES.values(), *(HOME / "building").glob("*.py"), *(HOME / "demo").glob("*.py")]
+    wrong = []
+    for path in paths:
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+        for text in filter(None, map(ast.get_docstring, nodes)):
+            if re.split(r"\W", text)[0] in QUESTIONS or text.startswith("The same"):
+                wrong.append(f"{path.relative_to(HOME)}: {text.splitlines()[0]}")
+    assert wrong == []
 
 
 def test_every_file_that_the_page_names_is_there():
@@ -183,6 +188,6 @@ def test_every_file_that_the_page_names_is_there():
     places = [p.relative_to(HOME).as_posix() for root in roots for p in [root, *root.rglob("*")]]
     ends = {f"/{place}" for place in places} | {f"/{place}/" for place in places}
     missing = {name for name in names if not any(end.endswith(f"/{name}") for end in ends)}
-    toys = {"layoutkit/backends/toy.py", "kernels/cpu/reverse.py", "toy.cu"}
-    toys |= {"layoutkit/data/samplers/backward.py", "layoutkit/data/io/grid.py"}
-    assert missing == toys
+    examples = {"layoutkit/backends/toy.py", "kernels/cpu/reverse.py", "toy.cu"}
+    examples |= {"layoutkit/data/samplers/backward.py", "layoutkit/data/io/grid.py"}
+    assert missing == examples
