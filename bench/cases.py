@@ -20,12 +20,11 @@ from .peers import Peer
 from .protocol import Variant
 from .rows import Row
 
-__all__ = ["FRESH", "LIMIT", "OURS", "Case", "is_right", "prepare", "reference"]
-
 LIMIT = "limit"
 # Sets of buffers together are larger than most last-level caches, unless that takes too many.
 SPAN_BYTES = 256 << 20
-FEWEST_SETS, MOST_SETS = 3, 16
+FEWEST_SETS = 3
+MOST_SETS = 16
 # Above this only a part of a row is compared: NumPy would need longer than all the timing.
 COMPARED_BYTES = 1 << 30
 # Relative tolerance where rounding is allowed; absolute, 1e-5: results are of the order of 1.
@@ -52,7 +51,8 @@ def prepare(
     right = _Right(row, values, device)
     case = Case(row, [])
     if row.kind != "call":
-        sources, outs = [one.sources for one in sets], [one.out for one in sets]
+        sources = [one.sources for one in sets]
+        outs = [one.out for one in sets]
         limits = device.limits(row, sources, outs)
         case.variants.append(device.variant(LIMIT, limits, lingers=0.0, replay=True))
     for entry in entries(row, peers, fresh_peers):
@@ -86,7 +86,8 @@ class _Right:
     """Says whether a result is right, from copies of the sources that nobody else has."""
 
     def __init__(self, row: Row, values: Sequence[Array], device: Device) -> None:
-        self._row, self._device = row, device
+        self._row = row
+        self._device = device
         pairs = list(zip(values, row.sources, strict=True))
         self._expected = [
             (part, reference(row, [_samples(array, layout, part) for array, layout in pairs]))

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-BAR, GOAL, GRID, INK, PALE = "#9cc3d5", "#d1495b", "#dddddd", "#222222", "#777777"
+BAR = "#9cc3d5"
+GOAL = "#d1495b"
+GRID = "#dddddd"
+INK = "#222222"
+PALE = "#777777"
 PEERS = {
     "NumPy": ("o", "#b5651d"),
     "torch": ("D", "#6a3d9a"),
@@ -42,7 +46,8 @@ def draw(path: str, results: Sequence[Result], about: Mapping[str, Any]) -> None
 def _places(results: Sequence[Result]) -> list[float]:
     """Where each bar goes, from the top, with room for a heading above each group."""
     places: list[float] = []
-    group, place = "", -1.0
+    group = ""
+    place = -1.0
     for result in results:
         place += 1.0 if result.row.group == group else 2.2
         group = result.row.group
@@ -56,7 +61,8 @@ def _bars(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> Non
     for place, share in zip(places, shares, strict=True):
         text = f"{share:.0f} %"
         # In a column beside the frame, where no bar or mark can cover it.
-        x, frame = (1.012, place), axes.get_yaxis_transform()
+        x = (1.012, place)
+        frame = axes.get_yaxis_transform()
         axes.text(*x, text, transform=frame, fontsize=7, color=INK, va="center")
     goals = [100 * (result.row.at_least or 0) for result in results]
     drawn = [(goal, place) for goal, place in zip(goals, places, strict=True) if goal]

@@ -23,14 +23,17 @@ from .host import Call, limit_pass, made_passive, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
 from .rows import MEAN, SCALE, STD
 
-__all__ = ["run_collate"]
-
-LIMIT, OURS, CONVERT = "limit", "layoutkit", "slices, stack, convert"
-TORCH, OPENCV, DALI = "torch", "OpenCV", "DALI"
+LIMIT = "limit"
+OURS = "layoutkit"
+CONVERT = "slices, stack, convert"
+TORCH = "torch"
+OPENCV = "OpenCV"
+DALI = "DALI"
 NORMALISED = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
 SIZE = 224
 TURNS = 8  # of corners and flips, which are used in turn
-FULL, QUICK = Budget(2.5, 0.1), Budget(0.6, 0.05, min_rounds=3)
+FULL = Budget(2.5, 0.1)
+QUICK = Budget(0.6, 0.05, min_rounds=3)
 
 
 @dataclass(frozen=True)

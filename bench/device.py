@@ -59,7 +59,8 @@ class Cuda:
     def __init__(self, cupy: Any) -> None:
         self.cupy = cupy
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self._before, self._behind = cupy.cuda.Event(), cupy.cuda.Event()
+        self._before = cupy.cuda.Event()
+        self._behind = cupy.cuda.Event()
 
     def using(self) -> AbstractContextManager[Any]:
         """Makes the stream the current one."""
@@ -104,7 +105,8 @@ class Cuda:
 
     def _limit(self, row: Row, values: Array) -> Call:
         if row.kind in ("upload", "download"):
-            there, here = self.empty((row.traffic,), np.dtype(np.uint8)), self._pinned(row.traffic)
+            there = self.empty((row.traffic,), np.dtype(np.uint8))
+            here = self._pinned(row.traffic)
             return partial(self._copy, *((there, here) if row.kind == "upload" else (here, there)))
         half = row.traffic // 2
         content = values.reshape(-1).view(np.uint8)  # zeros would need less power
@@ -247,7 +249,8 @@ def shapes() -> Iterator[Row]:
 
 def _shape(pattern: str, sizes: tuple[int, ...], dtype: str, to_dtype: str = "") -> Row:
     source, target = pattern.split("->")
-    kind, letters = "fused" if to_dtype else "move", "bhwc"[: len(source)]
+    kind = "fused" if to_dtype else "move"
+    letters = "bhwc"[: len(source)]
     row = Row("shapes", kind, (source,), target, letters, sizes, dtype, to_dtype or dtype)
     return replace(row, sizes=_grown(row), at_least=_at_least(row))
 
@@ -299,7 +302,8 @@ class CuPy:
         if row.is_exact:
             return partial(self._cupy.ascontiguousarray, views[0])
         into = partial(self._kernel(row), *views, *self._constants(row))
-        shape, dtype = row.shape(row.target), as_dtype(row.to_dtype)
+        shape = row.shape(row.target)
+        dtype = as_dtype(row.to_dtype)
         return lambda: into(self._cupy.empty(shape, dtype))
 
     def _constants(self, row: Row) -> list[Array]:

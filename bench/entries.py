@@ -13,9 +13,8 @@ from .host import Array, Call
 from .peers import Peer
 from .rows import Row
 
-__all__ = ["FRESH", "OURS", "Buffers", "Entry", "entries"]
-
-OURS, FRESH = "layoutkit", "layoutkit, fresh"
+OURS = "layoutkit"
+FRESH = "layoutkit, fresh"
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,9 @@ def _cached_get(row: Row, buffers: Buffers) -> Call:
 
 
 def _put_and_get(row: Row, buffers: Buffers) -> Call:
-    view, (source,), array = layoutkit.ImageView(), row.sources, buffers.sources[0]
+    view = layoutkit.ImageView()
+    (source,) = row.sources
+    array = buffers.sources[0]
 
     def call() -> object:
         view.forward_put(source, array)
@@ -125,7 +126,9 @@ def _put_and_get(row: Row, buffers: Buffers) -> Call:
 
 def _there_and_back(row: Row, buffers: Buffers) -> Call:
     """Two consumers: what was got comes back as a gradient, beside one of the base's layout."""
-    view, (source,), array = layoutkit.ImageView(), row.sources, buffers.sources[0]
+    view = layoutkit.ImageView()
+    (source,) = row.sources
+    array = buffers.sources[0]
 
     def call() -> object:
         view.forward_put(source, array)

@@ -39,14 +39,14 @@ from . import feeding_images, feeding_mnist
 from .host import made_passive
 from .protocol import Budget, Times, Variant, measure, paired_ratio
 
-__all__ = ["main"]
-
 Array = npt.NDArray[Any]
 Epoch = Callable[[], Iterator[Any]]
 
 WIDTH = 64
 WORKERS = (0, 1, 2)
-OURS, TORCH, BY_BATCHES = "layoutkit", "torch", "torch, by batches"
+OURS = "layoutkit"
+TORCH = "torch"
+BY_BATCHES = "torch, by batches"
 
 
 # ---- The same for both: where records lie, how they are read ---------------------------------

@@ -39,15 +39,18 @@ from ..images.decode import pixels_of
 from .host import made_passive
 from .protocol import Budget, Variant, measure, paired_ratio
 
-__all__ = ["SIZE", "epochs", "main", "table", "write_photos"]
-
 Array = npt.NDArray[Any]
 Epoch = Callable[[], Any]  # an iterable of (data, labels)
 
 SIZE = (375, 500)
-CROP, BATCH, QUALITY = 224, 64, 90
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-ALONE, READ, OURS = "decoding alone", "read and decoded", "layoutkit"
+CROP = 224
+BATCH = 64
+QUALITY = 90
+MEAN = (123.675, 116.28, 103.53)
+STD = (58.395, 57.12, 57.375)
+ALONE = "decoding alone"
+READ = "read and decoded"
+OURS = "layoutkit"
 _BASES = 16  # that all pictures are shifted copies of
 
 
@@ -73,7 +76,8 @@ def write_photos(count: int, folder: Path) -> Path:
     from PIL import Image
 
     bases = [photos(seed) for seed in range(min(count, _BASES))]
-    rng, path = np.random.default_rng(0), folder / "photos.rec"
+    rng = np.random.default_rng(0)
+    path = folder / "photos.rec"
     with RecordWriter(path) as writer:
         for number in range(count):
             shift = rng.integers(0, SIZE)
@@ -116,7 +120,8 @@ class Photos:
     def __init__(self, path: Path) -> None:
         from torchvision.transforms import v2
 
-        self.path, self.offsets = path, _offsets(path)
+        self.path = path
+        self.offsets = _offsets(path)
         self.change: Any = _torch_transforms(v2)
         self.file: int | None = None
 
@@ -138,8 +143,10 @@ class Photos:
 def _torch_transforms(v2: Any) -> Any:
     import torch
 
-    mean, std = [m / 255 for m in MEAN], [s / 255 for s in STD]
-    crop, flip = v2.RandomCrop(CROP), v2.RandomHorizontalFlip()
+    mean = [m / 255 for m in MEAN]
+    std = [s / 255 for s in STD]
+    crop = v2.RandomCrop(CROP)
+    flip = v2.RandomHorizontalFlip()
     return v2.Compose([crop, flip, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
 
 
@@ -217,7 +224,8 @@ def epochs(path: Path, workers: int, stack: ExitStack) -> dict[str, Epoch]:
 
 def check(name: str, epoch: Epoch, count: int) -> None:
     """Stop unless an epoch has every picture once, in the form that is asked for."""
-    labels, shapes = [], set()
+    labels = []
+    shapes = set()
     for x, y in epoch():
         shapes.add(np.asarray(x).shape[1:])
         labels += np.asarray(y).ravel().astype(int).tolist()

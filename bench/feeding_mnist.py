@@ -28,12 +28,12 @@ from ..data import MNISTProvider
 from .host import limit_pass, streaming_is_faster
 from .protocol import Budget, Variant, measure, paired_ratio
 
-__all__ = ["SIDE", "epochs", "main", "write_pictures"]
-
 Array = npt.NDArray[Any]
 Epoch = Callable[[], Any]
 
-SIDE, BATCH, SCALE = 28, 128, 1 / 255
+SIDE = 28
+BATCH = 128
+SCALE = 1 / 255
 LIMIT = "limit"
 
 
@@ -68,7 +68,8 @@ def epochs(image: Path, label: Path, pixels: Array) -> dict[str, Epoch]:
 
     def looked_at(provider: MNISTProvider) -> Any:
         for batch in provider:
-            (x,), (y,) = provider.get_data(batch), provider.get_label(batch)
+            (x,) = provider.get_data(batch)
+            (y,) = provider.get_label(batch)
             yield x.input[: batch.count], y.input[: batch.count]
 
     found: dict[str, Epoch] = {}

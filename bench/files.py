@@ -8,8 +8,6 @@ from pathlib import Path
 
 from ..errors import ArgumentError
 
-__all__ = ["check_files"]
-
 
 def check_files(plot: str | None, json: str | None) -> None:
     """Refuse files that could not be written in the end.

@@ -137,9 +137,11 @@ def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Ca
     line. Bytes behind the last whole group of lines are left out. `streaming` says which kind
     of stores to write with.
     """
-    read, written = sources[0].nbytes, target.nbytes
+    read = sources[0].nbytes
+    written = target.nbytes
     common = gcd(read, written)
-    reads, writes = read // common, written // common  # lines of each source and of the target
+    reads = read // common
+    writes = written // common  # lines of each source and of the target
     groups = written // (writes * LINE)
     addresses = np.array([source.ctypes.data for source in sources], np.int64).tobytes()
     moved = read * len(sources) + written
@@ -220,7 +222,8 @@ VARIABLE = "OMP_WAIT_POLICY"
 
 def made_passive() -> str:
     """Let threads of OpenMP sleep between operations, if nobody said how; return that in words."""
-    given, is_late = os.environ.get(VARIABLE), bool(libraries())
+    given = os.environ.get(VARIABLE)
+    is_late = bool(libraries())
     os.environ.setdefault(VARIABLE, "passive")
     if given is not None:
         return f"{VARIABLE}={given}, as the environment has it."

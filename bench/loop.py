@@ -39,8 +39,6 @@ from .results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, environ
 from .rows import Row
 from .situations import PAUSE, Situation, all_situations
 
-__all__ = ["Column", "Columns", "columns_of", "loop_row", "measured", "run_loop", "take_turns"]
-
 MEGABYTES = (0.1, 0.5, 1, 2, 4, 8, 16, 64, 100)  # of the array that is read; as much is written
 QUICK_MEGABYTES = (0.5, 4, 16)
 FULL = Budget(seconds=4.0, warm_up=0.0, min_rounds=15, max_rounds=101)

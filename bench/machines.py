@@ -34,12 +34,14 @@ from . import feeding_images
 from .host import made_passive
 from .protocol import Budget, Variant, measure, paired_ratio
 
-__all__ = ["main"]
-
-MEAN, STD, SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1 / 255
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SCALE = 1 / 255
 BLOCK = (16, 512, 512, 3)
 CHUNK = (16, 256, 256, 3)  # of a store
-OURS, OWN, PLANES = "convert", "dask's own", "dask's own, in planes"
+OURS = "convert"
+OWN = "dask's own"
+PLANES = "dask's own, in planes"
 
 
 # ---- blocks ------------------------------------------------------------------------------
@@ -47,7 +49,8 @@ OURS, OWN, PLANES = "convert", "dask's own", "dask's own, in planes"
 
 def expressions(x: Any, scale: float | None) -> dict[str, Any]:
     """Arrays of dask of one formula: (x * scale - mean) / std in float32, as planes."""
-    mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
+    mean = np.array(MEAN, np.float32)
+    std = np.array(STD, np.float32)
     scaled = x.astype(np.float32) if scale is None else x.astype(np.float32) * np.float32(scale)
     own = ((scaled - mean) / std).transpose(0, 3, 1, 2)
     ours = convert(x, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
@@ -134,7 +137,8 @@ def ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> None:
 def together(program: Callable[..., list[float]], world: int, *given: Any) -> list[float]:
     """The seconds of each round of a program in so many processes: those of the slowest."""
     context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(world), context.SimpleQueue()
+    barrier = context.Barrier(world)
+    told = context.SimpleQueue()
     children = [
         context.Process(target=_child, args=(told, barrier, program, rank, world, *given))
         for rank in range(world)

@@ -88,7 +88,8 @@ class Hptt:
         function = self._functions.get(row.dtype)
         if row.kind not in ("move", "call") or function is None:
             return None
-        order, shape = row.order(row.sources[0]), row.shape(row.target)
+        order = row.order(row.sources[0])
+        shape = row.shape(row.target)
 
         def call() -> Array:
             out = np.empty(shape, row.dtype)
@@ -124,7 +125,8 @@ def _declared(library: CDLL, path: str, name: str, number: Any) -> Any:
             f"{HPTT_VARIABLE}: {path} has no {name}, so it is not HPTT; give the path of libhptt.so"
         ) from error
     sizes = POINTER(c_int)
-    read, write = (number, c_void_p, sizes, sizes), (number, c_void_p, sizes)
+    read = (number, c_void_p, sizes, sizes)
+    write = (number, c_void_p, sizes)
     function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
     function.restype = None
     return function
@@ -226,7 +228,8 @@ class TorchPeer:
         torch.set_num_threads(threads)
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views, target = self._views(row, sources), self._tensor(out)
+        views = self._views(row, sources)
+        target = self._tensor(out)
         if row.kind == "fused":
             return self._fused(row, views[0], target)
         if row.kind == "accumulate":
@@ -301,19 +304,22 @@ class OpenCV:
             return lambda: self._cv2.transpose(source, dst=out)
         if row.kind != "fused" or row.to_dtype != "float32":
             return None
-        images, params = list(source), self._params(row)
+        images = list(source)
+        params = self._params(row)
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, out, params)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         if row.kind != "fused" or row.to_dtype != "float32":
             return None
-        images, params = list(sources[0]), self._params(row)
+        images = list(sources[0])
+        params = self._params(row)
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, param=params)
 
     def _params(self, row: Row) -> Any:
         """OpenCV computes (x - mean) * scale, with four channels for both."""
         formula = row.formula
-        scale, std = formula["scale"], np.array([*formula["std"], 1.0])
+        scale = formula["scale"]
+        std = np.array([*formula["std"], 1.0])
         params = self._cv2.dnn.Image2BlobParams()
         params.mean = tuple(np.array([*formula["mean"], 0.0]) / scale)
         params.scalefactor = tuple(scale / std)
@@ -376,7 +382,8 @@ class TorchCompile(TorchPeer):
     name = "torch.compile"
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views, target = self._views(row, sources), self._tensor(out)
+        views = self._views(row, sources)
+        target = self._tensor(out)
         expression = self._expression(row)
 
         def work(target: Any, *views: Any) -> None:
@@ -415,7 +422,9 @@ class Timm:
         from timm.data.loader import PrefetchLoader, fast_collate
 
         torch.set_num_threads(threads)
-        self._torch, self._loader, self._collate = torch, PrefetchLoader, fast_collate
+        self._torch = torch
+        self._loader = PrefetchLoader
+        self._collate = fast_collate
         self.version = version("timm")
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
@@ -424,13 +433,15 @@ class Timm:
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         if not _is_for_models(row):
             return None
-        formula, cpu = row.formula, self._torch.device("cpu")
+        formula = row.formula
+        cpu = self._torch.device("cpu")
         # As its transforms hand pictures on: planes that are views.
         samples = [(image.transpose(2, 0, 1), 0) for image in sources[0]]
 
         def call() -> object:
             batches = [self._collate(samples)]
-            mean, std = formula["mean"], formula["std"]
+            mean = formula["mean"]
+            std = formula["std"]
             (images, _), *_ = self._loader(batches, mean=mean, std=std, device=cpu)
             return images
 
@@ -449,7 +460,9 @@ class Albumentations:
         from albumentations.pytorch import ToTensorV2
 
         torch.set_num_threads(threads)
-        self._library, self._to_tensor, self._stack = albumentations, ToTensorV2, torch.stack
+        self._library = albumentations
+        self._to_tensor = ToTensorV2
+        self._stack = torch.stack
         self.version = albumentations.__version__
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
@@ -484,7 +497,8 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
     known = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(expected.dtype))
     if known is None or work.to not in ("bchw", "bhwc") or work.more or not work.window:
         return None
-    count, now = len(work.samples), dict[str, list[Any]]()
+    count = len(work.samples)
+    now = dict[str, list[Any]]()
     normal = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
 
     def said(name: str) -> Callable[[], list[Any]]:

@@ -27,16 +27,6 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-__all__ = [
-    "Budget",
-    "Times",
-    "Variant",
-    "measure",
-    "no_collector",
-    "paired_ratio",
-    "percentile",
-]
-
 Call = Callable[[], object]
 Clock = Callable[[], float]
 Timer = Callable[[Sequence[Call]], float]  # makes the calls and says how many seconds they took
@@ -167,7 +157,8 @@ class _Player:
 
     def warm_up(self) -> None:
         """Run by the timer, every set of buffers at least once; decide on calls per sample."""
-        count, elapsed = 0, 0.0
+        count = 0
+        elapsed = 0.0
         while elapsed < self._budget.warm_up or count < len(self.variant.calls):
             elapsed += self._timer(self._take(1))
             count += 1
@@ -188,7 +179,8 @@ class _Player:
 
     def _take(self, count: int) -> list[Call]:
         """The next `count` calls in rotation."""
-        calls, first = self.variant.calls, self._next
+        calls = self.variant.calls
+        first = self._next
         self._next = (first + count) % len(calls)
         return [calls[number % len(calls)] for number in range(first, first + count)]
 

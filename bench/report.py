@@ -105,7 +105,8 @@ class Table:
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:
-    memory, cache = gpu["memory_bytes"] / 2**30, gpu["l2_bytes"] / 2**20
+    memory = gpu["memory_bytes"] / 2**30
+    cache = gpu["l2_bytes"] / 2**20
     driver = f"driver {gpu['driver']} (CUDA {gpu['driver_cuda']})"
     return (
         f"{gpu['name']}, {memory:.0f} GiB, second-level cache {cache:.0f} MiB; "

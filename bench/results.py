@@ -58,7 +58,8 @@ class Result:
         By the two numbers of the table, so that in the picture, too, layoutkit is `speedup` times
         as far: medians over rounds of three quotients would not agree with each other.
         """
-        ours, ratio = self.of_limit, self.speedup(name)
+        ours = self.of_limit
+        ratio = self.speedup(name)
         return None if ours is None or ratio is None else ours / ratio
 
     def gigabytes_per_second(self, name: str) -> float | None:
@@ -177,11 +178,15 @@ def _times_as_json(result: Result, name: str) -> dict[str, Any]:
     }
 
 
-ONE, ALL, NUMPY, TORCH = "1 thread", "all threads", "NumPy", "torch"
+ONE = "1 thread"
+ALL = "all threads"
+NUMPY = "NumPy"
+TORCH = "torch"
 PAUSED = "all threads, 30 ms later"
 # All threads may take so many times as long as one, and so many seconds more: what it takes to
 # look whether the others are awake.
-MOST_OF_ONE, MORE_THAN_ONE = 1.05, 3e-6
+MOST_OF_ONE = 1.05
+MORE_THAN_ONE = 3e-6
 # Beside threads of others that are awake, so many times as long as when they sleep again.
 MOST_OF_PAUSED = 1.1
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from ..spec import as_dtype
 
-__all__ = ["Row", "all_rows"]
-
 PICTURES = ("bhwc", "bchw", "chwb")
 SEQUENCES = ("bwc", "bcw", "cwb")
 PICTURE_SIZES = ((64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3))
 SEQUENCE_SIZES = (256, 512, 64)
 DTYPES = ("uint8", "int16", "float32")  # items of 1, 2 and 4 bytes
-SCALE, MEAN, STD = 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SCALE = 1 / 255
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 GRADIENTS = ("bchw", "chwb", "bhwc", "bchw", "chwb", "bhwc", "bchw", "chwb")
 REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
 

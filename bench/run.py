@@ -22,8 +22,6 @@ from .report import Table
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
 
-__all__ = ["run"]
-
 FULL = Budget(seconds=2.5, warm_up=0.05)
 QUICK = Budget(seconds=0.6, warm_up=0.02, min_rounds=3)
 # A GPU is not shared as the cores of a server are, so a second says as much; its samples are

@@ -14,12 +14,11 @@ import numpy as np
 
 from .host import Call
 
-__all__ = ["PAUSE", "Situation", "all_situations"]
-
 PAUSE = (
     0.03  # seconds after which threads of OpenMP sleep (those of libgomp, for a few milliseconds)
 )
-_SLEEPS, _BUSY = (0.1, 1, 5, 50), (1, 5)  # milliseconds
+_SLEEPS = (0.1, 1, 5, 50)
+_BUSY = (1, 5)  # milliseconds
 _LARGE = 8_000_000  # float32, 32 MB: more than a core's caches, and on most machines than all
 _SIDE = 700  # of square matrices: a product of some milliseconds
 
@@ -58,7 +57,8 @@ def _nothing() -> None:
 
 def _python(seconds: float) -> int:
     """Keep the interpreter busy."""
-    end, turns = time.perf_counter() + seconds, 0
+    end = time.perf_counter() + seconds
+    turns = 0
     while time.perf_counter() < end:
         turns += 1
     return turns
@@ -72,7 +72,8 @@ def _copying(count: int) -> Call:
 
 def _product(torch: Any, side: int) -> Call:
     """An operation of torch on all of its threads, which spin afterwards."""
-    left, right = torch.rand(side, side), torch.rand(side, side)
+    left = torch.rand(side, side)
+    right = torch.rand(side, side)
     return partial(torch.mm, left, right)
 
 

@@ -464,7 +464,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def _distinct(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    named = dict(sizes)
-    if len(named) < len(sizes):
+    sources_label = dict(sizes)
+    if len(sources_label) < len(sizes):
         raise ArgumentError("--size: the same axis twice; give each axis one size")
-    return named
+    return sources_label

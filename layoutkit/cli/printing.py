@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import sys
 
-__all__ = ["accept_all_text", "amount", "as_options", "printable"]
-
 # Keywords of the library that are options, as its messages write them: with a value or without.
 _KEYWORD = re.compile(
     r"\b(casting|dtype|fill|fit|max_pixels|mean|scale|std|to_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
 )
 
 
-def printable(text: object, keep: str = "") -> str:
+def escape_controls(text: object, keep: str = "") -> str:
     r"""Text without control characters and the like: escaped, but for those in `keep`.
 
     >>> printable("a\x1b[2Jb\n")
@@ -26,7 +24,7 @@ def printable(text: object, keep: str = "") -> str:
     return "".join(letter if letter in keep else _escaped(letter) for letter in str(text))
 
 
-def as_options(message: str) -> str:
+def keywords_to_options(message: str) -> str:
     """A message of the library in the words of the command line.
 
     >>> as_options('float32 to uint8 is not allowed; use casting="saturate"')
@@ -42,7 +40,7 @@ def as_options(message: str) -> str:
     return _KEYWORD.sub(option, message)
 
 
-def amount(nbytes: int) -> str:
+def format_bytes(nbytes: int) -> str:
     """A number of bytes, as people read it.
 
     >>> amount(1_234_567)
@@ -51,7 +49,7 @@ def amount(nbytes: int) -> str:
     return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
 
 
-def accept_all_text() -> None:
+def escape_unencodable_output() -> None:
     """Let stdout escape what its encoding lacks, as stderr always does."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -29,8 +29,8 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import FEATURE, parse_pattern
 from ..memory import Array
 from ..spec import ArraySpec, DType, can_cast, integer_bounds, kind_of
-from .outputs import Destination, NpyFile, created, opened_for
-from .printing import amount, printable
+from .outputs import Destination, NpyFile, create_result, open_destination
+from .printing import escape_controls, format_bytes
 
 # Input and output of one chunk together: large against the last cache, so that threads and
 # streaming stores pay, and small against the memory of any machine.
@@ -43,7 +43,7 @@ _RUN_BYTES = 16 << 20
 # Runs of a file beyond this are as good as longer ones.
 _LONG_RUN = 64 << 10
 
-_OF_CHANNELS = {"mean", "std", "channels"}
+_PER_CHANNEL_OPTIONS = {"mean", "std", "channels"}
 _BATCH_NAMES = ("b", "n", "batch")  # what its axis is called
 
 
@@ -74,9 +74,9 @@ class FileJob:
 
     def converter(self) -> Converter:
         """The conversion of the whole source."""
-        return self.converter_of(self.sizes)
+        return self.part_converter(self.sizes)
 
-    def converter_of(self, sizes: Mapping[str, int]) -> Converter:
+    def part_converter(self, sizes: Mapping[str, int]) -> Converter:
         """The conversion of a part, in which axes of folds have other sizes."""
         keywords = {**self.options, **sizes}
         return Converter(self.pattern, **keywords)
@@ -88,11 +88,11 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
     The file appears when it is complete; after any error or interruption it is as it was.
     """
     began = time.perf_counter()
-    with _naming(name):
+    with _name_in_errors(name):
         result = _result(source, job)
-    with opened_for(destination) as file:
-        target = created(file, result, destination)
-        with _naming(name):
+    with open_destination(destination) as file:
+        target = create_result(file, result, destination)
+        with _name_in_errors(name):
             _convert_chunks(source, target, name, job)
     if not job.quiet:
         _report(name, source, destination, target, time.perf_counter() - began)
@@ -128,21 +128,21 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
     """
     from tqdm import tqdm  # not needed to refuse a request
 
-    walk = _Walk(job, source.shape)
-    axis = _streamed(source, target, walk, job)
-    left, right = walk.places[axis] if axis else (_WHOLE, _WHOLE)
+    walk = _StreamAxes(job, source.shape)
+    axis = _choose_axis(source, target, walk, job)
+    left, right = walk.places[axis] if axis else (_NO_AXIS, _NO_AXIS)
     samples = walk.sizes[walk.batch] if walk.batch else 1
     length = walk.sizes[axis] if axis else 1
     in_runs = isinstance(source, NpyFile) and not (
-        source.scatters(left.axis) or target.scatters(right.axis)
+        source.is_scattered(left.axis) or target.is_scattered(right.axis)
     )
     nbytes = _RUN_BYTES if in_runs else _CHUNK_BYTES
-    size = max(1, job.chunk or _positions(source, target, length, nbytes))
-    converter = job.converter_of(walk.sizes_without(axis))
+    size = max(1, job.chunk or _positions_for(source, target, length, nbytes))
+    converter = job.part_converter(walk.sizes_without(axis))
     coming: Future[NDArray[Any]] | None = None
     # In a file of a log each step would be a line.
     unseen = job.quiet or not sys.stderr.isatty()
-    label = printable(Path(name).name)
+    label = escape_controls(Path(name).name)
     bar = tqdm(total=samples, desc=label, unit="sample", disable=unseen, file=sys.stderr)
     began = time.perf_counter()
     with bar, ThreadPoolExecutor(1) as reader:
@@ -154,34 +154,37 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
             target.write(*right.slab(start, stop), converter(slab))
             del slab  # before the next one
             done = (_nbytes(source) + _nbytes(target)) * stop / length
-            bar.set_postfix_str(_rate(done, time.perf_counter() - began), refresh=False)
+            bar.set_postfix_str(_format_rate(done, time.perf_counter() - began), refresh=False)
             bar.update(samples * stop // length - samples * start // length)
 
 
-def _streamed(source: SlabSource, target: NpyFile, walk: _Walk, job: FileJob) -> str | None:
+def _choose_axis(
+    source: SlabSource, target: NpyFile, walk: _StreamAxes, job: FileJob
+) -> str | None:
     """The axis along which to convert: the batch's, unless slabs of another lie in longer runs.
 
     A run that is short against a page of the file is paid with a whole page, in every slab again.
     None where the batch is inside of a fold.
     """
-    batch, places = walk.batch, walk.places
+    batch = walk.batch
+    places = walk.places
     if batch is None or job.chunk or not isinstance(source, NpyFile):
         return batch
 
     def shortest_run(name: str) -> int:
         left, right = places[name]
-        count = _positions(source, target, walk.sizes[name], _CHUNK_BYTES)
+        count = _positions_for(source, target, walk.sizes[name], _CHUNK_BYTES)
         if count == 0 and name != batch:  # a single position would be more than a chunk
             return 0
-        return min(left.run(source, max(1, count)), right.run(target, max(1, count)))
+        return min(left.run_bytes(source, max(1, count)), right.run_bytes(target, max(1, count)))
 
     # What is said of channels is said of all of them, and so every slab needs them all.
-    others = places.keys() - ({"c"} if _OF_CHANNELS & job.options.keys() else set())
+    others = places.keys() - ({"c"} if _PER_CHANNEL_OPTIONS & job.options.keys() else set())
     names = [batch, *sorted(others - {batch})]
     return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
-class _Place(NamedTuple):
+class _AxisPosition(NamedTuple):
     """Where an axis is: which one of an array, of which `step` positions are one of its own."""
 
     axis: int | None
@@ -191,15 +194,15 @@ class _Place(NamedTuple):
         """A range of positions as files know it."""
         return self.axis, start * self.step, stop * self.step
 
-    def run(self, file: NpyFile, count: int) -> int:
+    def run_bytes(self, file: NpyFile, count: int) -> int:
         """How many bytes lie side by side in so many positions."""
-        return file.run(self.axis or 0, count * self.step)
+        return file.run_bytes(self.axis or 0, count * self.step)
 
 
-_WHOLE = _Place(None)
+_NO_AXIS = _AxisPosition(None)
 
 
-class _Walk:
+class _StreamAxes:
     """The axes along which a source can be cut into parts that are converted by themselves.
 
     batch : that of the batch, if it is among them
@@ -223,28 +226,28 @@ class _Walk:
         }
         self._given = job.sizes
         self._folds = [group for group in move.source.groups if len(group) > 1]
-        self._name = move.source.name
+        self._record_name = move.source.name
 
     def sizes_without(self, axis: str | None) -> dict[str, int]:
         """The sizes of folds that a part of an axis has, too."""
         if axis is None:
             return dict(self._given)
         fold = next((group for group in self._folds if axis in group), "")
-        rest = {self._name(other): self.sizes[other] for other in fold}
+        rest = {self._record_name(other): self.sizes[other] for other in fold}
         known = {**self._given, **rest}
-        return {name: size for name, size in known.items() if name != self._name(axis)}
+        return {name: size for name, size in known.items() if name != self._record_name(axis)}
 
 
-def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _Place]:
+def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _AxisPosition]:
     """The axes that are outermost in theirs: an axis of its own is, with steps of 1."""
     return {
-        group[0]: _Place(at, math.prod(sizes.get(axis, 1) for axis in group[1:]))
+        group[0]: _AxisPosition(at, math.prod(sizes.get(axis, 1) for axis in group[1:]))
         for at, group in enumerate(groups)
         if group
     }
 
 
-def _positions(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
+def _positions_for(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
     """How many positions of an axis are so many bytes of both."""
     return nbytes * length // max(1, _nbytes(source) + _nbytes(target))
 
@@ -254,7 +257,7 @@ def _nbytes(array: SlabSource | NpyFile) -> int:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _name_in_errors(name: str) -> Iterator[None]:
     """Put the source's name before what the library says about its array."""
     try:
         yield
@@ -268,18 +271,21 @@ def _report(
     nbytes = _nbytes(source) + _nbytes(target)
     large = nbytes > _CHUNK_BYTES  # below, the time is that of beginning
     print(
-        f"{printable(name)} {source.shape} {source.dtype} -> {printable(destination)} "
+        f"{escape_controls(name)} {source.shape} {source.dtype} -> {escape_controls(destination)} "
         f"{target.shape} {target.dtype}: "
-        f"{amount(nbytes)} in {seconds:.2f} s" + (f", {_rate(nbytes, seconds)}" if large else ""),
+        f"{format_bytes(nbytes)} in {seconds:.2f} s"
+        + (f", {_format_rate(nbytes, seconds)}" if large else ""),
         file=sys.stderr,
     )
 
 
-def _rate(nbytes: float, seconds: float) -> str:
+def _format_rate(nbytes: float, seconds: float) -> str:
     return f"{nbytes / 1e9 / max(seconds, 1e-9):.2f} GB/s"
 
 
-_BATCH_NAMES, _HEIGHT, _WIDTH = ("b", "n", "batch"), ("h", "height"), ("w", "width")
+_BATCH_NAMES = ("b", "n", "batch")
+_HEIGHT = ("h", "height")
+_WIDTH = ("w", "width")
 
 
 @dataclass(frozen=True)
@@ -311,13 +317,13 @@ class Crop:
             return tuple(int(draw.integers(0, space + 1)) for space in rest)  # type: ignore[return-value]
         return begins if self.offset is not None else (rest[0] // 2, rest[1] // 2)
 
-    def of_picture(self, pixels: Array, number: int) -> Array:
+    def crop_image(self, pixels: Array, number: int) -> Array:
         """The window of one picture, whose first axes are height and width."""
         top, left = self.begin(number, *pixels.shape[:2])
         return pixels[top : top + self.size[0], left : left + self.size[1]]
 
 
-def windowed(source: SlabSource, pattern: str, crop: Crop | None, flip: bool) -> SlabSource:
+def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: bool) -> SlabSource:
     """The same source with its pictures cropped, and then flipped along the width.
 
     Raises
@@ -344,34 +350,40 @@ def windowed(source: SlabSource, pattern: str, crop: Crop | None, flip: bool) ->
     if len(names) != len(source.shape):
         return source  # which the conversion refuses
     places = [None if name is None else names.index(name) for name in found]
-    return _Windows(source, crop, flip, *places)
+    return _WindowedSource(source, crop, flip, *places)
 
 
-class _Windows:
+class _WindowedSource:
     """A source of which every picture is a window."""
 
     def __init__(
         self, source: SlabSource, crop: Crop | None, flip: bool, height: int | None,
         width: int | None, batch: int | None,
     ) -> None:  # fmt: skip
-        self._source, self._crop, self._flip = source, crop, flip
-        self._height, self._width, self._batch = height or 0, width or 0, batch
+        self._source = source
+        self._crop = crop
+        self._flip = flip
+        self._height = height or 0
+        self._width = width or 0
+        self._batch = batch
         shape = list(source.shape)
         if crop is not None:
             crop.begin(0, shape[self._height], shape[self._width])  # for what it raises
             shape[self._height], shape[self._width] = crop.size
-        self.shape, self.dtype = tuple(shape), source.dtype
+        self.shape = tuple(shape)
+        self.dtype = source.dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Array:
         """Everything between two positions of the batch; the whole if `axis` is None."""
         slab = self._source.read(axis, start, stop)
-        crop, first = self._crop, 0 if axis is None else start
+        crop = self._crop
+        first = 0 if axis is None else start
         if crop is None:
             pass
         elif crop.seed is None or self._batch is None:
             slab = slab[self._window(crop, 0, slab)]
         else:
-            slab = self._apart(crop, first, slab)
+            slab = self._crop_each_image(crop, first, slab)
         turned: list[Any] = [slice(None)] * slab.ndim
         turned[self._width] = slice(None, None, -1 if self._flip else 1)
         found: Array = slab[tuple(turned)]
@@ -384,7 +396,7 @@ class _Windows:
             window[at] = slice(begin, begin + size)
         return tuple(window)
 
-    def _apart(self, crop: Crop, first: int, slab: Array) -> Array:
+    def _crop_each_image(self, crop: Crop, first: int, slab: Array) -> Array:
         """The windows of pictures of which each has its own."""
         batch = self._batch or 0
         shape = list(slab.shape)

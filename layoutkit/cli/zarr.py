@@ -32,8 +32,6 @@ from ..errors import ArgumentError, DataError
 from ..layout.pattern import Pattern
 from .streaming import FileJob, check_sign
 
-__all__ = ["convert_to_store"]
-
 _BLOCK_BYTES = 16 << 20  # of a chunk, where the source has none
 _SHORTEST = 64  # bytes of a header of a .npy file, at least
 
@@ -68,7 +66,8 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
         raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
     store.attrs[MARK] = {"of": said, "complete": True}
     if not job.quiet:
-        count, seconds = int(np.prod(y.numblocks)), time.perf_counter() - began
+        count = int(np.prod(y.numblocks))
+        seconds = time.perf_counter() - began
         kept = f", {count - len(missing)} were there" if len(missing) < count else ""
         print(
             f"{source} {x.shape} {x.dtype} -> {target} {y.shape} {y.dtype}: {len(missing)} chunks "
@@ -86,7 +85,8 @@ def _lazy(da: Any, source: str) -> Any:
     else:
         local = local_path(source)
         reader = _RemoteNpy(source) if local is None else _Mapped(local)
-        shape, nbytes = reader.shape, prod(reader.shape) * reader.dtype.itemsize
+        shape = reader.shape
+        nbytes = prod(reader.shape) * reader.dtype.itemsize
         rows = max(1, _BLOCK_BYTES * shape[0] // max(1, nbytes)) if shape else 1
         chunks = (rows, *shape[1:])
     meta = np.empty((0,) * reader.ndim, reader.dtype)  # else dask reads some to find out
@@ -97,7 +97,10 @@ class _Reader:
     """An array that is opened where parts of it are read: in a worker, by its name."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.name, self.shape, self.dtype, self.ndim = name, tuple(shape), dtype, len(shape)
+        self.name = name
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.ndim = len(shape)
         self.run = uuid4().hex
 
     def __getitem__(self, key: Any) -> Any:
@@ -147,7 +150,8 @@ def _names(pattern: Pattern, known: Sequence[str | None] | None) -> list[str]:
 
     `known` are those of the source; where the pattern has names, these count.
     """
-    source, target = pattern.source, pattern.target
+    source = pattern.source
+    target = pattern.target
     if pattern.left.names or pattern.right.names or known is None:
         known = ()
     there = {group: name for group, name in zip(source.groups, known, strict=False) if name}

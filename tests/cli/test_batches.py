@@ -13,7 +13,7 @@ from batches_of import forget_others, our_threads
 Image = pytest.importorskip("PIL.Image")
 
 from layoutkit.cli import main
-from layoutkit.cli.contactsheet import MOST_PICTURES, Caption, contact_sheet
+from layoutkit.cli.contactsheet import MAX_IMAGES, Caption, contact_sheet
 from layoutkit.data import Dataset, open_index, sampler
 
 SIDE = 8
@@ -350,11 +350,11 @@ def _sheet(count, height=10, width=10, label="cat", name="a.png"):
     return np.asarray(contact_sheet(pictures, captions, "title"))
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 24, MOST_PICTURES, MOST_PICTURES + 1])
+@pytest.mark.parametrize("count", [1, 2, 7, 24, MAX_IMAGES, MAX_IMAGES + 1])
 def test_every_picture_is_on_the_sheet_up_to_a_hundred(count):
     sheet = _sheet(count)
     pixels = (sheet == (10, 200, 90)).all(axis=2).sum()
-    assert pixels == min(count, MOST_PICTURES) * 160 * 160
+    assert pixels == min(count, MAX_IMAGES) * 160 * 160
     assert sheet.shape[1] <= 13 * 172 - 12 + 2 * 20
 
 
@@ -499,6 +499,6 @@ def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):
 def test_it_runs_as_a_command(photos):
     code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "batches", str(photos), "--size", "8x8", "--limit", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run_bytes(command, capture_output=True, text=True, check=True)
     assert "7 records in 1 batch, 0 left out" in done.stdout
     assert done.stderr == ""

@@ -316,7 +316,7 @@ def test_version_and_help(capsys):
 def test_the_command_starts_without_what_it_does_not_need():
     heavy = ["numba", "llvmlite", "PIL", "matplotlib", "tqdm", "ml_dtypes"]
     code = f"import sys, layoutkit.cli; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run_bytes([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -186,7 +186,7 @@ def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        workers = client.run(os.getpid)
+        workers = client.run_bytes(os.getpid)
         killed = []
 
         def kill():
@@ -199,7 +199,7 @@ def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
         thread.start()
         assert run(source, target, "--scheduler", cluster.scheduler_address) == 0
         thread.join()
-        assert killed[0] not in client.run(os.getpid).values()
+        assert killed[0] not in client.run_bytes(os.getpid).values()
     found = zarr.open_array(target, mode="r")
     np.testing.assert_array_equal(found[:], WANT)
     assert found.attrs["layoutkit"]["complete"]

@@ -218,7 +218,7 @@ def test_which_axis_is_cut(pattern, options, axis):
         NpyFile(None, 0, tuple(map(sizes.get, text)), np.dtype("u1")) for text in (left, right)
     ]
     job = FileJob(pattern, **options)
-    assert streaming._streamed(*files, streaming._Walk(job, files[0].shape), job) == axis
+    assert streaming._choose_axis(*files, streaming._StreamAxes(job, files[0].shape), job) == axis
 
 
 def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypatch):
@@ -394,7 +394,7 @@ def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
     """160 MiB are read and as much is written, with about one chunk of 64 MiB in memory."""
     code = textwrap.dedent(MEASURE)
     arguments = [sys.executable, "-c", code, str(tmp_path), str(small), str(large), pattern]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    done = subprocess.run_bytes(arguments, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 220 << 20
 
 
@@ -489,7 +489,7 @@ def test_a_limit_on_file_size_is_an_error_at_the_start(tmp_path):
 
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     command = [sys.executable, "-c", RUN, "convert", *files, "bhwc->bchw", "--dtype", "float32"]
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    done = subprocess.run_bytes(command, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 2
     assert done.stderr.startswith(f"layoutkit: error: {tmp_path}/y.npy: no room for 12.0 MB")
     assert os.listdir(tmp_path) == ["x.npy"]
