@@ -169,9 +169,16 @@ def _torch(path: Path, workers: int) -> Epoch | None:
 
 def _ours(path: Path, workers: int, stack: ExitStack) -> Epoch:
     provider = ImageRecordProvider(
-        path, (3, CROP, CROP), batch_size=BATCH, num_workers=workers, shuffle=True,
-        rand_crop=True, rand_mirror=True, mean=MEAN, std=STD,
-    )  # fmt: skip
+        path,
+        (3, CROP, CROP),
+        batch_size=BATCH,
+        num_workers=workers,
+        shuffle=True,
+        rand_crop=True,
+        rand_mirror=True,
+        mean=MEAN,
+        std=STD,
+    )
     stack.enter_context(provider)
     return lambda: (
         (batch.input.input[: batch.count], batch.label[0].input[: batch.count])
@@ -187,15 +194,24 @@ def _dali(path: Path, workers: int) -> Epoch | None:
 
     def graph() -> Any:
         files, labels = fn.readers.mxnet(
-            path=[str(path)], index_path=[str(path.with_suffix(".idx"))], random_shuffle=True,
-            name="photos", pad_last_batch=False,
-        )  # fmt: skip
+            path=[str(path)],
+            index_path=[str(path.with_suffix(".idx"))],
+            random_shuffle=True,
+            name="photos",
+            pad_last_batch=False,
+        )
         pictures = fn.decoders.image(files, device="cpu", output_type=types.RGB)
         place = {f"crop_pos_{axis}": fn.random.uniform(range=(0, 1)) for axis in "xy"}
         found = fn.crop_mirror_normalize(
-            pictures, crop=(CROP, CROP), mirror=fn.random.coin_flip(), mean=list(MEAN),
-            std=list(STD), output_layout="CHW", dtype=types.FLOAT, **place,
-        )  # fmt: skip
+            pictures,
+            crop=(CROP, CROP),
+            mirror=fn.random.coin_flip(),
+            mean=list(MEAN),
+            std=list(STD),
+            output_layout="CHW",
+            dtype=types.FLOAT,
+            **place,
+        )
         return found, labels
 
     how = {"batch_size": BATCH, "num_threads": workers, "device_id": None, "seed": 0}

@@ -508,14 +508,24 @@ def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
         pictures = fn.external_source(lambda: work.samples, batch=True, layout="HWC", no_copy=True)
         x, y, flip = (fn.external_source(said(name), batch=True) for name in "xyw")
         return fn.crop_mirror_normalize(
-            pictures, crop=tuple(work.window.values()), crop_pos_x=x, crop_pos_y=y, mirror=flip,
-            dtype=known, output_layout=work.to[1:].upper(), **(normal if work.keywords else {}),
-        )  # fmt: skip
+            pictures,
+            crop=tuple(work.window.values()),
+            crop_pos_x=x,
+            crop_pos_y=y,
+            mirror=flip,
+            dtype=known,
+            output_layout=work.to[1:].upper(),
+            **(normal if work.keywords else {}),
+        )
 
     made = pipeline_def(
-        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
-        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
-    )(pipeline)()  # fmt: skip
+        batch_size=count,
+        num_threads=layoutkit.get_num_threads(),
+        device_id=None,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
+    )(pipeline)()
     made.build()
 
     def run(turn: Turn) -> Any:

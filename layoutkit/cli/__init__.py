@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import ArgumentError, LayoutkitError, PatternError
-from .parser import parse, warmup_request
+from .parser import parse, warmup_options
 from .printing import escape_controls, escape_unencodable_output, keywords_to_options
 
 __all__ = ["main"]
@@ -240,7 +240,7 @@ def _warmup(arguments: argparse.Namespace) -> int:
     from .. import warmup
 
     start = time.perf_counter()
-    kernels = warmup(**warmup_request(arguments))
+    kernels = warmup(**warmup_options(arguments))
     count = f"{len(kernels)} kernel is" if len(kernels) == 1 else f"{len(kernels)} kernels are"
     print(f"{count} ready after {time.perf_counter() - start:.1f} s:")
     print(*(f"  {kernel}" for kernel in kernels), sep="\n")

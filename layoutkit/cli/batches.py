@@ -327,25 +327,25 @@ class _NpzContents:
     """The contents of the `--save` file: the joined batches, their targets and names."""
 
     def __init__(self, joined: JoinedBatches) -> None:
-        self._joined = joined
+        self._join_negative_numbers = joined
         self._targets: list[Array] = []
-        self._names: list[str] = []
+        self._dimension_names: list[str] = []
         self._classes: list[Any] = []
 
     def add(self, batch: Batch, result: Array) -> None:
-        self._joined.add(result)
-        self._names += [_record_name(record) for record in batch.item]
+        self._join_negative_numbers.add(result)
+        self._dimension_names += [_record_name(record) for record in batch.item]
         if batch.target is not None:
             self._targets.append(batch.target.input)
             self._classes = list(getattr(batch.target, "classes", None) or ())
 
     def write(self, file: Any) -> None:
-        arrays = {"name": np.array(self._names)}
+        arrays = {"name": np.array(self._dimension_names)}
         if self._targets:
             arrays["target"] = np.concatenate(self._targets)
             if self._classes:
                 arrays["classes"] = np.array(self._classes)
-        write_npz(file, self._joined, arrays)
+        write_npz(file, self._join_negative_numbers, arrays)
 
 
 def _record_name(record: Record) -> str:
@@ -399,7 +399,7 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
     shown = min(batch.count, MAX_IMAGES)
     total = f" of {batch.count}" if shown < batch.count else ""
-    title = f"{request.source}: {shown}{total} pictures, {request.sampler}, epoch {request.epoch}"
+    title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
     sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
     with _name_path_in_errors(path), replacing(path) as file:
         sheet.save(file, "PNG")

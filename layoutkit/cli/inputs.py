@@ -136,8 +136,8 @@ class ImageBatch:
 def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
     """Return the images that folders, globs and files name, and the number of skipped files.
 
-    The images of a folder or glob are sorted by name. Hidden files and files without the suffix of
-    an image are skipped; a single file that is named explicitly is always used. Raises ArgumentError
+    The images of a folder or glob are sorted by name. Hidden files and files without an image
+    suffix are skipped; a single file that is named explicitly is always used. Raises ArgumentError
     for a folder or glob without images.
     """
     if len(sources) == 1 and Path(sources[0]).is_file():
@@ -149,7 +149,7 @@ def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
         if not any(map(_is_image, names)) and not (images and Path(source).is_file()):
             suffixes = ", ".join(sorted(PICTURES))
             raise ArgumentError(
-                f"{source}: no pictures there (looked for {suffixes}){_subfolder_hint(source)}"
+                f"{source}: no images there (looked for {suffixes}){_subfolder_hint(source)}"
             )
     return images, sum(len(files_of[source]) for source in sources) - len(images)
 
@@ -279,7 +279,7 @@ def _report_errors(paths: Iterable[Path], results: Iterable[Any]) -> Iterator[tu
 
 
 def _all_failed_error(count: int) -> DataError:
-    return DataError(f"none of {count} pictures can be read; see the messages above")
+    return DataError(f"none of {count} images can be read; see the messages above")
 
 
 def _size_error(
@@ -326,14 +326,14 @@ def open_source(
         paths, skipped = find_images(sources)
         if skipped and not job.quiet:
             label = escape_controls(sources_label(sources))
-            print(f"{label}: files skipped as no pictures: {skipped}", file=sys.stderr)
+            print(f"{label}: files skipped that are not images: {skipped}", file=sys.stderr)
         with open_images(paths, decoder, image_options, folder) as batch:
             yield apply_windows(batch, job.pattern, None, image_options.flip)
         return
     if len(sources) > 1:
         raise ArgumentError(
-            f"{arrays[0]}: is an array, but several SRC must be images of one batch; convert the file "
-            "of an array by itself"
+            f"{arrays[0]}: is an array, but several SRC must be images of one batch; convert the "
+            "file of an array by itself"
         )
     for option in image_options.options:
         raise ArgumentError(f"{option}: applies to images, but {arrays[0]} is an array; omit it")
@@ -436,8 +436,8 @@ def _single_array(arrays: Any, source: str) -> Any:
     if len(arrays) != 1:
         names = ", ".join(arrays) or "none"
         raise ArgumentError(
-            f"{source}: holds {len(arrays)} arrays ({names}); give a file of one array, as written by "
-            "numpy.save"
+            f"{source}: holds {len(arrays)} arrays ({names}); give a file of one array, as "
+            "written by numpy.save"
         )
     return next(iter(arrays.values()))
 

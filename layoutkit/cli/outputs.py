@@ -1,9 +1,9 @@
 """Write results as `.npy` files, local or at an fsspec URL, and read and write them by slabs.
 
 A local file appears under its name when it is complete. A result for a URL is first written to a
-local temporary file, because its parts are written in any order, and is then uploaded. Readers never
-see an incomplete file: object stores show an object only when its upload has ended, and on other
-file systems the upload goes to a hidden temporary name and is renamed.
+local temporary file, because its parts are written in any order, and is then uploaded. Readers
+never see an incomplete file: object stores show an object only when its upload has ended, and on
+other file systems the upload goes to a hidden temporary name and is renamed.
 
 A slab is the range between two indices along one axis. The resident memory is that of one slab,
 however large the file is. Files are read, not memory-mapped: if another process truncates a mapped
@@ -52,8 +52,9 @@ _WINDOW_BYTES = 64 << 20
 _GAP_BYTES = 16 << 10
 _READ_BYTES = 1 << 20
 
-# The size of a wide slab. If runs are short, every page contains a part of each slab: 600 MB of chwb
-# took 3.8 times as long when each slab read all pages again. Two wide slabs can be in memory at once.
+# The size of a wide slab. If runs are short, every page contains a part of each slab: 600 MB of
+# chwb took 3.8 times as long when each slab read all pages again. Two wide slabs can be in memory
+# at once.
 _WIDE_BYTES = 128 << 20
 
 # Runs of at least this many bytes are read and written one by one.
@@ -327,8 +328,8 @@ def check_destination(
     """Raise ArgumentError for a destination that cannot be written, before any work is done."""
     if str(destination) == "-":
         raise ArgumentError(
-            f"-: the result cannot be a stream, as its parts are written in any order; name a {suffix} "
-            "file, and read that when it is complete"
+            f"-: the result cannot be a stream, as its parts are written in any order; name a "
+            f"{suffix} file, and read that when it is complete"
         )
     if not isinstance(destination, Path):
         if not destination.endswith(suffix):

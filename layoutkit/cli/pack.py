@@ -40,7 +40,7 @@ _DEFAULT_QUALITY = 95  # for jpg
 _IMAGES_IN_FLIGHT = 64  # images that are encoded before the first of them is written
 _MAX_PARTS = 256  # all parts are open until the last image is written
 _MAX_WORKERS = 4
-_MAX_LABELS_SHOWN = 20  # in the summary
+_MAX_LABELS = 20  # in the summary
 
 
 @dataclass(frozen=True)
@@ -120,18 +120,14 @@ def pack(request: PackRequest) -> None:
             output_parts[index * request.parts // len(images)].add(image, number, payload)
             packed += 1
         if not packed:
-            raise DataError(f"{request.source}: none of {len(images)} pictures can be read")
+            raise DataError(f"{request.source}: none of {len(images)} images can be read")
         for output in output_parts:
             output.write_list()
     for output in output_parts:
-        print(f"written: {escape_controls(output.written)}, {output.count} pictures")
+        print(f"written: {escape_controls(output.written)}, {output.count} images")
     if names:
-        labels_shown = ", ".join(
-            f"{rank} {name}" for rank, name in enumerate(names[:_MAX_LABELS_SHOWN])
-        )
-        print(
-            f"labels: {escape_controls(labels_shown)}{', ...' if len(names) > _MAX_LABELS_SHOWN else ''}"
-        )
+        shown = ", ".join(f"{rank} {name}" for rank, name in enumerate(names[:_MAX_LABELS]))
+        print(f"labels: {escape_controls(shown)}{', ...' if len(names) > _MAX_LABELS else ''}")
 
 
 class _OutputPart:
@@ -181,9 +177,7 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
     else:
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if not images:
-        raise ArgumentError(
-            f"{source}: there are no pictures, or none that lie in labelled folders"
-        )
+        raise ArgumentError(f"{source}: there are no images, or none in labelled folders")
     return images, names
 
 
@@ -194,11 +188,12 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     if len(records) < len(index):
         skipped = len(index) - len(records)
         print(
-            f"{escape_controls(source)}: files skipped as no pictures: {skipped}", file=sys.stderr
+            f"{escape_controls(source)}: files skipped that are not images: {skipped}",
+            file=sys.stderr,
         )
     for record in records:
         if record.label is None:
-            _report_skipped(f"{record.url}: it lies in no labelled folder")
+            _report_skipped(f"{record.url}: it is not in a labelled folder")
     # Folders without images have no rank.
     names = sorted({record.label for record in records if record.label is not None})
     ranks = {name: rank for rank, name in enumerate(names)}
@@ -224,7 +219,7 @@ def _make_payloads(
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = request.workers or min(_MAX_WORKERS, cpus)
-    bar = tqdm(total=len(images), unit="picture", disable=not sys.stderr.isatty())
+    bar = tqdm(total=len(images), unit="image", disable=not sys.stderr.isatty())
     with pixel_limit(request.max_pixels), bar, ThreadPoolExecutor(workers) as pool:
         for first in range(0, len(images), _IMAGES_IN_FLIGHT):
             chunk = images[first : first + _IMAGES_IN_FLIGHT]

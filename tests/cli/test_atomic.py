@@ -126,7 +126,7 @@ class TestReplacing:
         lines += ["block = replacing(Path('x'))", "block.__enter__()"]
         code = "\n".join([*lines, "os.kill(pid, signal.SIGKILL)"])
         for _ in range(3):
-            subprocess.run_bytes([sys.executable, "-c", code], cwd=tmp_path, check=False)
+            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
         with replacing(tmp_path / "x") as file:
             file.write(b"whole")
         assert (tmp_path / "x").read_bytes() == b"whole"

@@ -48,7 +48,7 @@ def _saved(source, tmp_path, *options, **size):
         return dict(arrays)
 
 
-def _names(found):
+def _dimension_names(found):
     return [Path(name).name for name in found["name"]]
 
 
@@ -62,7 +62,7 @@ def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
     assert found["input"].dtype == np.uint8
     assert found["target"].tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert found["classes"].tolist() == ["ant", "bee", "cat"]
-    assert _names(found) == [f"{number}.png" for number in range(7)]
+    assert _dimension_names(found) == [f"{number}.png" for number in range(7)]
 
 
 @pytest.mark.parametrize("layout", ["bchw", "chwb", "hwcb", "cbhw", "b(hwc)"])
@@ -87,7 +87,7 @@ def test_the_order_is_the_samplers(photos, tmp_path):
     found = _saved(photos, tmp_path, *options, "--workers", 2)
     order = list(sampler("permutation", 7, seed=5, epoch=2))
     assert order != sorted(order)
-    assert _names(found) == [f"{number}.png" for number in order]
+    assert _dimension_names(found) == [f"{number}.png" for number in order]
     np.testing.assert_array_equal(found["input"], [_noise(number) for number in order])
     again = _saved(photos, tmp_path, *options, "--workers", 0)
     np.testing.assert_array_equal(again["input"], found["input"])
@@ -101,7 +101,7 @@ def test_a_limit_ends_after_so_many_batches(photos, tmp_path, limit, count):
 
 def test_partitions_have_every_picture_once_and_the_same_classes(photos, tmp_path):
     parts = [_saved(photos, tmp_path, "--partition", f"{number}/3") for number in range(3)]
-    names = [name for part in parts for name in _names(part)]
+    names = [name for part in parts for name in _dimension_names(part)]
     assert sorted(names) == [f"{number}.png" for number in range(7)]
     assert {tuple(part["classes"]) for part in parts} == {("ant", "bee", "cat")}
     assert [len(part["name"]) for part in parts] == [3, 2, 2]
@@ -230,13 +230,13 @@ def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
 
 
 def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
-    whole = (photos / "bee" / "3.png").read_bytes()
+    full = (photos / "bee" / "3.png").read_bytes()
     (photos / "ant" / "notes.txt").write_text("not a picture")
-    (photos / "bee" / "broken.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "bee" / "broken.png").write_bytes(full[: len(full) // 2])
     (photos / "cat" / "empty.jpg").write_bytes(b"")
     _save(photos / "cat" / "float.tif", np.ones((SIDE, SIDE), np.float32))
     found = _saved(photos, tmp_path, "--batch-size", 4)
-    assert _names(found) == [f"{number}.png" for number in range(7)]
+    assert _dimension_names(found) == [f"{number}.png" for number in range(7)]
     captured = capsys.readouterr()
     assert "7 records in 3 batches, 4 left out" in captured.out
     lines = captured.err.splitlines()
@@ -499,6 +499,6 @@ def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):
 def test_it_runs_as_a_command(photos):
     code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "batches", str(photos), "--size", "8x8", "--limit", "1"]
-    done = subprocess.run_bytes(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "7 records in 1 batch, 0 left out" in done.stdout
     assert done.stderr == ""

@@ -316,7 +316,7 @@ def test_version_and_help(capsys):
 def test_the_command_starts_without_what_it_does_not_need():
     heavy = ["numba", "llvmlite", "PIL", "matplotlib", "tqdm", "ml_dtypes"]
     code = f"import sys, layoutkit.cli; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run_bytes([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -405,12 +405,12 @@ def test_batches_may_not_change_the_sign(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["convert", "batches", "explain", "bench", "info", "warmup"])
 def test_the_help_of_every_command_has_examples_that_are_understood(capsys, command):
-    from layoutkit.cli.parser import examples, parse
+    from layoutkit.cli.parser import format_examples, parse
 
     with pytest.raises(SystemExit):
         main([command, "--help"])
     out = capsys.readouterr().out
-    lines = examples(command).splitlines()[1:]
+    lines = format_examples(command).splitlines()[1:]
     assert lines
     for line in lines:
         assert line in out

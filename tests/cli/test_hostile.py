@@ -32,7 +32,7 @@ print("codes", *codes)
 def run(*words, cwd, encoding="utf-8:strict", start=RUN):
     """The command as a process of its own, and what it said."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run_bytes(
+    done = subprocess.run(
         [*start, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
     )
     assert b"Traceback" not in done.stderr

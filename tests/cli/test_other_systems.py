@@ -75,7 +75,7 @@ def test_what_another_system_lacks(tmp_path, monkeypatch, lacks):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
     code = TAKE.format(lacks=lacks) + COMMANDS
-    done = subprocess.run_bytes(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from layoutkit.cli import (
     inputs,
     main,
 )
-from layoutkit.cli.parser import _FITS
+from layoutkit.cli.parser import _FIT_CHOICES
 from layoutkit.images import fit, read
 from layoutkit.images.resize import WAYS
 
@@ -72,9 +72,9 @@ def test_windows_of_pictures_of_any_size(folder, capsys, skip):
     assert main(["convert", str(folder), "out.npy", "bhwc->bhwc", *words]) == 0
     found = np.load("out.npy")
     for pixels, path in zip(found, sorted(folder.glob("*.png")), strict=True):
-        whole = read(str(path))
-        top, left = (whole.shape[0] - 20) // 2, (whole.shape[1] - 24) // 2
-        expected = whole[top : top + 20, left : left + 24][:, ::-1]
+        full = read(str(path))
+        top, left = (full.shape[0] - 20) // 2, (full.shape[1] - 24) // 2
+        expected = full[top : top + 20, left : left + 24][:, ::-1]
         np.testing.assert_array_equal(pixels, expected)
 
 
@@ -88,7 +88,7 @@ def test_batches_fit_them_too(folder):
 
 
 def test_the_words_are_the_librarys():
-    assert _FITS == WAYS
+    assert _FIT_CHOICES == WAYS
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
 def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
     source, tmp_path, monkeypatch, capsys
 ):
-    target, written, write = tmp_path / "y.zarr", [], stores._written
+    target, written, write = tmp_path / "y.zarr", [], stores._write_to_store
 
     def failing(block, name, window):
         if len(written) == 3:
@@ -151,7 +151,7 @@ def slow(block, name, window):
     stores_written(block, name, window)
 
 
-stores_written = stores._written
+stores_written = stores._write_to_store
 
 
 def deadly(block, name, window):
@@ -186,7 +186,7 @@ def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        workers = client.run_bytes(os.getpid)
+        workers = client.run(os.getpid)
         killed = []
 
         def kill():
@@ -199,7 +199,7 @@ def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
         thread.start()
         assert run(source, target, "--scheduler", cluster.scheduler_address) == 0
         thread.join()
-        assert killed[0] not in client.run_bytes(os.getpid).values()
+        assert killed[0] not in client.run(os.getpid).values()
     found = zarr.open_array(target, mode="r")
     np.testing.assert_array_equal(found[:], WANT)
     assert found.attrs["layoutkit"]["complete"]

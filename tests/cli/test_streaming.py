@@ -394,7 +394,7 @@ def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
     """160 MiB are read and as much is written, with about one chunk of 64 MiB in memory."""
     code = textwrap.dedent(MEASURE)
     arguments = [sys.executable, "-c", code, str(tmp_path), str(small), str(large), pattern]
-    done = subprocess.run_bytes(arguments, capture_output=True, text=True, check=True)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 220 << 20
 
 
@@ -426,7 +426,7 @@ def _in_a_terminal(command):
         process.stderr = None
 
 
-def _read(terminal):
+def _open_source_store(terminal):
     """What was written next; nothing at its end, which to Linux is an error."""
     try:
         return terminal.read(1000)
@@ -435,7 +435,7 @@ def _read(terminal):
 
 
 def _rest_of(terminal):
-    return b"".join(iter(lambda: _read(terminal), b""))
+    return b"".join(iter(lambda: _open_source_store(terminal), b""))
 
 
 def _wait_until_under_way(process):
@@ -443,7 +443,7 @@ def _wait_until_under_way(process):
     deadline = time.monotonic() + 60
     under_way = re.compile(rb"[1-9]\d?%")  # whichever the bar shows first
     while not under_way.search(seen) and time.monotonic() < deadline:
-        seen += _read(process.stderr)
+        seen += _open_source_store(process.stderr)
     assert under_way.search(seen), seen
     assert process.poll() is None
 
@@ -489,7 +489,7 @@ def test_a_limit_on_file_size_is_an_error_at_the_start(tmp_path):
 
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     command = [sys.executable, "-c", RUN, "convert", *files, "bhwc->bchw", "--dtype", "float32"]
-    done = subprocess.run_bytes(command, capture_output=True, text=True, preexec_fn=limit)
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 2
     assert done.stderr.startswith(f"layoutkit: error: {tmp_path}/y.npy: no room for 12.0 MB")
     assert os.listdir(tmp_path) == ["x.npy"]
