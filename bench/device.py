@@ -40,7 +40,7 @@ import numpy as np
 from ..cuda.runtime import runtime
 from ..spec import as_dtype
 from .host import Array, Call
-from .peers import Peer, TorchPeer, factor_and_term, transposed
+from .peers import Peer, TorchPeer, factor_and_term, transposed_views
 from .protocol import Variant
 from .rows import Row, all_rows
 
@@ -289,7 +289,7 @@ class CuPy:
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
         """One kernel that writes into `out`."""
-        views = transposed(row, sources)
+        views = transposed_views(row, sources)
         if row.is_exact:
             return partial(self._cupy.copyto, out, views[0])
         return partial(self._kernel(row), *views, *self._constants(row), out)
@@ -298,7 +298,7 @@ class CuPy:
         """The same into new memory; nothing that begins or ends on the host."""
         if row.kind in ("upload", "download"):
             return None
-        views = transposed(row, sources)
+        views = transposed_views(row, sources)
         if row.is_exact:
             return partial(self._cupy.ascontiguousarray, views[0])
         into = partial(self._kernel(row), *views, *self._constants(row))

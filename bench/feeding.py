@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from ..data import Index, Record, open_index, sampled_batcher
 from . import feeding_images, feeding_mnist
-from .host import made_passive
+from .host import set_passive_wait_policy
 from .protocol import Budget, Times, Variant, measure, paired_ratio
 
 Array = npt.NDArray[Any]
@@ -217,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     given = parser.parse_args(argv)
     rows = make_records(given.records)
-    print(made_passive())
+    print(set_passive_wait_policy())
     print(
         f"{given.records:,} records of {WIDTH} floats, batches of {given.batch_size}: records/s, "
         f"medians of {given.rounds} rounds; x: layoutkit is so many times faster"

@@ -36,7 +36,7 @@ from ..data import ImageRecordProvider
 from ..data.io.image_record import pack_image, unpack_image
 from ..data.recordio import RecordWriter, read_records
 from ..images.decode import pixels_of
-from .host import made_passive
+from .host import set_passive_wait_policy
 from .protocol import Budget, Variant, measure, paired_ratio
 
 Array = npt.NDArray[Any]
@@ -167,7 +167,7 @@ def _torch(path: Path, workers: int) -> Epoch | None:
     return lambda: iter(loader)
 
 
-def _ours(path: Path, workers: int, stack: ExitStack) -> Epoch:
+def _layoutkit_call(path: Path, workers: int, stack: ExitStack) -> Epoch:
     provider = ImageRecordProvider(
         path,
         (3, CROP, CROP),
@@ -232,7 +232,7 @@ def epochs(path: Path, workers: int, stack: ExitStack) -> dict[str, Epoch]:
     """An epoch of each feeder; torch's first, whose processes are forked before threads run."""
     made = {"torch": _torch(path, workers), "DALI": _dali(path, workers)}
     found = {name: epoch for name, epoch in made.items() if epoch is not None}
-    return {**found, OURS: _ours(path, workers, stack)}
+    return {**found, OURS: _layoutkit_call(path, workers, stack)}
 
 
 # ---- Measuring -------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, metavar="N")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     given = parser.parse_args(argv)
-    print(made_passive())
+    print(set_passive_wait_policy())
     with tempfile.TemporaryDirectory() as folder:
         table(Path(folder), given.photos, given.rounds, given.workers)
     return 0

@@ -31,7 +31,7 @@ import layoutkit
 from ..buffers import empty
 from .cases import is_right, reference
 from .files import check_files
-from .host import Array, Call, as_found
+from .host import Array, Call, describe_wait_policy
 from .peers import NumPy, Peer, TorchPeer
 from .protocol import Budget, Clock, Times, no_collector
 from .report import LoopTable
@@ -76,7 +76,7 @@ def run_loop(quick: bool, plot: str | None, json: str | None) -> int:
     """
     check_files(plot, json)
     peers, torch = _peers(layoutkit.get_num_threads())
-    about = environment(peers, quick) | {"openmp": as_found()}
+    about = environment(peers, quick) | {"openmp": describe_wait_policy()}
     table = LoopTable(sys.stdout)
     table.begin(about)
     results: list[LoopResult] = []
@@ -132,8 +132,8 @@ def columns_of(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
     """Make arrays and columns; leave out those whose result is wrong."""
     source, out = _arrays(row)
     candidates = [
-        Column(ONE, _ours(row, source, out), 1),
-        Column(ALL, _ours(row, source, out), threads),
+        Column(ONE, _layoutkit_call(row, source, out), 1),
+        Column(ALL, _layoutkit_call(row, source, out), threads),
     ]
     for peer in peers:
         call = peer.into(row, [source], out)
@@ -143,7 +143,7 @@ def columns_of(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
     expected = reference(row, [source])
     right = [column for column in candidates if _is_right(column, row, out, expected)]
     wrong = [column.name for column in candidates if column not in right]
-    return Columns(right, _ours(row, *_arrays(row)), wrong)
+    return Columns(right, _layoutkit_call(row, *_arrays(row)), wrong)
 
 
 def _arrays(row: Row) -> tuple[Array, Array]:
@@ -153,7 +153,7 @@ def _arrays(row: Row) -> tuple[Array, Array]:
     return source, out
 
 
-def _ours(row: Row, source: Array, out: Array) -> Call:
+def _layoutkit_call(row: Row, source: Array, out: Array) -> Call:
     return partial(layoutkit.Converter(row.pattern), source, out=out)
 
 
@@ -168,11 +168,13 @@ def _is_right(column: Column, row: Row, out: Array, expected: Array) -> bool:
 def _times(columns: Sequence[Column], situation: Situation, budget: Budget) -> dict[str, Times]:
     if situation.paused:
         paused = [replace(c, name=PAUSED, pause=PAUSE) for c in columns if c.name == ALL]
-        columns = [c for c in columns if c.name in (ONE, ALL)] + paused + list(_others(columns))
+        columns = (
+            [c for c in columns if c.name in (ONE, ALL)] + paused + list(_peer_columns(columns))
+        )
     return take_turns(columns, situation.gap, budget)
 
 
-def _others(columns: Sequence[Column]) -> Iterator[Column]:
+def _peer_columns(columns: Sequence[Column]) -> Iterator[Column]:
     return (column for column in columns if column.name not in (ONE, ALL))
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from ..converter import convert
 from ..data import sampled_batcher
 from . import feeding_images
-from .host import made_passive
+from .host import set_passive_wait_policy
 from .protocol import Budget, Variant, measure, paired_ratio
 
 MEAN = (0.485, 0.456, 0.406)
@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     given = parser.parse_args(argv)
-    print(made_passive())
+    print(set_passive_wait_policy())
     if given.part == "blocks":
         blocks(given.rounds)
     else:

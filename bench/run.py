@@ -15,7 +15,7 @@ from .cases import prepare
 from .device import device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
-from .host import Device, Host, made_passive
+from .host import Device, Host, set_passive_wait_policy
 from .peers import Peer, available
 from .protocol import Budget, measure
 from .report import Table
@@ -48,7 +48,7 @@ def run(
     Files are also written, with what there is, if it ends before all rows are measured.
     """
     check_files(plot, json)
-    openmp = made_passive()  # before any library is imported that has such threads
+    openmp = set_passive_wait_policy()  # before any library is imported that has such threads
     setting = _on_cpu(quick, with_others) if device == "cpu" else _on_cuda(quick)
     names = [peer.name for peer in setting.peers]
     about = environment(setting.peers, quick) | setting.device.about() | {"openmp": openmp}
@@ -70,9 +70,9 @@ def _on_cpu(quick: bool, with_others: bool) -> _Setting:
     threads = layoutkit.get_num_threads()
     peers = available(threads)
     if with_others:
-        from .peers import others
+        from .peers import optional_peers
 
-        peers += others(threads)
+        peers += optional_peers(threads)
     return _Setting(Host(), all_rows(quick), peers, QUICK if quick else FULL)
 
 

@@ -401,7 +401,7 @@ class _WindowedSource:
         return result
 
     def _window(self, crop: Crop, number: int, slab: Array) -> tuple[slice, ...]:
-        offsets = crop.offset(number, slab.shape[self._height], slab.shape[self._width])
+        offsets = crop.offset_for(number, slab.shape[self._height], slab.shape[self._width])
         window = [slice(None)] * slab.ndim
         for axis, offset, size in zip((self._height, self._width), offsets, crop.size, strict=True):
             window[axis] = slice(offset, offset + size)

@@ -251,8 +251,8 @@ def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str |
             client.get(graph, keys)
         except KilledWorker as error:
             raise DataError(
-                f"{target}: a chunk has killed several workers in a row, perhaps for lack of memory; "
-                "give the workers more memory, or the source smaller chunks, and run it again: "
+                f"{target}: a chunk has killed several workers in a row, perhaps for lack of "
+                "memory; give the workers more memory, or the source smaller chunks, and run it again: "
                 "written chunks are kept"
             ) from error
 

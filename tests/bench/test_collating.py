@@ -20,8 +20,8 @@ def small():
     images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
     normalised = collating.NORMALISED
     return [
-        collating.Work("filled", "bchw", normalised, photos, window, turns, 0.7, more=fill),
-        collating.Work("rows", "chwb", {}, images, {}, rows, most_us=12),
+        collating.CollateCase("filled", "bchw", normalised, photos, window, turns, 0.7, more=fill),
+        collating.CollateCase("rows", "chwb", {}, images, {}, rows, most_us=12),
     ]
 
 
@@ -37,7 +37,7 @@ def test_each_line_is_right_and_compared(capsys):
     filled, rows = capsys.readouterr().out.splitlines()[-2:]
     assert filled.startswith("filled ")
     assert "(asked 0.70)" in filled
-    assert collating.CONVERT in filled
+    assert collating.NUMPY_AND_CONVERT in filled
     assert "(asked 12 us)" in rows
 
 

@@ -430,7 +430,7 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
     values = np.random.default_rng(0).integers(0, 256, LARGE.shape("bhwc"), np.uint8)
     result = np.ascontiguousarray(values.transpose(3, 1, 2, 0))
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2400)
-    right = cases._Right(LARGE, [values], device)
+    right = cases._ResultChecker(LARGE, [values], device)
     assert [part.stop - part.start for part, _ in right._expected if part.start] == [1, 1]
     assert right(result)
     assert not right(np.concatenate([result, result], axis=-1))
@@ -440,11 +440,11 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
 
 def test_up_to_the_bound_all_is_compared(device, monkeypatch):
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600)
-    assert cases._parts(LARGE) == [slice(None)]
+    assert cases._compared_parts(LARGE) == [slice(None)]
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600 - 1)
-    assert len(cases._parts(LARGE)) == 3
+    assert len(cases._compared_parts(LARGE)) == 3
     matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(99, 99))
-    assert cases._parts(matrix) == [slice(None)]
+    assert cases._compared_parts(matrix) == [slice(None)]
 
 
 # ---- Other libraries -----------------------------------------------------------------------

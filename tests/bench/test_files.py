@@ -68,22 +68,24 @@ def test_good_places_pass_and_nothing_is_written(tmp_path):
 
 def test_openmp_is_made_passive_before_it_is_loaded(monkeypatch):
     monkeypatch.setattr(host, "libraries", set)
-    assert host.made_passive().startswith("OMP_WAIT_POLICY=passive: else threads of OpenMP")
-    assert os.environ[host.VARIABLE] == "passive"
+    assert host.set_passive_wait_policy().startswith(
+        "OMP_WAIT_POLICY=passive: else threads of OpenMP"
+    )
+    assert os.environ[host.WAIT_POLICY] == "passive"
 
 
 def test_it_is_said_when_that_comes_too_late(monkeypatch):
     monkeypatch.setattr(host, "libraries", lambda: {"/lib/libgomp.so.1"})
-    assert "comes too late" in host.made_passive()
+    assert "comes too late" in host.set_passive_wait_policy()
 
 
 def test_what_somebody_asked_for_stays(monkeypatch):
-    monkeypatch.setenv(host.VARIABLE, "active")
-    for words in (host.made_passive(), host.as_found()):
+    monkeypatch.setenv(host.WAIT_POLICY, "active")
+    for words in (host.set_passive_wait_policy(), host.describe_wait_policy()):
         assert words.startswith("OMP_WAIT_POLICY=active, as the environment has it.")
-    assert os.environ[host.VARIABLE] == "active"
+    assert os.environ[host.WAIT_POLICY] == "active"
 
 
 def test_the_loop_leaves_it_and_says_so():
-    assert "is not set, and stays so" in host.as_found()
-    assert host.VARIABLE not in os.environ
+    assert "is not set, and stays so" in host.describe_wait_policy()
+    assert host.WAIT_POLICY not in os.environ

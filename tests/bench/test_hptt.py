@@ -9,7 +9,7 @@ import pytest
 
 from layoutkit import bench
 from layoutkit.bench import cases, run
-from layoutkit.bench.peers import HPTT_VARIABLE, available, hptt
+from layoutkit.bench.peers import HPTT_VARIABLE, available, load_hptt
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.rows import Row
 from layoutkit.errors import ArgumentError
@@ -61,7 +61,7 @@ def library(tmp_path_factory):
 @pytest.fixture
 def peer(library, monkeypatch):
     monkeypatch.setenv(HPTT_VARIABLE, library)
-    return hptt(2)
+    return load_hptt(2)
 
 
 def row_of(dtype, **changes):
