@@ -54,9 +54,9 @@ def main(
 
         return run_collate(quick)
     if saved is not None:
-        from .report import show
+        from .report import show_saved
 
-        return show(saved, plot)
+        return show_saved(saved, plot)
     if loop:
         from .loop import run_loop
 

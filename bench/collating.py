@@ -228,7 +228,8 @@ def _collate_by_torch(torch: Any, case: CollateCase, tensors: Any, turn: dict[st
 def run_collate(quick: bool) -> int:
     """Measure all lines and print them; return 1 if a batch of layoutkit is wrong."""
     print(
-        f"{set_passive_wait_policy()}\n{layoutkit.get_num_threads()} threads, medians; ratios are paired\n"
+        f"{set_passive_wait_policy()}\n"
+        f"{layoutkit.get_num_threads()} threads, medians; ratios are paired\n"
     )
     print(f"{'work':<74}{'us':>9}  of the limit  times faster than")
     exit_code = 0

@@ -131,7 +131,7 @@ def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Ca
     """Return a call that streams all bytes of `sources` in and all bytes of `target` out.
 
     The sources have equal sizes; all arrays are contiguous, and the target begins on a cache line.
-    Bytes after the last complete group of lines are ignored. `streaming` selects the kind of stores.
+    Bytes after the last complete group of lines are ignored. `streaming` selects the stores.
     """
     read = sources[0].nbytes
     written = target.nbytes

@@ -285,8 +285,8 @@ class TorchPeer:
 class OpenCV:
     """`blobFromImagesWithParams` from images to normalised planes, `transpose` for matrices.
 
-    OpenCV's `transposeND` does all moves, one item at a time: it was 8 and 5 times slower than NumPy
-    in two tests, so it would only lengthen the benchmark.
+    OpenCV's `transposeND` does all moves, one item at a time: it was 8 and 5 times slower than
+    NumPy in two tests, so it would only lengthen the benchmark.
     """
 
     name = "OpenCV"

@@ -252,8 +252,8 @@ def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str |
         except KilledWorker as error:
             raise DataError(
                 f"{target}: a chunk has killed several workers in a row, perhaps for lack of "
-                "memory; give the workers more memory, or the source smaller chunks, and run it again: "
-                "written chunks are kept"
+                "memory; give the workers more memory, or the source smaller chunks, and run it "
+                "again: written chunks are kept"
             ) from error
 
 

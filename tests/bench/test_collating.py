@@ -13,14 +13,16 @@ SHORT = Budget(0.02, 0.001, min_rounds=1, max_rounds=2)
 
 def small():
     """Two lines: windows that are filled, and rows of one array."""
-    photos = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
-    turns = [collating._turn(RNG, photos)]
+    make_photo = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
+    turns = [collating._turn(RNG, make_photo)]
     window, fill = {"h": collating.SIZE, "w": collating.SIZE}, {"fill": 7}
     rows = [{"indices": np.array([3, 0])}]
     images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
     normalised = collating.NORMALISED
     return [
-        collating.CollateCase("filled", "bchw", normalised, photos, window, turns, 0.7, more=fill),
+        collating.CollateCase(
+            "filled", "bchw", normalised, make_photo, window, turns, 0.7, more=fill
+        ),
         collating.CollateCase("rows", "chwb", {}, images, {}, rows, most_us=12),
     ]
 

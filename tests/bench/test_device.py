@@ -494,7 +494,7 @@ def test_every_array_is_larger_than_the_cache():
             continue
         items = np.prod(row.sizes, dtype=np.int64)
         for dtype in (row.dtype, row.to_dtype):
-            assert items * as_dtype(dtype).itemsize >= device_rows.LEAST_BYTES
+            assert items * as_dtype(dtype).itemsize >= device_rows.MIN_ARRAY_BYTES
 
 
 def test_rows_are_those_of_the_cpu_with_larger_batches():
@@ -535,7 +535,7 @@ def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
 )
 def test_batches_grow_until_they_are_large_enough_and_begin_as_even_as_they_did(sizes, grown):
     row = Row("g", "move", ("bhwc",), "bchw", "bhwc", sizes, "uint8", "float32")
-    assert device_rows._grown(row) == grown
+    assert device_rows._enlarged_sizes(row) == grown
 
 
 def test_one_row_has_more_elements_than_31_bits_count():

@@ -68,7 +68,7 @@ def test_speeds_and_ratios_of_a_line():
         feeding.OURS: Times({0: 0.5, 1: 0.25}),
         feeding.TORCH: Times({0: 1.0, 1: 1.0}),
     }
-    cells = feeding.line("table", 2, 3000, times).split()
+    cells = feeding.format_line("table", 2, 3000, times).split()
     assert cells == ["table", "2", "8,000", "3,000", "x3.0"]
 
 
@@ -110,7 +110,7 @@ def test_the_table_of_photographs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
     for name in ("_dali", "_torch"):
         monkeypatch.setattr(feeding_images, name, lambda path, workers: None)
-    feeding_images.table(tmp_path, 4, rounds=1, workers=1)
+    feeding_images.print_table(tmp_path, 4, rounds=1, workers=1)
     first, head, *lines = capsys.readouterr().out.strip().splitlines()
     assert first.startswith("4 JPEGs of 260 x 240")
     assert head.split() == ["pictures/s", "share"]

@@ -12,7 +12,7 @@ import pytest
 import layoutkit
 from layoutkit import bench, cli
 from layoutkit.bench import loop, situations
-from layoutkit.bench.loop import Column, columns_of, loop_row, take_turns
+from layoutkit.bench.loop import Column, make_columns, make_loop_row, take_turns
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.report import markdown
@@ -172,10 +172,10 @@ def test_what_a_row_misses(microseconds, missed):
 
 
 def test_the_number_of_samples_fits_the_size():
-    assert loop_row(1).sizes == (61, 64, 64)
-    assert loop_row(0.1).bytes_read <= 100_000
-    assert loop_row(0.001).sizes == (1, 64, 64)
-    assert all(abs(loop_row(mb).bytes_read / 1e6 - mb) < 0.02 for mb in loop.MEGABYTES)
+    assert make_loop_row(1).sizes == (61, 64, 64)
+    assert make_loop_row(0.1).bytes_read <= 100_000
+    assert make_loop_row(0.001).sizes == (1, 64, 64)
+    assert all(abs(make_loop_row(mb).bytes_read / 1e6 - mb) < 0.02 for mb in loop.MEGABYTES)
     assert set(loop.QUICK_MEGABYTES) < set(loop.MEGABYTES)
 
 
@@ -188,9 +188,9 @@ class Liar(NumPy):
 
 
 def test_columns_are_checked_before_they_are_timed():
-    row = replace(loop_row(0.1), sizes=(2, 8, 8))
+    row = replace(make_loop_row(0.1), sizes=(2, 8, 8))
     before = layoutkit.get_num_threads()
-    found = columns_of(row, [NumPy(), Liar()], 3)
+    found = make_columns(row, [NumPy(), Liar()], 3)
     assert [(c.name, c.threads) for c in found.columns] == [(ONE, 1), (ALL, 3), (NUMPY, 3)]
     assert found.wrong == ["torch"]
     assert layoutkit.get_num_threads() == before
