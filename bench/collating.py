@@ -62,7 +62,7 @@ def collate_cases() -> Iterator[CollateCase]:
     photos = [_photo(rng, 256, 256) for _ in range(64)]
     turns = [_turn(rng, photos) for _ in range(TURNS)]
     window = {"h": SIZE, "w": SIZE}
-    description = "64 pictures 256x256, windows 224x224, half flipped"
+    description = "64 images 256x256, windows 224x224, half flipped"
     for to, dtype, least in (
         ("bchw", "float32", 0.8), ("bchw", "bfloat16", 0.6), ("bchw", "uint8", 0.6),
         ("bhwc", "float32", None), ("chwb", "float32", 0.45),
@@ -73,7 +73,7 @@ def collate_cases() -> Iterator[CollateCase]:
         )
     photos = [_photo(rng, int(h), int(w)) for h, w in rng.integers(200, 300, (64, 2))]
     turns = [_turn(rng, photos) for _ in range(TURNS)]
-    name = "64 pictures of 64 sizes, filled at some borders -> float32 bchw"
+    name = "64 images of 64 sizes, filled at some borders -> float32 bchw"
     yield CollateCase(name, "bchw", NORMALISED, photos, window, turns, 0.7, more={"fill": 114})
     images = rng.integers(0, 256, (8192, 64, 64, 3), np.uint8)
     turns = [{"indices": rng.integers(0, len(images), 256)} for _ in range(TURNS)]
@@ -81,7 +81,7 @@ def collate_cases() -> Iterator[CollateCase]:
     yield CollateCase(name, "bchw", NORMALISED, images, {}, turns, 0.7)
     tiny = [_photo(rng, 32, 32) for _ in range(8)]
     yield CollateCase(
-        "8 pictures 32x32 -> float32 bchw", "bchw", NORMALISED, tiny, {}, [{}], most_us=12
+        "8 images 32x32 -> float32 bchw", "bchw", NORMALISED, tiny, {}, [{}], most_us=12
     )
 
 
@@ -251,7 +251,7 @@ def _line(case: CollateCase, candidates: list[Variant], budget: Budget) -> str:
     rivals = [name for name in (NUMPY_AND_CONVERT, TORCH, OPENCV, DALI) if name in times]
     faster = ", ".join(f"{paired_ratio(times[name], ours):.1f} {name}" for name in rivals)
     microseconds = ours.median * 1e6
-    goal = "" if case.at_least is None else f" (asked {case.at_least:.2f})"
+    goal = "" if case.at_least is None else f" (goal {case.at_least:.2f})"
     if case.most_us is not None:
-        goal = f" (asked {case.most_us:.0f} us)"
+        goal = f" (goal {case.most_us:.0f} us)"
     return f"{case.name:<74}{microseconds:>9.1f}  {share:.2f}{goal}  {faster}"

@@ -282,7 +282,7 @@ def print_table(folder: Path, count: int, rounds: int, workers: int = 2) -> None
         f"\n{count:,} JPEGs of {SIZE[1]} x {SIZE[0]}, {size / 1000:.0f} kB each, batches of "
         f"{BATCH}, {workers} threads or processes, {rounds} rounds"
     )
-    print(f"{'':18}{'pictures/s':>12}{'share':>7}")
+    print(f"{'':18}{'images/s':>12}{'share':>7}")
     for name, taken in times.items():
         share = f"{paired_ratio(times[ALONE], taken):.2f}"
         print(f"{name:18}{count / taken.median:12,.0f}{share:>7}", flush=True)

@@ -43,7 +43,7 @@ def _check_chart_format(name: str) -> None:
     if find_spec("matplotlib") is None:
         raise ArgumentError(
             '--plot: needs matplotlib, which is not installed; pip install "layoutkit[plot]", or '
-            "leave it out"
+            "omit --plot"
         )
     from matplotlib.backend_bases import FigureCanvasBase
 

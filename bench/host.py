@@ -136,8 +136,8 @@ def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Ca
     read = sources[0].nbytes
     written = target.nbytes
     common = gcd(read, written)
-    reads = read // common
-    writes = written // common  # lines of each source and of the target
+    reads = read // common  # lines of each source in a group
+    writes = written // common  # lines of the target in a group
     groups = written // (writes * LINE)
     addresses = np.array([source.ctypes.data for source in sources], np.int64).tobytes()
     bytes_moved = read * len(sources) + written

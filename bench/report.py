@@ -19,8 +19,8 @@ Cell = Callable[[Result], str]
 _LABEL = 52
 _EXPLANATION = (
     "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads and writes",
-    "the same bytes in a straight line. x: so many times layoutkit's time, the median over rounds",
-    "of their quotient, not the quotient of two medians. goal: the share of the limit that",
+    "the same bytes in a straight line. x: the multiple of layoutkit's time, the median over rounds",
+    "of the ratio, not the ratio of two medians. goal: the share of the limit that",
     "layoutkit should reach on an idle machine, with ! where it did not here.",
 )
 
@@ -271,7 +271,7 @@ def markdown(results: Sequence[LoopResult], about: Mapping[str, Any]) -> str:
                 "| the same, by what it takes 30 ms later | " + _cells(map(_paused_ratio, row))
             )
     total = loop_summary(results)
-    lines += ["", f"{len(total['missed'])} of {total['rows']} rows miss what is wanted."]
+    lines += ["", f"{len(total['missed'])} of {total['rows']} rows miss their goal."]
     return "\n".join(lines) + "\n"
 
 

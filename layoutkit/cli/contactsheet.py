@@ -20,10 +20,11 @@ _SIDE = 160  # pixels of the longer side of an image
 _NARROWEST = 120  # minimum width of a column: captions need some room
 _GAP = 12
 _MARGIN = 20
+# Heights of a bar in the label's colour, and of texts.
 _STRIP = 5
 _LABEL = 15
 _NAME = 12
-_TITLE = 18  # heights: a line in the label's colour, and texts
+_TITLE = 18
 _CAPTION = _STRIP + _LABEL + _NAME + 14
 
 _PAPER = "#ffffff"

@@ -316,7 +316,7 @@ def explain(
     if shape is None:
         for name in [*keywords, *(["size"] if sizes else [])]:
             option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(f"{option}: applies to a plan, which needs the --shape of an array")
+            raise ArgumentError(f"{option}: applies to a plan; give the --shape of an array, too")
         conversion_plan = None
         axes = None
     else:

@@ -1,4 +1,4 @@
-"""Whatever a benchmark sets in the environment is gone when its test ends."""
+"""Restore environment variables that a benchmark sets."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from layoutkit.bench.host import WAIT_POLICY
 
 @pytest.fixture(autouse=True)
 def _openmp_is_not_told(monkeypatch):
-    monkeypatch.setenv(WAIT_POLICY, "")  # so that it is known what to bring back
+    monkeypatch.setenv(WAIT_POLICY, "")  # so that monkeypatch restores it
     monkeypatch.delenv(WAIT_POLICY)

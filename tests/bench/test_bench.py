@@ -1,4 +1,4 @@
-"""The benchmark: its arithmetic on a fake clock, its rows on tiny shapes, what it writes."""
+"""The benchmark: protocol on a fake clock, rows of tiny shapes, and output."""
 
 import dataclasses
 import gc
@@ -21,7 +21,7 @@ from layoutkit.bench.rows import Row, all_rows
 from layoutkit.buffers import empty
 from layoutkit.kernels.cpu.params import LINE
 
-# ---- The protocol, on a clock that only moves when a call says so --------------------------
+# ---- The protocol, on a clock that only calls advance --------------------------------------
 
 
 class Clock:
@@ -266,7 +266,7 @@ class Liar(NumPy):
     name = "Liar"
 
     def into(self, row, sources, out):
-        return lambda: None  # leaves whatever was there
+        return lambda: None  # leaves the previous values
 
     def fresh(self, row, sources):
         return lambda: np.zeros(row.shape(row.target), np.float32)
@@ -370,7 +370,7 @@ def test_shares_speeds_and_speedups():
 
 
 def test_the_picture_has_the_ratios_of_the_table():
-    """Where rounds disagree, medians of three quotients do: only two of them can be shown."""
+    """Medians of three ratios can be inconsistent if rounds differ: only two can be shown."""
     row = Row("g", "move", ("bc",), "cb", "bc", (1000, 1000), "uint8", "uint8")
     rounds = {"limit": (1.0, 2.0, 9.0), "layoutkit": (2.0, 2.0, 4.0), "NumPy": (3.0, 10.0, 8.0)}
     found = Result(row, {name: Times(dict(enumerate(times))) for name, times in rounds.items()})

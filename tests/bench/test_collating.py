@@ -1,4 +1,4 @@
-"""`layoutkit bench --collate`: who takes part, what is printed, and what is refused."""
+"""`layoutkit bench --collate`: variants, printed table, and rejected options."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SHORT = Budget(0.02, 0.001, min_rounds=1, max_rounds=2)
 
 
 def small():
-    """Two lines: windows that are filled, and rows of one array."""
+    """Return two cases: filled windows, and rows of one array."""
     make_photo = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
     turns = [collating._turn(RNG, make_photo)]
     window, fill = {"h": collating.SIZE, "w": collating.SIZE}, {"fill": 7}
@@ -29,9 +29,9 @@ def small():
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    monkeypatch.setattr(collating, "works", small)
+    monkeypatch.setattr(collating, "collate_cases", small)
     monkeypatch.setattr(collating, "QUICK", SHORT)
-    monkeypatch.setattr(collating, "made_passive", lambda: "")
+    monkeypatch.setattr(collating, "set_passive_wait_policy", lambda: "")
 
 
 def test_each_line_is_right_and_compared(capsys):
@@ -44,7 +44,7 @@ def test_each_line_is_right_and_compared(capsys):
 
 
 def test_a_wrong_batch_is_told(capsys, monkeypatch):
-    monkeypatch.setattr(collating, "_by_steps", lambda *_: np.zeros(1))
+    monkeypatch.setattr(collating, "_collate_by_numpy", lambda *_: np.zeros(1))
     assert main(collate=True, quick=True) == 1
     assert capsys.readouterr().out.count("WRONG") == 2
 

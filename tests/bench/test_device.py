@@ -1,4 +1,4 @@
-"""The benchmark of a GPU, without one: memory is NumPy's, and time passes when work is done.
+"""The GPU benchmark on a fake GPU: NumPy memory, and a clock that advances with work.
 
 `FakeCupy` stands in for the module `cupy`. What the device is asked to do goes through `submit`:
 it is done at once and costs device time, or becomes a part of the graph that is being captured.
@@ -34,7 +34,7 @@ GIGABYTES_PER_SECOND = 1000
 
 
 class FakeError(RuntimeError):
-    """CUDA's own, which is a RuntimeError as well."""
+    """The error of CUDA, a RuntimeError."""
 
 
 class FakeCupy:
@@ -45,8 +45,8 @@ class FakeCupy:
 
     def __init__(self):
         self.now = 5.0  # seconds of the device
-        self.graph = None  # what is being captured
-        self.copied = []  # bytes, by each memcpyAsync that was done
+        self.graph = None  # the graph being captured
+        self.copied = []  # bytes of each completed memcpyAsync
         self.frees = 0
         runtime = types.SimpleNamespace(
             memcpyDefault=4,
@@ -98,7 +98,7 @@ class FakeCupy:
         self.submit(lambda: np.copyto(out, source), 2 * out.nbytes)
 
     def ElementwiseKernel(self, inputs, output, operation, name):  # noqa: N802
-        """Runs the operation as the Python that it is, too."""
+        """Run the operation, which is also valid Python."""
         names = [declared.split()[1] for declared in inputs.split(",")]
 
         def kernel(*arguments):
@@ -190,7 +190,7 @@ def device(cupy):
 
 @pytest.fixture(autouse=True)
 def _on_the_fake(monkeypatch, cupy):
-    """Let layoutkit put its work on the fake device: the same functions, later, and timed."""
+    """Run layoutkit's work on the fake device: the real functions, deferred and timed."""
     for name in ("convert", "accumulate"):
         monkeypatch.setattr(layoutkit, name, functools.partial(_submitted, cupy, name))
     monkeypatch.setattr(layoutkit, "Converter", functools.partial(_Converter, cupy))
@@ -211,7 +211,7 @@ def _submitted(cupy, name, *arguments, out=None, **keywords):
 
 
 class _Converter:
-    """Says nothing of devices to the real one: memory is the host's on either side."""
+    """Omit devices in calls of the real library: all memory is host memory."""
 
     def __init__(self, cupy, pattern, device=None, **keywords):
         self._cupy, self.device = cupy, device
@@ -278,7 +278,7 @@ def test_a_graph_holds_all_sets_and_is_replayed_without_the_calls(device, cupy):
         cupy.submit(lambda: outs[number].__iadd__(1), 10**9)
 
     variant = device.variant("a", [functools.partial(call, n) for n in range(3)], 0.0, replay=True)
-    assert made == [0, 0, 1, 2]  # the first once more, to compile
+    assert made == [0, 0, 1, 2]  # the first call twice, to compile
     assert (len(variant.calls), variant.batch, variant.note) == (1, 3, "")
     times = measure([variant], budget(), timer=device.timer)
     assert made == [0, 0, 1, 2]
@@ -377,7 +377,7 @@ def test_the_limit_copies_half_of_all_bytes_or_those_between_host_and_device(kin
 
 
 class Liar(NumPy):
-    """Right when it is asked, and writes nothing in a graph."""
+    """A peer that is right when called directly, but writes nothing in a graph."""
 
     name = "Liar"
 
@@ -473,8 +473,8 @@ def test_torch_gives_right_results_on_the_stream_of_all(kind, device, monkeypatc
     )
     peer = CudaTorch(device)
     assert streams == [FakeStream.ptr]
-    # Replays of the fake know nothing of what torch does.
-    monkeypatch.setattr(device, "_captured", lambda calls: functools.partial(_all, calls))
+    # The fake's graphs do not replay torch's work.
+    monkeypatch.setattr(device, "_capture", lambda calls: functools.partial(_all, calls))
     case = prepared(row_of(kind), device, [peer])
     assert (case.wrong, case.failed) == ([], {})
     assert "torch" in {variant.name for variant in case.variants}
@@ -527,7 +527,7 @@ def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
     ("sizes", "grown"),
     [
         ((1024, 32, 32, 256), (1024, 32, 32, 256)),  # just large enough
-        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # twice is enough, but would be even
+        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # a factor of two would suffice, but is even
         ((1022, 32, 32, 256), (2044, 32, 32, 256)),
         ((300, 32, 32, 256), (1200, 32, 32, 256)),
         ((1, 1024, 256, 256), (1, 4096, 256, 256)),
@@ -585,7 +585,7 @@ def test_traffic_is_what_the_limit_moves():
     assert dataclasses.replace(row, kind="fused").traffic == 600
 
 
-# ---- Results and the whole -----------------------------------------------------------------
+# ---- Results and a whole run ---------------------------------------------------------------
 
 
 def test_table_and_json_say_which_gpu_and_what_to_know(device):
@@ -657,7 +657,7 @@ def test_what_was_measured_is_kept_when_it_ends_early(tmp_path, monkeypatch):
         seen.append(row)
         return Result(row, {})
 
-    monkeypatch.setattr(run, "_measured", interrupted)
+    monkeypatch.setattr(run, "_measure_row", interrupted)
     numbers = tmp_path / "numbers.json"
     with contextlib.suppress(KeyboardInterrupt):
         bench.main(quick=True, json=str(numbers), device="cuda")

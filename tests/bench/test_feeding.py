@@ -1,4 +1,4 @@
-"""The comparison of feeders: every variant delivers every record, and the table says so."""
+"""The comparison of data loaders: every variant delivers every record, and the printed table."""
 
 import re
 from contextlib import ExitStack
@@ -75,7 +75,7 @@ def test_speeds_and_ratios_of_a_line():
 def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypatch, capsys):
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
     monkeypatch.setattr(feeding.feeding_mnist, "main", lambda folder, count, rounds: print(count))
-    monkeypatch.setattr(feeding.feeding_images, "table", lambda folder, count, rounds: None)
+    monkeypatch.setattr(feeding.feeding_images, "print_table", lambda folder, count, rounds: None)
     given = ["--records", "40", "--pictures", "50", "--rounds", "1", "--batch-size", "16"]
     assert feeding.main(given) == 0
     openmp, first, head, *lines, pictures = capsys.readouterr().out.splitlines()
@@ -94,21 +94,21 @@ def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypat
 def test_every_feeder_of_photographs_has_every_picture_in_one_form(tmp_path, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    monkeypatch.setattr(feeding_images, "_dali", lambda path, workers: None)
+    monkeypatch.setattr(feeding_images, "_make_dali_epoch", lambda path, workers: None)
     path = feeding_images.write_photos(5, tmp_path)
     with ExitStack() as stack:
         found = feeding_images.epochs(path, 0, stack)
         assert feeding_images.OURS in found
         for name, epoch in found.items():
             feeding_images.check(name, epoch, 5)
-        with pytest.raises(SystemExit, match="does not have every picture"):
+        with pytest.raises(SystemExit, match="does not have every image"):
             feeding_images.check("less", found[feeding_images.OURS], 6)
 
 
 def test_the_table_of_photographs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("PIL")
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    for name in ("_dali", "_torch"):
+    for name in ("_make_dali_epoch", "_torch"):
         monkeypatch.setattr(feeding_images, name, lambda path, workers: None)
     feeding_images.print_table(tmp_path, 4, rounds=1, workers=1)
     first, head, *lines = capsys.readouterr().out.strip().splitlines()

@@ -1,4 +1,4 @@
-"""HPTT as a peer, by a stand-in that has its C functions and a loop of one item at a time."""
+"""HPTT as a peer, with a stand-in library that has its C functions and a simple loop."""
 
 import dataclasses
 import shutil
@@ -44,7 +44,7 @@ MOVE = Row("g", "move", ("bhwc",), "chwb", "bhwc", (3, 4, 5, 6), "float32", "flo
 
 
 def compiled(folder, text):
-    """The path of a library made of C source."""
+    """Compile a library from C source and return its path."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc to compile a stand-in for HPTT")
     source, library = folder / "hptt.c", folder / "libhptt.so"

@@ -1,4 +1,4 @@
-"""Blocks, stores and ranks: what is compared is equal, and who fails says so."""
+"""Blocks, stores and ranks: compared results are equal, and failures are reported."""
 
 import numpy as np
 import pytest

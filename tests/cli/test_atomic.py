@@ -1,4 +1,4 @@
-"""A file appears complete or not at all, and says at once when there is no room for it."""
+"""A file appears complete or not at all; a full disk is an error before any work."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from layoutkit._utils.files import replacing, reserve
 
 @pytest.fixture(params=["unnamed", "named"])
 def either_way(request, monkeypatch):
-    """Both ways of hiding an unfinished file; systems without unnamed files take the second."""
+    """Both ways of hiding an unfinished file: unnamed, and a temporary name as the fallback."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif not hasattr(os, "O_TMPFILE"):
@@ -66,7 +66,7 @@ class TestReplacing:
         assert real.read_bytes() == b"new"
 
     def test_names_that_are_taken_are_left_alone(self, tmp_path, monkeypatch):
-        """As a killed process leaves them; the next name is tried."""
+        """Create the temporary file that a killed process leaves behind; the next name is tried."""
         words = iter(["taken", "taken", "free"])
         monkeypatch.setattr("secrets.token_hex", lambda _: next(words))
         (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
@@ -84,7 +84,7 @@ class TestReplacing:
         assert os.listdir(tmp_path) == [".x.taken.tmp"]
 
     def test_two_writers_of_one_process_id(self, tmp_path):
-        """Containers: each is process 1. Who ends last has the name, and neither fails."""
+        """In containers each process has id 1. The last one to finish gets the name, and neither fails."""
         target = tmp_path / "x"
         with replacing(target) as outer:
             outer.write(b"outer")
@@ -141,7 +141,7 @@ class TestReplacing:
 def test_a_failed_renaming_leaves_nothing(tmp_path):
     target = tmp_path / "x"
     with pytest.raises(OSError, match="directory"), replacing(target):
-        target.mkdir()  # appears meanwhile: a file cannot take the name of a folder
+        target.mkdir()  # created meanwhile: a file cannot replace a folder
     assert os.listdir(tmp_path) == ["x"]
 
 

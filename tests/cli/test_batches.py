@@ -1,4 +1,4 @@
-"""`layoutkit batches`: what is saved of photographs, drawn, printed, left out and refused."""
+"""`layoutkit batches`: saved files, previews, printed tables, dropped images and errors."""
 
 import io
 import os
@@ -31,7 +31,7 @@ def _save(path, array, **options):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven pictures of three classes, exactly as large as they are asked for."""
+    """Seven images of three classes, of exactly the requested size."""
     for number, label in enumerate(["ant", "ant", "ant", "bee", "bee", "cat", "cat"]):
         _save(tmp_path / "photos" / label / f"{number}.png", _noise(number))
     return tmp_path / "photos"
@@ -52,7 +52,7 @@ def _dimension_names(found):
     return [Path(name).name for name in found["name"]]
 
 
-# ---- what is saved -------------------------------------------------------------------------
+# ---- saved files ---------------------------------------------------------------------------
 
 
 def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
@@ -159,7 +159,7 @@ def test_a_table_leads_to_pictures_inside_of_one_file(tmp_path):
     assert found["classes"].tolist() == ["x", "y", "z"]
 
 
-# ---- what a picture becomes ----------------------------------------------------------------
+# ---- decoded images ------------------------------------------------------------------------
 
 
 def _decoded(tmp_path, array, size, name="a.png", **options):
@@ -180,7 +180,7 @@ def test_grey_is_repeated_and_alpha_dropped(tmp_path):
 def test_a_photograph_is_turned_upright(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    # Four plain quarters survive a JPEG, and each of the eight orientations is another picture.
+    # Four plain quarters survive a JPEG, and each of the eight orientations is a different image.
     corners = np.array([[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 250)]], np.uint8)
     stored = corners.repeat(64, axis=0).repeat(64, axis=1)
     turned = {
@@ -209,7 +209,7 @@ def test_what_juts_out_is_cut_off_on_both_sides(tmp_path):
 
 
 def test_a_picture_keeps_its_shape(tmp_path):
-    """A circle stays one: what is twice as wide as high is not squeezed."""
+    """A circle stays a circle: an image twice as wide as high is not squeezed."""
     y, x = np.mgrid[:200, :400]
     disc = np.where((y - 100) ** 2 + (x - 200) ** 2 < 60**2, 255, 0).astype(np.uint8)
     found = _decoded(tmp_path, np.repeat(disc[..., None], 3, 2), "40x40")[..., 0] > 127
@@ -218,7 +218,7 @@ def test_a_picture_keeps_its_shape(tmp_path):
 
 
 def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
-    """A JPEG is decoded at a fraction of its size, which shows in the last bits only."""
+    """A JPEG is decoded at a fraction of its size, which changes only the last bits."""
     y, x = np.mgrid[:480, :640]
     waves = np.stack([128 + 100 * np.sin(y / 40), 128 + 100 * np.cos(x / 50), (x + y) / 5], axis=2)
     found = _decoded(tmp_path, waves.astype(np.uint8), "48x48", "a.jpg", quality=95)
@@ -226,7 +226,7 @@ def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
     assert np.abs(found.astype(float) - square).max() < 6
 
 
-# ---- what is left out ----------------------------------------------------------------------
+# ---- dropped images ------------------------------------------------------------------------
 
 
 def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
@@ -279,7 +279,7 @@ def test_nothing_but_failures_is_an_error_and_writes_nothing(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 
-# ---- what is printed -----------------------------------------------------------------------
+# ---- printed tables ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -325,7 +325,7 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
     with Image.open(target) as image:
         sheet = np.asarray(image.convert("RGB"))
     places = [_place(sheet, colour) for colour in COLOURS.values()]
-    # Three pictures of 160 x 160 in one row, 12 pixels apart; a fourth there is not.
+    # Three images of 160 x 160 in one row, 12 pixels apart, and no fourth one.
     left, top = places[0][0], places[0][1]
     assert places == [(left + 172 * k, top, 160, 160) for k in range(3)]
     assert sheet.shape[1] == left + 3 * 172 - 12 + left
@@ -337,7 +337,7 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
 
 
 def _place(sheet, colour):
-    """Left, top, width and height of where a colour is."""
+    """Return left, top, width and height of the region of a colour."""
     rows, columns = np.nonzero((sheet == colour).all(axis=2))
     width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
     assert width * height == len(rows)
@@ -374,7 +374,7 @@ def test_a_caption_stays_within_its_cell():
     assert (long[:, left + 160 : left + 172] == 255).all()  # the gap between the two
 
 
-# ---- what is refused -----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def _refused(capsys, *arguments):

@@ -1,4 +1,4 @@
-"""Results at URLs of fsspec: whole or not there, and refused before anything is converted."""
+"""Results at fsspec URLs: complete or absent, and rejected before any conversion."""
 
 import sys
 
@@ -15,7 +15,7 @@ X = np.random.default_rng(0).integers(0, 255, (8, 6, 5, 3)).astype(np.uint8)
 
 
 class Recorded(MemoryFileSystem):
-    """A file system in memory that notes what is asked of it."""
+    """A file system in memory that records its calls."""
 
     protocol = "recorded"
     store, pseudo_dirs, asked, refused = {}, [""], [], set()
@@ -43,7 +43,7 @@ class Recorded(MemoryFileSystem):
 
 
 class Objects(Recorded):
-    """The same as a store of objects."""
+    """An object store in memory that records its calls."""
 
     protocol = ("s3", "s3a")
 
@@ -97,7 +97,7 @@ def test_nothing_is_left_of_what_was_broken_off(tmp_path, system, monkeypatch, c
 def test_who_may_not_write_waits_for_nothing(tmp_path, system, monkeypatch, capsys):
     kind, url = system
     kind.refused.add("pipe")
-    monkeypatch.setattr(streaming, "_convert_chunks", None)  # which is not called
+    monkeypatch.setattr(streaming, "_convert_chunks", None)  # must not be called
     assert run(tmp_path, url) == 2
     assert "cannot be written (PermissionError" in capsys.readouterr().err
     assert not kind.store
@@ -106,7 +106,7 @@ def test_who_may_not_write_waits_for_nothing(tmp_path, system, monkeypatch, caps
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://localhost/y.npy", "web servers are only read from"),
+        ("http://localhost/y.npy", "web servers are read-only"),
         ("nobody://folder/y.npy", "cannot be written (ValueError: Protocol not known"),
         ("memory://folder/y.png", "the result is a .npy file"),
     ],

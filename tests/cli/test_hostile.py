@@ -1,4 +1,4 @@
-"""Odd words and odd names on the command line: one line each, no traceback, no hang."""
+"""Unusual arguments and file names: an error of one line, no traceback, no hang."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from layoutkit.cli import main
 RUN = [sys.executable, "-c", "import sys; from layoutkit.cli import main; sys.exit(main())"]
 
 
-# Commands in one process: most of the time of each is that of its start.
+# Run many commands in one process, because most of the time of a command is its startup.
 SEVERAL = [
     sys.executable,
     "-c",
@@ -30,7 +30,7 @@ print("codes", *codes)
 
 
 def run(*words, cwd, encoding="utf-8:strict", start=RUN):
-    """The command as a process of its own, and what it said."""
+    """Run the command in a separate process and return its output."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(
         [*start, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
@@ -81,7 +81,7 @@ def test_words_that_the_shell_has_split(folder, capsys):
     said = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
     assert "a.jpg: no such file" in said
     said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
-    assert "put commas between numbers" in said
+    assert "separate numbers by commas" in said
     assert 'takes ">" for itself' in refused(capsys, "x.npy", "y.npy", "bhwc-")
     assert "--help" in refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--fast")
 
@@ -113,10 +113,10 @@ def test_a_pipe_among_pictures(folder):
     Image.new("RGB", (4, 4)).save("p/b.png")
     done = run("convert", "p", "y.npy", "bhwc->bchw", cwd=folder)
     assert done.returncode == 0
-    assert b"skipped as no pictures: 1" in done.stderr
+    assert b"skipped that are not images: 1" in done.stderr
 
 
-NAMES = [  # escapes, a line of ours, no text, backwards
+NAMES = [  # escapes, a fake message, invalid text, right-to-left override
     b"\x1b]0;title\x07\x1b[2J",
     b"a\nlayoutkit: error: all is lost",
     b"\xff\xfe",
@@ -125,7 +125,7 @@ NAMES = [  # escapes, a line of ours, no text, backwards
 
 
 def commands_with(folder, name):
-    """Commands on files of a name, and the exit code of each."""
+    """Yield commands on files of a name, with their exit codes."""
     cats = folder / os.fsdecode(name) / "cats"
     cats.mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(cats / "a.png")

@@ -19,7 +19,7 @@ from layoutkit.data.recordio import read_records
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven pictures of two classes, and files that are none."""
+    """Seven images of two classes, and files that are not images."""
     for number in range(7):
         label = ("ant", "bee")[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 8, 9, 3))
@@ -34,7 +34,7 @@ def run(*words):
 
 
 def unpacked(path):
-    """(label or labels, id, picture's bytes) of image records."""
+    """Return (label or labels, id, image bytes) of image records."""
     found = [unpack_image(payload) for payload in read_records(path)]
     return [(header.labels, header.id, data) for header, data in found]
 
@@ -60,9 +60,9 @@ def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, c
     assert lines[4] == "4\t1\tphotos/bee/1.png"
     assert (tmp_path / "t.idx").read_text().splitlines()[0] == "0\t0"
     said = capsys.readouterr()
-    assert "t.rec, 7 pictures" in said.out
+    assert "t.rec, 7 images" in said.out
     assert "labels: 0 ant, 1 bee" in said.out
-    for words in ("left out", "bad.jpg", "alone.png: it lies in no labelled folder", "skipped"):
+    for words in ("left out", "bad.jpg", "alone.png: it is not in a labelled folder", "skipped"):
         assert words in said.err
 
 
@@ -123,17 +123,17 @@ def test_pixels_are_kept_as_an_array(photos, tmp_path):
 def test_a_list_alone_is_written(photos, tmp_path):
     assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "t.lst"}
-    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # of which one cannot be read
+    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # one of them cannot be read
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--pass-through", "--resize", "8"], "--resize: --pass-through"),
-        (["--quality", "101"], "--quality 101: of jpg it is 1 to 100"),
+        (["--quality", "101"], "--quality 101: for jpg it is 1 to 100"),
         (["--encoding", "npy", "--quality", "1"], "npy has none"),
-        (["--seed", "3"], "--seed: is of --shuffle"),
-        (["--parts", "257"], "--parts 257: the most is 256"),
+        (["--seed", "3"], "--seed: applies to --shuffle"),
+        (["--parts", "257"], "--parts 257: the maximum is 256"),
         (["--parts", "0"], "--parts"),
     ],
 )
@@ -147,7 +147,7 @@ def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys
     for source, target, words in (
         (tmp_path / "none", tmp_path / "t.rec", "no such folder or file"),
         (photos / "ant/0.png", tmp_path / "t.rec", "neither a folder"),
-        (photos / "ant", tmp_path / "t.rec", "none that lie in labelled folders"),
+        (photos / "ant", tmp_path / "t.rec", "or none in labelled folders"),
         (photos, tmp_path / "t.npz", "is a .rec file"),
         (photos, tmp_path / "no/t.rec", "there is no folder"),
     ):
@@ -163,7 +163,7 @@ def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
     for words in ([], ["--pass-through"], ["--parts", "2"]):
         assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 2
         said = capsys.readouterr().err
-        assert "none of 3 pictures can be read" in said
+        assert "none of 3 images can be read" in said
         assert all(f"{number}.jpg" in said for number in range(3))
     assert os.listdir(tmp_path) == ["photos"]
 
@@ -174,7 +174,7 @@ def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
 def test_an_index_is_written_beside_a_file(tmp_path, capsys):
     write_rec(tmp_path / "a.rec", [image(b"x" * n, n) for n in range(20)])
     before = (tmp_path / "a.idx").read_text()
-    (tmp_path / "a.idx").write_text("0\t4\n")  # which nobody reads
+    (tmp_path / "a.idx").write_text("0\t4\n")  # must not be read
     assert run("index", tmp_path / "a.rec") == 0
     assert (tmp_path / "a.idx").read_text() == before
     assert "20 records" in capsys.readouterr().out
@@ -261,7 +261,7 @@ def test_batches_of_a_table_are_saved_and_drawn(tmp_path):
 
 
 def test_the_reader_gives_what_the_folder_has(photos, tmp_path):
-    """The default getter gives a picture's own bytes, from folders and from records."""
+    """The default getter returns the bytes of an image, from folders and from records."""
     assert run("pack", photos, tmp_path / "t.rec", "--pass-through") == 0
     index = open_index(tmp_path / "t.rec")
     get = index.getter(Reader())

@@ -1,4 +1,4 @@
-"""`convert` of pictures that are of many sizes, damaged, large, or named one by one."""
+"""`convert` of images of different sizes, damaged or large images, and images named one by one."""
 
 import errno
 import io
@@ -24,7 +24,7 @@ from layoutkit.images.resize import WAYS
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Three pictures of different sizes, in the folder where the command runs."""
+    """Three images of different sizes, in the working directory of the command."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["a", "b", "c"]):
         save(Path("photos", f"{name}.png"), noise(number, 20 + 4 * number, 30, 3))
@@ -66,7 +66,7 @@ def test_what_lies_beside_a_picture_has_a_colour(folder, fill, colour):
 @pytest.mark.parametrize("skip", [["--skip-bad"], []])
 def test_windows_of_pictures_of_any_size(folder, capsys, skip):
     said = _refused(capsys, folder, "out.npy", "bhwc->bchw", "--crop", "20x2000")
-    assert "reaches beyond a picture" in said
+    assert "reaches beyond an image" in said
     assert ".png: " in said
     words = ["--crop", "20x24", "--flip", "--quiet", *skip]
     assert main(["convert", str(folder), "out.npy", "bhwc->bhwc", *words]) == 0
@@ -94,12 +94,12 @@ def test_the_words_are_the_librarys():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--fit", "pad"], "--fit: says how pictures become one size; give --resize HxW"),
-        (["--fill", "9"], "--fill: says how pictures become one size; give --resize HxW"),
+        (["--fit", "pad"], "--fit: says how images are brought to one size; give --resize HxW"),
+        (["--fill", "9"], "--fill: says how images are brought to one size; give --resize HxW"),
         (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
         (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "from 0 to 255"),
         (["--resize", "8x8", "--fit", "crop"], "invalid choice: 'crop'"),
-        (["--max-pixels", "0"], "not a whole number above 0"),
+        (["--max-pixels", "0"], "not an integer above 0"),
     ],
 )
 def test_options_that_do_not_go_together(folder, capsys, words, said):
@@ -110,21 +110,23 @@ def test_options_that_do_not_go_together(folder, capsys, words, said):
 def test_options_of_pictures_are_not_for_arrays(folder, capsys, option):
     np.save("x.npy", np.zeros((2, 3)))
     said = _refused(capsys, "x.npy", "out.npy", "bf->fb", *option)
-    assert f"{option[0]}: is for pictures, and x.npy is an array" in said
+    assert f"{option[0]}: applies to images, but x.npy is an array" in said
 
 
-# ---- several words -------------------------------------------------------------------------
+# ---- several sources -----------------------------------------------------------------------
 
 
 def test_what_the_shell_makes_of_a_glob(folder, capsys):
-    """Files that are no pictures are skipped, as in the glob itself; the order is that given."""
+    """Files that are not images are skipped, as with a glob; the order of SRC is kept."""
     Path("photos/notes.txt").write_text("no picture")
     words = [folder / "c.png", folder / "notes.txt", folder / "a.png"]
     found = _convert(*words, "--resize", "8x8")
     expected = [fit(read(folder / name), (8, 8), "stretch") for name in ("c.png", "a.png")]
     np.testing.assert_array_equal(found, expected)
     assert main(["convert", *map(str, words), "out.npy", "bhwc->bhwc", "--resize", "8x8"]) == 0
-    assert "photos/c.png and 2 more: files skipped as no pictures: 1" in capsys.readouterr().err
+    assert (
+        "photos/c.png and 2 more: files skipped that are not images: 1" in capsys.readouterr().err
+    )
 
 
 def test_options_may_stand_between_the_words(folder):
@@ -142,7 +144,7 @@ def test_several_arrays_are_refused(folder, capsys):
     np.save("x.npy", np.zeros((2, 3)))
     for words in (["x.npy", "x.npy"], ["photos/a.png", "x.npy"]):
         said = _refused(capsys, *words, "out.npy", "bhwc->bchw")
-        assert "x.npy: is an array, and several SRC are pictures of one batch" in said
+        assert "x.npy: is an array, but several SRC must be images of one batch" in said
 
 
 def test_the_destination_is_none_of_the_sources(folder, capsys):
@@ -155,7 +157,7 @@ def test_sub_folders_are_hinted_at(folder, capsys):
     Path("empty").mkdir()
     folder.rename("empty/inside")
     said = _refused(capsys, "empty", "out.npy", "bhwc->bchw")
-    assert "empty: no pictures there" in said
+    assert "empty: no images there" in said
     assert "there are some in its sub-folders: give 'empty/**/*', in quotes" in said
     assert len(_convert("empty/**/*", "--resize", "8x8")) == 3
     Path("none/inside").mkdir(parents=True)
@@ -164,12 +166,12 @@ def test_sub_folders_are_hinted_at(folder, capsys):
 
 @pytest.mark.parametrize("source", ["none", "none/*", "none/notes.txt*"])
 def test_a_source_without_pictures_is_not_passed_over(folder, capsys, source):
-    """Beside one that has some; a file named by itself is skipped, as a shell's glob has them."""
+    """A folder without images next to one with images; other named files are skipped."""
     Path("none/inside").mkdir(parents=True)
     Path("none/notes.txt").write_text("text")
     save(Path("none/inside/d.png"), noise(4, 20, 30, 3))
     said = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
-    assert f"error: {source}: no pictures there" in said
+    assert f"error: {source}: no images there" in said
     assert ("give 'none/**/*'" in said) == (source == "none")
     assert len(_convert("photos/a.png", "none/notes.txt")) == 1
 
@@ -185,7 +187,7 @@ def _refused_again(capsys, name):
     return capsys.readouterr().err
 
 
-# ---- bad ones ------------------------------------------------------------------------------
+# ---- damaged images ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->chwb"])
@@ -246,7 +248,7 @@ def test_nothing_but_bad_ones_is_an_error(tmp_path, monkeypatch, capsys, words):
         Path(f"{name}.png").write_bytes(b"no picture")
     said = _refused(capsys, "a.png", "b.png", "out.npy", "bhwc->bchw", "--skip-bad", *words)
     assert said.count("left out") == 2
-    assert "none of 2 pictures can be read; what is wrong with each stands above" in said
+    assert "none of 2 images can be read; see the messages above" in said
 
 
 def test_a_picture_that_has_no_white(folder, capsys):
@@ -255,12 +257,12 @@ def test_a_picture_that_has_no_white(folder, capsys):
     assert "photos/d.tif: its grey values are floats from 0 to 1" in said
 
 
-# ---- large ones ----------------------------------------------------------------------------
+# ---- large images --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [500, 200])
 def test_large_pictures_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
-    """Above Pillow's limit, where it warns, and above twice of it, where it raises."""
+    """Sizes above Pillow's limit, where it warns, and above twice the limit, where it raises."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
