@@ -19,7 +19,7 @@ Cell = Callable[[Result], str]
 _LABEL = 52
 _EXPLANATION = (
     "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads and writes",
-    "the same bytes in a straight line. x: the multiple of layoutkit's time, the median over rounds",
+    "the same bytes sequentially. x: the multiple of layoutkit's time, the median over rounds",
     "of the ratio, not the ratio of two medians. goal: the share of the limit that",
     "layoutkit should reach on an idle machine, with ! where it did not here.",
 )

@@ -189,7 +189,9 @@ def _open_or_create(zarr: Any, target: str, y: Any, names: list[str], descriptio
         )
     mark: Mapping[str, Any] = store.attrs.get(MARK) or {"of": "something else"}
     if mark["of"] != description:
-        raise ArgumentError(f"{target}: X another name, or delete it")
+        raise ArgumentError(
+            f"{target}: holds another array ({mark['of']}); choose another name, or delete it"
+        )
     return store
 
 

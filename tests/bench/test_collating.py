@@ -15,7 +15,8 @@ def small():
     """Return two cases: filled windows, and rows of one array."""
     make_photo = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
     turns = [collating._turn(RNG, make_photo)]
-    window, fill = {"h": collating.SIZE, "w": collating.SIZE}, {"fill": 7}
+    window = {"h": collating.SIZE, "w": collating.SIZE}
+    fill = {"fill": 7}
     rows = [{"indices": np.array([3, 0])}]
     images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
     normalised = collating.NORMALISED
@@ -38,9 +39,9 @@ def test_each_line_is_right_and_compared(capsys):
     assert main(collate=True, quick=True) == 0
     filled, rows = capsys.readouterr().out.splitlines()[-2:]
     assert filled.startswith("filled ")
-    assert "(asked 0.70)" in filled
+    assert "(goal 0.70)" in filled
     assert collating.NUMPY_AND_CONVERT in filled
-    assert "(asked 12 us)" in rows
+    assert "(goal 12 us)" in rows
 
 
 def test_a_wrong_batch_is_told(capsys, monkeypatch):

@@ -40,7 +40,9 @@ class FakeError(RuntimeError):
 class FakeCupy:
     """The part of CuPy that the benchmark uses."""
 
-    ndarray, ascontiguousarray, empty = np.ndarray, np.ascontiguousarray, np.empty
+    ndarray = np.ndarray
+    ascontiguousarray = np.ascontiguousarray
+    empty = np.empty
     __version__ = "14.2.0"
 
     def __init__(self):
@@ -158,7 +160,8 @@ class FakeStream:
 
 class FakeGraph:
     def __init__(self, cupy, nodes):
-        self._cupy, self._nodes = cupy, nodes
+        self._cupy = cupy
+        self._nodes = nodes
 
     def launch(self):
         assert self._cupy.graph is None
@@ -214,7 +217,8 @@ class _Converter:
     """Omit devices in calls of the real library: all memory is host memory."""
 
     def __init__(self, cupy, pattern, device=None, **keywords):
-        self._cupy, self.device = cupy, device
+        self._cupy = cupy
+        self.device = device
         self._converter = REAL["Converter"](pattern, **keywords)
 
     def __call__(self, x, out=None):
@@ -271,17 +275,17 @@ def test_warming_up_and_the_length_of_samples_go_by_the_timer():
 
 def test_a_graph_holds_all_sets_and_is_replayed_without_the_calls(device, cupy):
     outs = [np.zeros(4, np.uint8) for _ in range(3)]
-    made = []
+    log = []
 
     def call(number):
-        made.append(number)
+        log.append(number)
         cupy.submit(lambda: outs[number].__iadd__(1), 10**9)
 
     variant = device.variant("a", [functools.partial(call, n) for n in range(3)], 0.0, replay=True)
-    assert made == [0, 0, 1, 2]  # the first call twice, to compile
+    assert log == [0, 0, 1, 2]  # the first call twice, to compile
     assert (len(variant.calls), variant.batch, variant.note) == (1, 3, "")
     times = measure([variant], budget(), timer=device.timer)
-    assert made == [0, 0, 1, 2]
+    assert log == [0, 0, 1, 2]
     assert [int(out[0]) for out in outs] == [1 + 4, 4, 4]
     assert times["a"].rounds == pytest.approx({0: 1e-3, 1: 1e-3, 2: 1e-3})
 
@@ -299,26 +303,26 @@ def test_a_replay_keeps_the_arrays_of_its_calls_alive(device, cupy):
 
 
 def test_without_replay_calls_are_made_every_time(device):
-    made = []
-    variant = device.variant("a", [lambda: made.append(1), lambda: made.append(2)], 0.0, False)
-    assert made == []
+    log = []
+    variant = device.variant("a", [lambda: log.append(1), lambda: log.append(2)], 0.0, False)
+    assert log == []
     variant.calls[0]()
-    assert (made, variant.batch, variant.note) == ([1, 2], 2, "")
+    assert (log, variant.batch, variant.note) == ([1, 2], 2, "")
 
 
 def test_what_a_graph_cannot_hold_is_called_as_it_is_and_marked(device, cupy):
-    made = []
+    log = []
 
     def call():
         if cupy.graph is not None:
             raise FakeError("cudaErrorStreamCaptureUnsupported")
-        made.append(1)
+        log.append(1)
 
     variant = device.variant("a", [call, call], 0.0, replay=True)
     assert cupy.graph is None
-    made.clear()
+    log.clear()
     variant.calls[0]()
-    assert made == [1, 1]
+    assert log == [1, 1]
     assert "without a CUDA graph" in variant.note
     assert "cudaErrorStreamCaptureUnsupported" in variant.note
 
@@ -412,7 +416,8 @@ class Broken(NumPy):
 def test_who_fails_is_named_with_the_reason_and_the_others_are_timed(where, device, monkeypatch):
     other = CuPy(device.cupy)
     if where == "cpu":
-        device, other = Host(), NumPy()
+        device = Host()
+        other = NumPy()
         monkeypatch.setattr(layoutkit, "convert", REAL["convert"])
     case = cases.prepare(row_of("move"), [Broken(), other], True, device)
     assert case.failed == {
@@ -563,12 +568,12 @@ def test_quick_has_some_of_every_group():
     ],
 )
 def test_goals_are_those_of_the_design(group, dtype, channels, goal):
-    found = {
+    actual = {
         row.at_least
         for row in ROWS
         if (row.group, row.dtype, row.sizes[-1]) == (group, dtype, channels)
     }
-    assert found == {goal}
+    assert actual == {goal}
 
 
 def test_rows_without_a_goal_on_the_cpu_get_none_but_small_formulas():
@@ -590,20 +595,20 @@ def test_traffic_is_what_the_limit_moves():
 
 def test_table_and_json_say_which_gpu_and_what_to_know(device):
     about = environment([CuPy(device.cupy)], quick=True) | device.about()
-    found = Result(
+    actual = Result(
         ROWS[0], {}, failed={"layoutkit": "DeviceError: no"}, notes={"torch": "without a graph"}
     )
     stream = io.StringIO()
     table = Table(stream, ["CuPy"])
     table.begin(about)
-    table.add(found)
-    table.end([found])
+    table.add(actual)
+    table.end([actual])
     text = stream.getvalue()
     for words in ("Fake H200, 139 GiB", "cache 60 MiB", "CUDA 13.1", "runtime 13.0", "CuPy 14.2.0"):
         assert words in text
     assert "layoutkit: FAILED, DeviceError: no" in text
     assert "torch: without a graph" in text
-    data = json.loads(json.dumps(as_json([found], about, ["CuPy"])))
+    data = json.loads(json.dumps(as_json([actual], about, ["CuPy"])))
     assert data["gpu"]["l2_bytes"] == 60 << 20
     assert data["rows"][0]["notes"] == {"torch": "without a graph"}
     assert data["rows"][0]["failed"] == {"layoutkit": "DeviceError: no"}
@@ -622,7 +627,8 @@ def _tiny_bench(monkeypatch, device):
 @pytest.mark.usefixtures("_tiny_bench")
 def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys, device, cupy):
     pytest.importorskip("matplotlib")
-    numbers, picture = tmp_path / "numbers.json", tmp_path / "picture.png"
+    numbers = tmp_path / "numbers.json"
+    picture = tmp_path / "picture.png"
     options = ["--quick", "--json", str(numbers), "--plot", str(picture)]
     assert cli.main(["bench", "--device", "cuda", *options]) == 0
     text = capsys.readouterr().out

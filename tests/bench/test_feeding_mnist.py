@@ -12,12 +12,12 @@ def test_every_feeder_has_every_picture_and_its_label(tmp_path):
     files = feeding_mnist.write_mnist(COUNT, tmp_path)
     pixels = np.fromfile(files[0], np.uint8, offset=16).reshape(COUNT, 1, 28, 28)
     wanted = pixels * np.float32(1 / 255)
-    found = feeding_mnist.epochs(*files, pixels)
-    assert [*found][:2] == ["in order", "shuffled"]
-    for name, epoch in found.items():
+    result = feeding_mnist.epochs(*files, pixels)
+    assert [*result][:2] == ["in order", "shuffled"]
+    for name, epoch in result.items():
         feeding_mnist.check(name, epoch, wanted)
     for name in ("in order", "shuffled"):
-        for x, y in found[name]():
+        for x, y in result[name]():
             np.testing.assert_array_equal(np.rint(x[:, 0, 0, 0] * 255), y)
     with pytest.raises(SystemExit, match="short: an epoch does not have every image once"):
         feeding_mnist.check("short", lambda: iter([(wanted[1:],)]), wanted)

@@ -47,7 +47,8 @@ def compiled(folder, text):
     """Compile a library from C source and return its path."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc to compile a stand-in for HPTT")
-    source, library = folder / "hptt.c", folder / "libhptt.so"
+    source = folder / "hptt.c"
+    library = folder / "libhptt.so"
     source.write_text(text)
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
     return str(library)
@@ -102,7 +103,7 @@ def test_it_takes_part_where_the_environment_names_it(peer, monkeypatch):
     assert available(2)[-1].name == "HPTT"
     assert available(2)[-1].version == "libhptt.so"
     monkeypatch.delenv(HPTT_VARIABLE)
-    assert "HPTT" not in [each.name for each in available(2)]
+    assert "HPTT" not in [peer.name for peer in available(2)]
 
 
 @pytest.mark.usefixtures("peer")

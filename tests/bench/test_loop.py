@@ -125,7 +125,7 @@ def test_the_product_of_torch_comes_last_and_with_a_pause():
 
 
 def test_beside_a_thread_there_is_one_that_converts_until_the_end():
-    (situation,) = [each for each in all_situations() if each.name == "beside a thread"]
+    (situation,) = [item for item in all_situations() if item.name == "beside a thread"]
     called = threading.Event()
     seen = set()
 
@@ -137,7 +137,7 @@ def test_beside_a_thread_there_is_one_that_converts_until_the_end():
         assert called.wait(60)
     (thread,) = seen
     assert thread != threading.get_ident()
-    assert thread not in {each.ident for each in threading.enumerate()}
+    assert thread not in {item.ident for item in threading.enumerate()}
 
 
 # ---- Rules -----------------------------------------------------------------------------------
@@ -190,9 +190,9 @@ class Liar(NumPy):
 def test_columns_are_checked_before_they_are_timed():
     row = replace(make_loop_row(0.1), sizes=(2, 8, 8))
     before = layoutkit.get_num_threads()
-    found = make_columns(row, [NumPy(), Liar()], 3)
-    assert [(c.name, c.threads) for c in found.columns] == [(ONE, 1), (ALL, 3), (NUMPY, 3)]
-    assert found.wrong == ["torch"]
+    actual = make_columns(row, [NumPy(), Liar()], 3)
+    assert [(c.name, c.threads) for c in actual.columns] == [(ONE, 1), (ALL, 3), (NUMPY, 3)]
+    assert actual.wrong == ["torch"]
     assert layoutkit.get_num_threads() == before
 
 
@@ -227,7 +227,7 @@ def test_a_run_prints_its_table_and_saves_what_it_measured(tmp_path, capsys):
     assert data["openmp"] in text
     assert "is not set: OpenMP threads" in text
     assert [(row["megabytes"], row["situation"]) for row in data["rows"]] == [
-        (megabytes, each.name) for megabytes in (0.02, 0.05) for each in FEW
+        (megabytes, item.name) for megabytes in (0.02, 0.05) for item in FEW
     ]
     assert data["summary"]["rows"] == 4
     first, second = data["rows"][:2]
@@ -275,7 +275,8 @@ def test_what_was_measured_is_kept_when_it_ends_early(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_tiny_loop")
 def test_the_picture_is_drawn_by_a_run_and_from_saved_results(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    numbers, pictures = tmp_path / "loop.json", [tmp_path / "run.png", tmp_path / "saved.png"]
+    numbers = tmp_path / "loop.json"
+    pictures = [tmp_path / "run.png", tmp_path / "saved.png"]
     assert bench.main(quick=True, loop=True, json=str(numbers), plot=str(pictures[0])) == 0
     assert bench.main(saved=str(numbers), plot=str(pictures[1])) == 0
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)

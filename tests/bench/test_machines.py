@@ -14,9 +14,9 @@ def test_blocks_are_compared_before_they_are_timed(capsys):
     assert [line.split()[0] for line in lines] == ["uint8", "float32"]
     assert all(line.count(" x") == 2 for line in lines)
     values = np.ones((2, 6, 5, 3), np.uint8)
-    found = machines.make_expressions(da.from_array(values), machines.SCALE)
+    result = machines.make_expressions(da.from_array(values), machines.SCALE)
     with pytest.raises(SystemExit, match="a block differs from the whole"):
-        machines.check_blocks(values * 2, machines.SCALE, found)
+        machines.check_blocks(values * 2, machines.SCALE, result)
 
 
 def test_a_store_is_measured_on_a_cluster(capsys, monkeypatch):

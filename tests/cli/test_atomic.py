@@ -57,7 +57,8 @@ class TestReplacing:
         assert os.listdir(tmp_path) == ["x"]
 
     def test_a_link_is_followed(self, tmp_path):
-        real, link = tmp_path / "real", tmp_path / "link"
+        real = tmp_path / "real"
+        link = tmp_path / "link"
         real.write_bytes(b"old")
         link.symlink_to(real)
         with replacing(link) as file:
@@ -84,7 +85,7 @@ class TestReplacing:
         assert os.listdir(tmp_path) == [".x.taken.tmp"]
 
     def test_two_writers_of_one_process_id(self, tmp_path):
-        """In containers each process has id 1. The last one to finish gets the name, and neither fails."""
+        """Processes in containers all have id 1: the last to finish gets the name, none fails."""
         target = tmp_path / "x"
         with replacing(target) as outer:
             outer.write(b"outer")
@@ -102,8 +103,8 @@ class TestReplacing:
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(write, range(8)))
-        found = (tmp_path / "x").read_bytes()
-        assert (len(found), len(set(found))) == (1000, 1)
+        result = (tmp_path / "x").read_bytes()
+        assert (len(result), len(set(result))) == (1000, 1)
         assert os.listdir(tmp_path) == ["x"]
 
     def test_a_long_name(self, tmp_path):

@@ -265,7 +265,9 @@ def test_warmup_says_what_it_compiled(capsys, monkeypatch):
 
 def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
     seen = {}
-    monkeypatch.setattr(layoutkit, "warmup", lambda **given: seen.update(given) or ["split 3"])
+    monkeypatch.setattr(
+        layoutkit, "warmup", lambda **keywords: seen.update(keywords) or ["split 3"]
+    )
     words = ["bhwc->bchw", "--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
     words += ["--scale", "1/255", "--mean", "-1,0,1", "--std", "2", "--casting", "unsafe"]
     assert main(["warmup", *words]) == 0
@@ -280,7 +282,7 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (["bhwc->bchw"], "also give --shape,"),
         (["--shape", "1,2"], "also give PATTERN,"),
@@ -293,13 +295,13 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
         (["bhwc->bchw", "more", "--shape", "1,2,3,4"], "unrecognized arguments: more"),
     ],
 )
-def test_mistakes_of_warmup_are_one_line(capsys, words, said):
+def test_mistakes_of_warmup_are_one_line(capsys, words, output):
     assert main(["warmup", *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("layoutkit: error: ")
     assert err.count("\n") == 1
-    assert re.search(said, err)
+    assert re.search(output, err)
 
 
 def test_version_and_help(capsys):
@@ -343,7 +345,7 @@ def test_it_runs_in_a_thread(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (
             ["x.npy", "y.npy", "bhwc-"],
@@ -358,9 +360,9 @@ def test_it_runs_in_a_thread(source, tmp_path):
         (["-", "y.npy", "bhwc->bchw"], "-: is not a regular file; write its data into one first"),
     ],
 )
-def test_words_that_are_not_understood(tmp_path, source, capsys, monkeypatch, words, said):
+def test_words_that_are_not_understood(tmp_path, source, capsys, monkeypatch, words, output):
     monkeypatch.chdir(tmp_path)
-    assert said in _refused(capsys, "convert", *words)
+    assert output in _refused(capsys, "convert", *words)
     assert os.listdir(tmp_path) == ["x.npy"]
 
 

@@ -18,7 +18,7 @@ class Recorded(MemoryFileSystem):
     """A file system in memory that records its calls."""
 
     protocol = "recorded"
-    store, pseudo_dirs, asked, refused = {}, [""], [], set()
+    store, pseudo_dirs, calls, refused = {}, [""], [], set()
 
     def pipe_file(self, path, value, **kwargs):
         self._note("pipe", path)
@@ -36,9 +36,9 @@ class Recorded(MemoryFileSystem):
         self._note("rm", path)
         super().rm_file(path)
 
-    def _note(self, what, path):
-        self.asked.append((what, path.endswith(".tmp") or path))
-        if what in self.refused:
+    def _note(self, operation, path):
+        self.calls.append((operation, path.endswith(".tmp") or path))
+        if operation in self.refused:
             raise PermissionError("you may not")
 
 
@@ -53,7 +53,7 @@ def system(request, monkeypatch):
     kind = request.param
     scheme = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
     monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, scheme, kind)
-    for name, value in [("store", {}), ("pseudo_dirs", [""]), ("asked", []), ("refused", set())]:
+    for name, value in [("store", {}), ("pseudo_dirs", [""]), ("calls", []), ("refused", set())]:
         monkeypatch.setattr(kind, name, value)
     kind.clear_instance_cache()
     yield kind, f"{scheme}://folder/y.npy"
@@ -72,9 +72,9 @@ def test_a_result_is_seen_when_it_is_whole(tmp_path, system):
     with fsspec.open(url, "rb") as file:
         np.testing.assert_array_equal(np.load(file), convert(X, "bhwc->chwb"))
     if kind is Objects:
-        assert kind.asked == [("pipe", True), ("put", url), ("rm", True)]
+        assert kind.calls == [("pipe", True), ("put", url), ("rm", True)]
     else:
-        assert kind.asked[:3] == [("pipe", True), ("put", True), ("mv", url)]
+        assert kind.calls[:3] == [("pipe", True), ("put", True), ("mv", url)]
 
 
 def test_nothing_is_left_of_what_was_broken_off(tmp_path, system, monkeypatch, capsys):

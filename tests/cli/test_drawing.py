@@ -79,7 +79,8 @@ def test_a_long_example_says_how_much_is_left_out():
 @pytest.mark.parametrize("pattern", [*PATTERNS, "bcdhw->bdhwc", "abcdeghi->ihgedcba"])
 def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
     root = ET.fromstring(svg_picture(pattern))
-    width, height = float(root.get("width")), float(root.get("height"))
+    width = float(root.get("width"))
+    height = float(root.get("height"))
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
         if text.get("class") != "cell":
             right = float(text.get("x")) + float(text.get("textLength"))

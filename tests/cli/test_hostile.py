@@ -48,10 +48,10 @@ def folder(tmp_path, monkeypatch):
 
 def refused(capsys, *words):
     assert main(["convert", *words]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("layoutkit: error: ")
-    assert said.count("\n") == 1
-    return said
+    output = capsys.readouterr().err
+    assert output.startswith("layoutkit: error: ")
+    assert output.count("\n") == 1
+    return output
 
 
 @pytest.mark.parametrize("option", ["--scale", "--mean", "--std"])
@@ -59,8 +59,8 @@ def refused(capsys, *words):
     "number", ["1e400", "1e99999999999", "-1e400", "nan", "inf", "1/0", "1e400/2", "9" * 9999]
 )
 def test_numbers_beyond_any_float(folder, capsys, option, number):
-    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", option, number)
-    assert "is not a finite number" in said
+    output = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", option, number)
+    assert "is not a finite number" in output
 
 
 @pytest.mark.parametrize("words", [["--chunk", ""], ["--size", "h="], ["--resize", "4x"]])
@@ -73,16 +73,16 @@ def test_numbers_of_too_many_digits(folder, capsys, words):
 def test_negative_numbers_need_no_equals_sign(folder, words):
     files = ["x.npy", "y.npy", "bhwc->bchw", "--quiet"]
     assert main(["convert", *files, *words, "--scale", "-2", "--std", ".5"]) == 0
-    found = np.load("y.npy")
-    np.testing.assert_array_equal(found[0, :, 0, 0], [-3.0, -5.0, -6.0])
+    result = np.load("y.npy")
+    np.testing.assert_array_equal(result[0, :, 0, 0], [-3.0, -5.0, -6.0])
 
 
 def test_words_that_the_shell_has_split(folder, capsys):
-    said = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
-    assert "a.jpg: no such file" in said
-    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
-    assert "separate numbers by commas" in said
-    assert 'takes ">" for itself' in refused(capsys, "x.npy", "y.npy", "bhwc-")
+    output = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
+    assert "a.jpg: no such file" in output
+    output = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
+    assert "separate numbers by commas" in output
+    assert 'reads ">" as a redirection' in refused(capsys, "x.npy", "y.npy", "bhwc-")
     assert "--help" in refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--fast")
 
 
@@ -151,10 +151,10 @@ def test_names_do_not_write_to_the_terminal(folder, encoding):
     done = run(*words, cwd=folder, encoding=encoding, start=SEVERAL)
     codes = " ".join(map(str, commands.values()))
     assert done.stdout.splitlines()[-1].decode() == f"codes {codes}", done.stderr
-    said = done.stdout + done.stderr.replace(b"\r", b"")
-    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", said))
-    assert not re.search(rb"^layoutkit: error: all is lost", said, re.MULTILINE)
-    assert "\u202e".encode() not in said
+    output = done.stdout + done.stderr.replace(b"\r", b"")
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", output))
+    assert not re.search(rb"^layoutkit: error: all is lost", output, re.MULTILINE)
+    assert "\u202e".encode() not in output
 
 
 def test_many_axes_are_explained_at_once(folder, capsys):
@@ -172,10 +172,10 @@ def test_what_nobody_has_thought_of_is_one_line(folder, capsys, monkeypatch):
 
     monkeypatch.setitem(cli._COMMANDS, "info", fail)
     assert main(["info"]) == 70
-    said = capsys.readouterr().err
-    assert said.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")
-    assert "LAYOUTKIT_TRACEBACK=1" in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")
+    assert "LAYOUTKIT_TRACEBACK=1" in output
+    assert output.count("\n") == 1
     monkeypatch.setenv("LAYOUTKIT_TRACEBACK", "1")
     with pytest.raises(RecursionError):
         main(["info"])

@@ -11,7 +11,8 @@ from layoutkit.cli import main
 from layoutkit.cli.inputs import find_images
 from layoutkit.errors import ArgumentError
 
-HEIGHT, WIDTH = 6, 4
+HEIGHT = 6
+WIDTH = 4
 
 
 def _pixels(seed=0, *channels):
@@ -190,9 +191,9 @@ def test_names_in_several_folders_go_by_path(folder):
     for name in ("b/1.png", "a/2.png", "a-b/0.png"):
         (folder / name).parent.mkdir()
         (folder / name).write_bytes(b"")
-    found, others = find_images([f"{folder}/**/*.png"])
-    assert [str(path.relative_to(folder)) for path in found] == ["a/2.png", "a-b/0.png", "b/1.png"]
-    assert others == 0
+    actual, skipped = find_images([f"{folder}/**/*.png"])
+    assert [str(path.relative_to(folder)) for path in actual] == ["a/2.png", "a-b/0.png", "b/1.png"]
+    assert skipped == 0
 
 
 @pytest.mark.parametrize("name", ["empty", "empty/*.png", "nowhere"])

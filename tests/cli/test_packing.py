@@ -35,8 +35,8 @@ def run(*words):
 
 def unpacked(path):
     """Return (label or labels, id, image bytes) of image records."""
-    found = [unpack_image(payload) for payload in read_records(path)]
-    return [(header.labels, header.id, data) for header, data in found]
+    result = [unpack_image(payload) for payload in read_records(path)]
+    return [(header.labels, header.id, data) for header, data in result]
 
 
 def decoded(data):
@@ -59,11 +59,11 @@ def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, c
     assert lines[0] == "0\t0\tphotos/ant/0.png"
     assert lines[4] == "4\t1\tphotos/bee/1.png"
     assert (tmp_path / "t.idx").read_text().splitlines()[0] == "0\t0"
-    said = capsys.readouterr()
-    assert "t.rec, 7 images" in said.out
-    assert "labels: 0 ant, 1 bee" in said.out
+    output = capsys.readouterr()
+    assert "t.rec, 7 images" in output.out
+    assert "labels: 0 ant, 1 bee" in output.out
     for words in ("left out", "bad.jpg", "alone.png: it is not in a labelled folder", "skipped"):
-        assert words in said.err
+        assert words in output.err
 
 
 def test_a_list_is_packed_as_it_says(photos, tmp_path):
@@ -91,9 +91,9 @@ def test_parts_share_a_random_order(photos, tmp_path, workers):
     together = [record for part in parts for record in part]
     assert [number for _, number, _ in together] == list(range(7))
     pictures = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
-    found = [data for _, _, data in together]
-    assert sorted(found) == sorted(pictures)
-    assert found != pictures
+    result = [data for _, _, data in together]
+    assert sorted(result) == sorted(pictures)
+    assert result != pictures
     assert len(open_index(tmp_path / "t.part{000..002}.rec")) == 7
     assert run("pack", photos, tmp_path / "u.rec", "--pass-through", "--shuffle", "--seed", 3) == 0
     assert unpacked(tmp_path / "u.rec") == together
@@ -162,9 +162,9 @@ def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
         (tmp_path / f"photos/ant/{number}.jpg").write_bytes(b"\xff\xd8 no picture")
     for words in ([], ["--pass-through"], ["--parts", "2"]):
         assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 2
-        said = capsys.readouterr().err
-        assert "none of 3 images can be read" in said
-        assert all(f"{number}.jpg" in said for number in range(3))
+        output = capsys.readouterr().err
+        assert "none of 3 images can be read" in output
+        assert all(f"{number}.jpg" in output for number in range(3))
     assert os.listdir(tmp_path) == ["photos"]
 
 
@@ -212,23 +212,23 @@ def saved(source, tmp_path, *words):
 PICTURES = [encoded(noise(number, 8, 8, 3)) for number in range(5)]
 
 
-def check(found, name, count=5):
-    np.testing.assert_array_equal(found["input"], [noise(n, 8, 8, 3) for n in range(count)])
-    assert [str(each).rpartition("/")[2] for each in found["name"]] == [
+def check(result, name, count=5):
+    np.testing.assert_array_equal(result["input"], [noise(n, 8, 8, 3) for n in range(count)])
+    assert [str(url).rpartition("/")[2] for url in result["name"]] == [
         f"{name}#{n}" for n in range(count)
     ]
 
 
 def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
     write_rec(tmp_path / "a.rec", [image(data, n % 2, n) for n, data in enumerate(PICTURES)])
-    found = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
-    check(found, "a.rec")
-    assert found["target"].tolist() == [0, 1, 0, 1, 0]
-    assert found["classes"].tolist() == [0, 1]
+    result = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
+    check(result, "a.rec")
+    assert result["target"].tolist() == [0, 1, 0, 1, 0]
+    assert result["classes"].tolist() == [0, 1]
     write_rec(tmp_path / "b.rec", [image(data, [n, 0.5], n) for n, data in enumerate(PICTURES)])
-    found = saved(tmp_path / "b.rec", tmp_path)
-    assert found["target"].tolist() == [[n, 0.5] for n in range(5)]
-    assert "classes" not in found
+    result = saved(tmp_path / "b.rec", tmp_path)
+    assert result["target"].tolist() == [[n, 0.5] for n in range(5)]
+    assert "classes" not in result
     check(saved(f"{tmp_path}/[a].rec", tmp_path, "--partition", "0/1"), "a.rec")
     write_rec(tmp_path / "a.rec", [image(PICTURES[0], 1), image(b"no picture", 1)])
     capsys.readouterr()
@@ -240,9 +240,9 @@ def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
 def test_batches_of_an_archive_are_saved_and_drawn(tmp_path):
     members = [(f"{n}.{name}", data) for n, p in enumerate(PICTURES) for name, data in _pair(n, p)]
     (tmp_path / "s.tar").write_bytes(tar(members))
-    found = saved(tmp_path / "s.tar", tmp_path)
-    check(found, "s.tar")
-    assert found["classes"].tolist() == ["bee", "cat"]
+    result = saved(tmp_path / "s.tar", tmp_path)
+    check(result, "s.tar")
+    assert result["classes"].tolist() == ["bee", "cat"]
 
 
 def _pair(number, picture):
@@ -255,9 +255,9 @@ def test_batches_of_a_table_are_saved_and_drawn(tmp_path):
 
     columns = table({"image": PICTURES, "label": [1, 2, 3, 4, 5]})
     parquet.write_table(columns, tmp_path / "a.parquet")
-    found = saved(tmp_path / "a.parquet", tmp_path)
-    check(found, "a.parquet")
-    assert found["target"].tolist() == [0, 1, 2, 3, 4]
+    result = saved(tmp_path / "a.parquet", tmp_path)
+    check(result, "a.parquet")
+    assert result["target"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_the_reader_gives_what_the_folder_has(photos, tmp_path):

@@ -35,11 +35,11 @@ def run(*arguments):
 def test_from_zarr_to_zarr_and_to_npy(source, tmp_path):
     target = tmp_path / "y.zarr"
     assert run(source, target) == 0
-    found = zarr.open_array(target, mode="r")
-    np.testing.assert_array_equal(found[:], WANT)
-    assert found.chunks == (2, 3, 3, 5)
-    assert found.metadata.dimension_names == ("b", "c", "h", "w")
-    assert found.attrs["layoutkit"]["complete"]
+    result = zarr.open_array(target, mode="r")
+    np.testing.assert_array_equal(result[:], WANT)
+    assert result.chunks == (2, 3, 3, 5)
+    assert result.metadata.dimension_names == ("b", "c", "h", "w")
+    assert result.attrs["layoutkit"]["complete"]
     assert run(source, tmp_path / "y.npy") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), WANT)
 
@@ -70,25 +70,26 @@ def test_names_of_dimensions_are_kept(tmp_path, pattern, names, wanted):
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=X.shape, dimension_names=names)
     command = ["convert", str(tmp_path / "x.zarr"), str(tmp_path / "y.zarr"), pattern]
     assert main(command) == 0
-    found = zarr.open_array(tmp_path / "y.zarr", mode="r")
-    assert found.metadata.dimension_names == wanted
+    result = zarr.open_array(tmp_path / "y.zarr", mode="r")
+    assert result.metadata.dimension_names == wanted
 
 
 def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec", reason="the URLs are of fsspec")
     with fsspec.open("memory://parts/x.npy", "wb") as file:
         np.save(file, X)
-    asked, read = [], Reader.read
+    lengths = []
+    read = Reader.read
 
     def counted(self, url, offset=None, length=None):
-        asked.append(length)
+        lengths.append(length)
         return read(self, url, offset, length)
 
     monkeypatch.setattr(Reader, "read", counted)
     monkeypatch.setattr(stores, "_BLOCK_BYTES", 2 * X[0].nbytes)
     assert run("memory://parts/x.npy", tmp_path / "y.zarr") == 0
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "y.zarr", mode="r")[:], WANT)
-    assert asked == [64, 128, *[2 * X[0].nbytes] * 4]
+    assert lengths == [64, 128, *[2 * X[0].nbytes] * 4]
     with fsspec.open("memory://parts/f.npy", "wb") as file:
         np.save(file, np.asfortranarray(X))
     assert run("memory://parts/f.npy", tmp_path / "z.zarr") == 2
@@ -97,7 +98,9 @@ def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
 def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
     source, tmp_path, monkeypatch, capsys
 ):
-    target, written, write = tmp_path / "y.zarr", [], stores._write_to_store
+    target = tmp_path / "y.zarr"
+    written = []
+    write = stores._write_to_store
 
     def failing(block, name, window):
         if len(written) == 3:
@@ -200,6 +203,6 @@ def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
         assert run(source, target, "--scheduler", cluster.scheduler_address) == 0
         thread.join()
         assert killed[0] not in client.run(os.getpid).values()
-    found = zarr.open_array(target, mode="r")
-    np.testing.assert_array_equal(found[:], WANT)
-    assert found.attrs["layoutkit"]["complete"]
+    result = zarr.open_array(target, mode="r")
+    np.testing.assert_array_equal(result[:], WANT)
+    assert result.attrs["layoutkit"]["complete"]

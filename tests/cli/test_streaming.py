@@ -54,8 +54,8 @@ def test_windows_flips_and_channels(tmp_path, pattern, chunk):
     np.testing.assert_array_equal(_convert(tmp_path, array, pattern, *options), few)
     middle = array[tuple({"h": slice(1, 3)}.get(axis, slice(None)) for axis in left)]
     middle = middle.transpose([left.index(axis) for axis in right])
-    found = _convert(tmp_path, array, pattern, "--crop", "2x5", *chunk)
-    np.testing.assert_array_equal(found, middle)
+    actual = _convert(tmp_path, array, pattern, "--crop", "2x5", *chunk)
+    np.testing.assert_array_equal(actual, middle)
     np.testing.assert_array_equal(
         _convert(tmp_path, array, pattern, "--crop", "2x5+center", *chunk), middle
     )
@@ -63,13 +63,13 @@ def test_windows_flips_and_channels(tmp_path, pattern, chunk):
 
 def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
     array = _array("bhwc")
-    found = [
+    actual = [
         _convert(tmp_path, array, "bhwc->bhwc", "--crop", f"2x2+random:{seed}", "--chunk", chunk)
         for seed, chunk in [("7", "3"), ("7", "11"), ("8", "11")]
     ]
-    np.testing.assert_array_equal(found[0], found[1])
-    assert (found[1] != found[2]).any()
-    for sample, window in zip(array, found[0], strict=True):
+    np.testing.assert_array_equal(actual[0], actual[1])
+    assert (actual[1] != actual[2]).any()
+    for sample, window in zip(array, actual[0], strict=True):
         corners = itertools.product(range(3), range(4))
         assert any((sample[y : y + 2, x : x + 2] == window).all() for y, x in corners)
 
@@ -77,12 +77,12 @@ def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
 def test_a_fold_with_channels_goes_in_chunks(tmp_path):
     array = _array("bhwc").reshape(11 * 4 * 5 * 3)
     words = ["--size", "h=4", "--size", "w=5", "--size", "c=3", "--channels", "2,0", "--chunk", "3"]
-    found = _convert(tmp_path, array, "(bhwc)->bchw", *words)
-    np.testing.assert_array_equal(found, _array("bhwc")[..., [2, 0]].transpose(0, 3, 1, 2))
+    actual = _convert(tmp_path, array, "(bhwc)->bchw", *words)
+    np.testing.assert_array_equal(actual, _array("bhwc")[..., [2, 0]].transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
         (["--crop", "9x2"], "reaches beyond an image of 4x5"),
         (["--crop", "2x2+1+4"], "--crop 2x2 at 1,4 reaches beyond"),
@@ -92,11 +92,11 @@ def test_a_fold_with_channels_goes_in_chunks(tmp_path):
         (["--channels", "r"], "is not channels such as 2,1,0"),
     ],
 )
-def test_what_is_no_window(tmp_path, capsys, options, said):
+def test_what_is_no_window(tmp_path, capsys, options, output):
     np.save(tmp_path / "x.npy", _array("bhwc"))
     paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *paths, "bhwc->bchw", *options]) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
     assert not (tmp_path / "y.npy").exists()
 
 
