@@ -121,7 +121,7 @@ def print_store(processes: Sequence[int], rounds: int, images: int = 128) -> Non
 
 
 def _run_convert(source: str, target: str, scheduler: str) -> float:
-    """Return the seconds that the command prints, without about one second for imports."""
+    """Return the seconds that the command prints, about one of which is for imports."""
     command = [sys.executable, "-m", "layoutkit", "convert", source, target, "bhwc->bchw"]
     command += ["--dtype", "float32", "--scale", "1/255", "--scheduler", scheduler]
     process = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ class Table:
     def __init__(self, stream: TextIO, peers: Sequence[str]) -> None:
         self._stream = stream
         self._peers = peers
-        self._group_intrinsic = ""
+        self._group = ""
         self._columns = _columns(peers)
 
     def begin(self, about: Mapping[str, Any]) -> None:
@@ -52,8 +52,8 @@ class Table:
 
     def add(self, result: Result) -> None:
         """Write one row, under the heading of its group."""
-        if result.row.group != self._group_intrinsic:
-            self._group_intrinsic = result.row.group
+        if result.row.group != self._group:
+            self._group = result.row.group
             self._heading(calls=result.row.kind == "call")
         if result.row.kind == "call":
             self._calls(result)
@@ -85,7 +85,7 @@ class Table:
     def _heading(self, calls: bool) -> None:
         self._line()
         heads = "" if calls else "".join(head.rjust(width) for head, width, _ in self._columns)
-        self._line(self._group_intrinsic.ljust(_LABEL) + heads)
+        self._line(self._group.ljust(_LABEL) + heads)
 
     def _calls(self, result: Result) -> None:
         for name, times in result.times.items():

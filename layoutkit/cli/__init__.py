@@ -194,7 +194,7 @@ def _pack(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open_index(arguments: argparse.Namespace) -> int:
+def _index(arguments: argparse.Namespace) -> int:
     from .pack import write_index
 
     write_index(arguments.src)
@@ -251,7 +251,7 @@ _COMMANDS = {
     "convert": _convert,
     "batches": _batches,
     "pack": _pack,
-    "index": _open_index,
+    "index": _index,
     "explain": _explain,
     "bench": _bench,
     "info": _info,

@@ -327,25 +327,25 @@ class _NpzContents:
     """The contents of the `--save` file: the joined batches, their targets and names."""
 
     def __init__(self, joined: JoinedBatches) -> None:
-        self._join_negative_numbers = joined
+        self._joined = joined
         self._targets: list[Array] = []
-        self._dimension_names: list[str] = []
+        self._names: list[str] = []
         self._classes: list[Any] = []
 
     def add(self, batch: Batch, result: Array) -> None:
-        self._join_negative_numbers.add(result)
-        self._dimension_names += [_record_name(record) for record in batch.item]
+        self._joined.add(result)
+        self._names += [_record_name(record) for record in batch.item]
         if batch.target is not None:
             self._targets.append(batch.target.input)
             self._classes = list(getattr(batch.target, "classes", None) or ())
 
     def write(self, file: Any) -> None:
-        arrays = {"name": np.array(self._dimension_names)}
+        arrays = {"name": np.array(self._names)}
         if self._targets:
             arrays["target"] = np.concatenate(self._targets)
             if self._classes:
                 arrays["classes"] = np.array(self._classes)
-        write_npz(file, self._join_negative_numbers, arrays)
+        write_npz(file, self._joined, arrays)
 
 
 def _record_name(record: Record) -> str:

@@ -227,16 +227,16 @@ class _StreamAxes:
         }
         self._sizes = job.sizes
         self._folds = [group for group in move.source.groups if len(group) > 1]
-        self._record_name = move.source.name
+        self._axis_name = move.source.name
 
     def sizes_without(self, axis: str | None) -> dict[str, int]:
         """Return the fold sizes for a part that is a range along `axis`."""
         if axis is None:
             return dict(self._sizes)
         fold = next((group for group in self._folds if axis in group), "")
-        fold_sizes = {self._record_name(letter): self.sizes[letter] for letter in fold}
+        fold_sizes = {self._axis_name(letter): self.sizes[letter] for letter in fold}
         known = {**self._sizes, **fold_sizes}
-        return {name: size for name, size in known.items() if name != self._record_name(axis)}
+        return {name: size for name, size in known.items() if name != self._axis_name(axis)}
 
 
 def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _AxisPosition]:

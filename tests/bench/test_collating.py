@@ -13,17 +13,15 @@ SHORT = Budget(0.02, 0.001, min_rounds=1, max_rounds=2)
 
 def small():
     """Return two cases: filled windows, and rows of one array."""
-    make_photo = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
-    turns = [collating._turn(RNG, make_photo)]
+    photos = [RNG.integers(0, 256, (size, 230, 3), np.uint8) for size in (220, 230)]
+    turns = [collating._turn(RNG, photos)]
     window = {"h": collating.SIZE, "w": collating.SIZE}
     fill = {"fill": 7}
     rows = [{"indices": np.array([3, 0])}]
     images = RNG.integers(0, 256, (4, 8, 8, 3), np.uint8)
     normalised = collating.NORMALISED
     return [
-        collating.CollateCase(
-            "filled", "bchw", normalised, make_photo, window, turns, 0.7, more=fill
-        ),
+        collating.CollateCase("filled", "bchw", normalised, photos, window, turns, 0.7, more=fill),
         collating.CollateCase("rows", "chwb", {}, images, {}, rows, most_us=12),
     ]
 
