@@ -377,9 +377,8 @@ class _WindowedSource:
         self._batch = batch
         shape = list(source.shape)
         if crop is not None:
-            crop.offset_for(
-                0, shape[self._height], shape[self._width]
-            )  # raises ShapeError if the window does not fit
+            # Raises ShapeError if the window does not fit.
+            crop.offset_for(0, shape[self._height], shape[self._width])
             shape[self._height], shape[self._width] = crop.size
         self.shape = tuple(shape)
         self.dtype = source.dtype

@@ -113,6 +113,6 @@ def test_the_table_of_photographs(tmp_path, monkeypatch, capsys):
     feeding_images.print_table(tmp_path, 4, rounds=1, workers=1)
     first, head, *lines = capsys.readouterr().out.strip().splitlines()
     assert first.startswith("4 JPEGs of 260 x 240")
-    assert head.split() == ["pictures/s", "share"]
+    assert head.split() == ["images/s", "share"]
     names = [line.rsplit(maxsplit=2)[0] for line in lines]
     assert names == ["decoding alone", "read and decoded", "layoutkit"]
