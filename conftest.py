@@ -1,4 +1,4 @@
-"""What all tests share: the blocks of the documentation among them, and the machine's GPU."""
+"""Shared configuration and fixtures of all tests, including the documentation tests."""
 
 import gc
 import os
@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-# They are made of classes of a library, so that without it there is nothing to import.
-_MADE_OF = {
+# These modules subclass classes of a library, so they cannot be imported without it.
+_REQUIRED_LIBRARIES = {
     "layoutkit/torch.py": "torch",
     "layoutkit/backends/torch*.py": "torch",
     "layoutkit/keras.py": "keras",
     "layoutkit/sklearn.py": "sklearn",
 }
-collect_ignore_glob = [path for path, library in _MADE_OF.items() if not find_spec(library)]
+collect_ignore_glob = [
+    path for path, library in _REQUIRED_LIBRARIES.items() if not find_spec(library)
+]
 
-# Keras takes TensorFlow where it is told nothing, and fails where that is not installed.
+# Keras selects TensorFlow by default, and fails if it is not installed.
 _BACKENDS = [name for name in ("jax", "torch", "numpy") if find_spec(name)]
 os.environ.setdefault("KERAS_BACKEND", _BACKENDS[0])
 
-# On a machine where nothing can be installed, the tests of its GPU run without the documentation's.
+# On a GPU machine without package installation, the documentation tests are omitted.
 if find_spec("sybil"):
     from documentation import pytest_collect_file
 
@@ -53,36 +55,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure() -> None:
-    """Make the tests see the same on an idle machine, a busy one, and in the background."""
-    # A script's shell starts what it puts in the background with SIGINT ignored; Python then raises
-    # no KeyboardInterrupt, and every process inherits that from the one that starts it.
+    """Make test results independent of machine load and of running in the background."""
+    # A shell script starts background commands with SIGINT ignored; Python then does not raise
+    # KeyboardInterrupt, and child processes inherit the setting.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_spec("hypothesis"):
         from hypothesis import settings
 
-        # An example may take as long as it takes: time says how busy a machine is.
+        # No deadline: the time of an example depends on the load of the machine.
         settings.register_profile("layoutkit", deadline=None)
         settings.load_profile("layoutkit")
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what stays to the end, a million objects of tests and libraries.
+    """Exclude the objects that live to the end from garbage collection, a million of them.
 
-    A full collection took half a second, of which tests of memory ask for hundreds.
+    A full collection took half a second, and tests of memory run hundreds of them.
     """
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    """At the end of the interpreter libraries complain of objects that nobody collects."""
+    """Unfreeze the objects: at exit, libraries complain of objects that are not collected."""
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
 def machine() -> None:
-    """A machine with a GPU; without one the run ends, as nothing that is missing is skipped."""
+    """Require a machine with a GPU; without one the run ends, because tests must not be skipped."""
     from layoutkit import DeviceError
     from layoutkit.cuda.runtime import check_device, runtime
 
@@ -95,17 +97,17 @@ def machine() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A GPU that is none, for as long as a test runs: memory of the host, and the real kernels."""
+    """Install a fake GPU for the test: host memory, and the real kernels."""
     from fake_cuda import install
 
-    found = install(monkeypatch)
-    yield found
-    found.check()
+    fake = install(monkeypatch)
+    yield fake
+    fake.check()
 
 
 @pytest.fixture
 def site() -> Any:
-    """Files for an HTTP server on this machine (`loopback.serving`), and what was asked of it."""
+    """Return files for a local HTTP server (`loopback.serving`), which records its requests."""
     from loopback import Site
 
     return Site()

@@ -1,28 +1,24 @@
-"""`layoutkit bench`: what conversions cost here, next to other libraries and the limit.
+"""`layoutkit bench`: compare conversions with other libraries and with the memory limit.
 
-protocol      how anything is timed: one helper for all rows and devices
-rows          what is measured: the table of docs/performance.md
-cases         a row made ready: arrays, the right answer, variants
-entries       who takes part in a row, layoutkit's own calls
-host          what a row needs of the place where it runs, and the CPU's answers
-limit         the streaming pass that no conversion can beat by much
-peers         the same conversions with NumPy, torch and OpenCV
-others        `--others`: with compilers and pipelines of training
-hptt          the same with HPTT, where the environment names its library
-waiting       how OpenMP's threads wait between two operations
-files         what will be written, looked at first
-device        the same as host for a GPU: CUDA graphs, events
-device_rows   what is measured on a GPU
-device_peers  the same conversions with CuPy, and torch on the GPU
-report        the table, the JSON file
-chart         the picture
-loop          `--loop`: the same conversion between other things that a program does
-situations    what those are
-loop_results  what came of it: medians, their ratios, what misses; saved and read again
-loop_report   its table, and the one of docs/performance.md from saved results
-loop_chart    its picture
-collating     `--collate`: many samples into one batch
-saved         `--from`: table and picture of saved results
+cases           prepare a row: arrays, the expected result, the variants
+chart           draw the results with matplotlib
+collating       `--collate`: many samples into one batch
+device          rows, limit and peers on a GPU: CUDA graphs, events
+entries         the variants of a row: layoutkit's calls and the peers' calls
+feeding         `python -m layoutkit.bench.feeding`: records per second against torch's DataLoader
+feeding_images  batches of JPEGs from a .rec
+feeding_mnist   epochs of images of MNIST's size
+files           validate output files before measuring
+host            rows on the CPU, the streaming pass that is the limit, OMP_WAIT_POLICY
+loop            `--loop`: a conversion between other operations of a program
+machines        `python -m layoutkit.bench.machines`: dask, stores and ranks on several processes
+peers           the same conversions with other libraries
+protocol        the measuring protocol for all rows and libraries
+report          the tables, printed and in Markdown
+results         the numbers, their summary, and the JSON files
+rows            the rows of the table
+run             measure all rows and report
+situations      the operations between two conversions of `--loop`
 """
 
 from ..errors import ArgumentError
@@ -42,14 +38,14 @@ def main(
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
-    `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of
-    under ten). `plot` names a picture file to draw, `json` a file for all numbers. `device` is
-    "cpu" or "cuda". `others` also measures compilers and pipelines of training. `loop` measures one
-    conversion in a loop, beside other work, instead; `collate` batches of many samples. `saved` is
-    a JSON file of `loop`: nothing is measured, and its table is printed in Markdown. The exit code
-    is 0, or 1 if a conversion of layoutkit gave a wrong result or none. Raises DeviceError for
-    "cuda" without CuPy, a driver or a GPU, and ArgumentError, before anything is measured, for
-    files that could not be written, an HPTT that is none, and options that do not go together.
+    `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of under
+    ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
+    `others` also measures compilers and training pipelines. `loop` measures one conversion in a
+    loop, with other work, instead; `collate` measures batches of many samples. `saved` is a JSON
+    file of `loop`: nothing is measured, and its table is printed in Markdown. The exit code is 0,
+    or 1 if a conversion of layoutkit fails or gives a wrong result. Raises DeviceError for "cuda"
+    without CuPy, a driver or a GPU, and ArgumentError, before measuring, for files that cannot be
+    written, an invalid HPTT library, and options that cannot be combined.
     """
     _check(quick, json, device, loop, saved, others)
     if collate:
@@ -58,9 +54,9 @@ def main(
 
         return run_collate(quick)
     if saved is not None:
-        from .report import show
+        from .report import show_saved
 
-        return show(saved, plot)
+        return show_saved(saved, plot)
     if loop:
         from .loop import run_loop
 
@@ -73,22 +69,20 @@ def main(
 def _check(
     quick: bool, json: str | None, device: str, loop: bool, saved: str | None, others: bool
 ) -> None:
-    """Refuse what would be ignored."""
+    """Raise ArgumentError for options that would be ignored."""
     if others and (loop or saved is not None or device != "cpu"):
         raise ArgumentError(
-            "--others: goes with the rows of the CPU; leave out --loop, --from and --device"
+            "--others: applies to the rows of the CPU; omit --loop, --from and --device"
         )
     if loop and device != "cpu":
-        raise ArgumentError(f"--loop: measures on the CPU; leave out --device {device}")
+        raise ArgumentError(f"--loop: measures on the CPU; omit --device {device}")
     if saved is not None and (quick or json is not None or loop or device != "cpu"):
-        raise ArgumentError(
-            "--from: measures nothing; leave out --loop, --quick, --json and --device"
-        )
+        raise ArgumentError("--from: measures nothing; omit --loop, --quick, --json and --device")
 
 
 def _check_collate(
     plot: str | None, json: str | None, device: str, loop: bool, saved: str | None, others: bool
 ) -> None:
-    """Refuse what a table of batches has not."""
+    """Raise ArgumentError for options that `--collate` does not support."""
     if (plot, json, device, loop, saved, others) != (None, None, "cpu", False, None, False):
-        raise ArgumentError("--collate: prints one table; of the other options it takes --quick")
+        raise ArgumentError("--collate: prints one table; it can only be combined with --quick")

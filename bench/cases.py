@@ -1,7 +1,7 @@
-"""A row made ready to be timed: sets of buffers, variants, and the right answer.
+"""Prepare a row for timing: sets of buffers, variants, and the expected result.
 
-Nothing is timed before its result was compared with an obvious reference: moves must be equal
-bit for bit, formulas and sums up to rounding. Of very large rows the first, the middle and the
+Before a variant is timed, its result is compared with a simple reference: moves must be equal bit
+for bit, formulas and sums up to rounding. For very large rows only the first, the middle and the
 last samples are compared.
 """
 
@@ -14,27 +14,26 @@ from typing import Any
 import numpy as np
 
 from ..spec import as_dtype
-from .entries import FRESH, OURS, Buffers, Entry, entries
+from .entries import Buffers, Entry, entries
 from .host import Array, Device, Host
 from .peers import Peer
 from .protocol import Variant
 from .rows import Row
 
-__all__ = ["FRESH", "LIMIT", "OURS", "Case", "is_right", "prepare", "reference"]
-
 LIMIT = "limit"
-# Sets of buffers together are larger than most last-level caches, unless that takes too many.
+# All sets of buffers together exceed most last-level caches, unless that needs too many sets.
 SPAN_BYTES = 256 << 20
-FEWEST_SETS, MOST_SETS = 3, 16
-# Above this only a part of a row is compared: NumPy would need longer than all the timing.
+FEWEST_SETS = 3
+MOST_SETS = 16
+# Above this only a part of a row is compared: NumPy would take longer than all measurements.
 COMPARED_BYTES = 1 << 30
-# Relative tolerance where rounding is allowed; absolute, 1e-5: results are of the order of 1.
+# Relative tolerance for rounding. The absolute one is 1e-5, as results are of the order of 1.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-7}
 
 
 @dataclass
 class Case:
-    """Variants to measure; names of those that gave a wrong result; why others gave none."""
+    """Variants to measure; names of variants with wrong results; error messages of failed ones."""
 
     row: Row
     variants: list[Variant]
@@ -45,26 +44,29 @@ class Case:
 def prepare(
     row: Row, peers: Sequence[Peer], fresh_peers: bool, device: Device | None = None
 ) -> Case:
-    """Make buffers and variants; leave out variants that fail or whose result is wrong."""
+    """Make buffers and variants; exclude variants that fail or whose result is wrong."""
     device = device or Host()
-    values = _values(row)
-    sets = _sets(row, values, device)
-    right = _Right(row, values, device)
+    values = _random_sources(row)
+    sets = _make_buffers(row, values, device)
+    checker = _ResultChecker(row, values, device)
     case = Case(row, [])
     if row.kind != "call":
-        sources, outs = [one.sources for one in sets], [one.out for one in sets]
+        sources = [buffers.sources for buffers in sets]
+        outs = [buffers.out for buffers in sets]
         limits = device.limits(row, sources, outs)
         case.variants.append(device.variant(LIMIT, limits, lingers=0.0, replay=True))
     for entry in entries(row, peers, fresh_peers):
         try:
-            _add(case, entry, sets, right, device)
-        # Of whatever library: one that fails is a line of the report, and the others are timed.
+            _add_variant(case, entry, sets, checker, device)
+        # Any error of any library: it becomes a line of the report, and the others are timed.
         except Exception as error:
             case.failed[entry.name] = f"{type(error).__name__}: {error}"
     return case
 
 
-def _add(case: Case, entry: Entry, sets: Sequence[Buffers], right: _Right, device: Device) -> None:
+def _add_variant(
+    case: Case, entry: Entry, sets: Sequence[Buffers], checker: _ResultChecker, device: Device
+) -> None:
     calls = entry.make(sets)
     if not calls:
         return
@@ -72,25 +74,26 @@ def _add(case: Case, entry: Entry, sets: Sequence[Buffers], right: _Right, devic
     variant = device.variant(entry.name, calls, entry.lingers, replay)
     if entry.writes:
         result: Any = sets[0].out
-        result.view(np.uint8).fill(0xA5)  # so that nobody is right by what was there before
-        variant.calls[0]()  # what will be timed
+        result.view(np.uint8).fill(0xA5)  # so that the result of an earlier variant cannot pass
+        variant.calls[0]()  # the call that will be timed
     else:
         result = calls[0]()
-    if right(result):
+    if checker(result):
         case.variants.append(variant)
     else:
         case.wrong.append(entry.name)
 
 
-class _Right:
-    """Says whether a result is right, from copies of the sources that nobody else has."""
+class _ResultChecker:
+    """A comparison with the expected result, computed from private copies of the sources."""
 
     def __init__(self, row: Row, values: Sequence[Array], device: Device) -> None:
-        self._row, self._device = row, device
+        self._row = row
+        self._device = device
         pairs = list(zip(values, row.sources, strict=True))
         self._expected = [
             (part, reference(row, [_samples(array, layout, part) for array, layout in pairs]))
-            for part in _parts(row)
+            for part in _compared_parts(row)
         ]
 
     def __call__(self, result: Any) -> bool:
@@ -103,14 +106,14 @@ class _Right:
         )
 
 
-def _parts(row: Row) -> list[slice]:
-    """The samples to compare: all, or a few from either end and from the middle."""
+def _compared_parts(row: Row) -> list[slice]:
+    """Return the samples to compare: all, or a few from both ends and from the middle."""
     if "b" not in row.letters or row.bytes_read + row.bytes_written <= COMPARED_BYTES:
         return [slice(None)]
     (count,) = row.shape("b")
-    few = max(1, count * COMPARED_BYTES // (row.bytes_read + row.bytes_written) // 12)
+    edge = max(1, count * COMPARED_BYTES // (row.bytes_read + row.bytes_written) // 12)
     middle = count // 2
-    return [slice(few), slice(middle, middle + few), slice(count - few, count)]
+    return [slice(edge), slice(middle, middle + edge), slice(count - edge, count)]
 
 
 def _samples(array: Any, layout: str, part: slice) -> Any:
@@ -120,7 +123,7 @@ def _samples(array: Any, layout: str, part: slice) -> Any:
 
 
 def reference(row: Row, sources: Sequence[Array]) -> Array:
-    """The right answer, computed without haste."""
+    """Return the expected result, computed by simple NumPy code."""
     pairs = zip(row.sources, sources, strict=True)
     views = [source.transpose(row.order(layout)) for layout, source in pairs]
     if row.kind == "accumulate":
@@ -135,7 +138,7 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
 
 
 def is_right(row: Row, result: object, expected: Array) -> bool:
-    """Compare: moves bit for bit, formulas and sums with a tolerance for rounding."""
+    """Compare moves bit for bit, formulas and sums with a tolerance for rounding."""
     array = _as_numpy(result)
     if array.dtype.name == "bfloat16" == row.to_dtype:
         array = array.astype(np.float32)
@@ -144,36 +147,43 @@ def is_right(row: Row, result: object, expected: Array) -> bool:
     if row.is_exact:
         return np.array_equal(array, expected)
     bound = np.abs(expected)
-    bound *= TOLERANCE[row.to_dtype] * len(row.sources)  # who adds in bfloat16 rounds each time
+    bound *= TOLERANCE[row.to_dtype] * len(
+        row.sources
+    )  # sums in bfloat16 are rounded after each addition
     bound += 1e-5
     return bool((np.abs(array - expected) <= bound).all())
 
 
 def _as_numpy(result: Any) -> Array:
     if "bfloat16" in str(getattr(result, "dtype", "")) and hasattr(result, "float"):
-        result = result.float().numpy().astype(as_dtype("bfloat16"))  # torch's adapter lacks it
+        result = (
+            result.float().numpy().astype(as_dtype("bfloat16"))
+        )  # torch cannot convert bfloat16 to NumPy
     return np.asarray(result)
 
 
-def _values(row: Row) -> list[Array]:
+def _random_sources(row: Row) -> list[Array]:
     random = np.random.default_rng(0)
-    return [_random(random, row.shape(layout), row.dtype) for layout in row.sources]
+    return [_random_array(random, row.shape(layout), row.dtype) for layout in row.sources]
 
 
-def _random(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+def _random_array(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     if dtype in ("float32", "bfloat16"):
         return random.random(shape, np.float32).astype(as_dtype(dtype))
     limits = np.iinfo(dtype)
     return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def _sets(row: Row, values: Sequence[Array], device: Device) -> list[Buffers]:
+def _make_buffers(row: Row, values: Sequence[Array], device: Device) -> list[Buffers]:
     count = max(FEWEST_SETS, min(MOST_SETS, SPAN_BYTES // row.traffic))
-    place: Device = Host() if row.kind == "upload" else device
-    return [Buffers([place.array(x) for x in values], _output(row, device)) for _ in range(count)]
+    source_device: Device = Host() if row.kind == "upload" else device
+    return [
+        Buffers([source_device.array(x) for x in values], _make_output(row, device))
+        for _ in range(count)
+    ]
 
 
-def _output(row: Row, device: Device) -> Array | None:
+def _make_output(row: Row, device: Device) -> Array | None:
     if row.kind in ("upload", "download"):
         return None
     return device.empty(row.shape(row.target), as_dtype(row.to_dtype))

@@ -1,6 +1,7 @@
-"""The picture: how much of the limit each row reaches, and where the other libraries are.
+"""Draw benchmark results with matplotlib.
 
-The picture of `layoutkit bench --loop`: one panel a situation, sizes across.
+The chart of `layoutkit bench` shows the share of the limit that each row and library reaches. The
+chart of `layoutkit bench --loop` has one panel per situation, with sizes along x.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-BAR, GOAL, GRID, INK, PALE = "#9cc3d5", "#d1495b", "#dddddd", "#222222", "#777777"
+BAR = "#9cc3d5"
+GOAL = "#d1495b"
+GRID = "#dddddd"
+INK = "#222222"
+PALE = "#777777"
 PEERS = {
     "NumPy": ("o", "#b5651d"),
     "torch": ("D", "#6a3d9a"),
@@ -25,51 +30,53 @@ PEERS = {
 
 
 def draw(path: str, results: Sequence[Result], about: Mapping[str, Any]) -> None:
-    """Draw a horizontal bar for each row with a limit, into a file (the suffix says which kind)."""
+    """Draw a horizontal bar for each row with a limit; the suffix of `path` selects the format."""
     from matplotlib.figure import Figure
 
     shown = [result for result in results if result.of_limit is not None]
-    places = _places(shown)
-    figure = Figure(figsize=(10, 1.2 + 0.21 * (places[-1] + 2 if places else 2)), dpi=150)
+    positions = _bar_positions(shown)
+    figure = Figure(figsize=(10, 1.2 + 0.21 * (positions[-1] + 2 if positions else 2)), dpi=150)
     axes = figure.add_subplot()
-    _bars(axes, shown, places)
-    _marks(axes, shown, places)
-    _frame(axes, shown, places)
-    _text(axes, about)
+    _draw_bars(axes, shown, positions)
+    _draw_peers(axes, shown, positions)
+    _format_axes(axes, shown, positions)
+    _add_texts(axes, about)
     figure.savefig(path, bbox_inches="tight", facecolor="white")
 
 
-def _places(results: Sequence[Result]) -> list[float]:
-    """Where each bar goes, from the top, with room for a heading above each group."""
-    places: list[float] = []
-    group, place = "", -1.0
+def _bar_positions(results: Sequence[Result]) -> list[float]:
+    """Return the position of each bar from the top, with room for a heading per group."""
+    positions: list[float] = []
+    group = ""
+    pos = -1.0
     for result in results:
-        place += 1.0 if result.row.group == group else 2.2
+        pos += 1.0 if result.row.group == group else 2.2
         group = result.row.group
-        places.append(place)
-    return places
+        positions.append(pos)
+    return positions
 
 
-def _bars(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+def _draw_bars(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:
     shares = [100 * (result.of_limit or 0) for result in results]
-    axes.barh(places, shares, height=0.72, color=BAR, label="layoutkit", zorder=2)
-    for place, share in zip(places, shares, strict=True):
+    axes.barh(positions, shares, height=0.72, color=BAR, label="layoutkit", zorder=2)
+    for pos, share in zip(positions, shares, strict=True):
         text = f"{share:.0f} %"
-        # In a column beside the frame, where no bar or mark can cover it.
-        x, frame = (1.012, place), axes.get_yaxis_transform()
+        # In a column right of the frame, where no bar or mark can cover it.
+        x = (1.012, pos)
+        frame = axes.get_yaxis_transform()
         axes.text(*x, text, transform=frame, fontsize=7, color=INK, va="center")
     goals = [100 * (result.row.at_least or 0) for result in results]
-    drawn = [(goal, place) for goal, place in zip(goals, places, strict=True) if goal]
+    drawn = [(goal, pos) for goal, pos in zip(goals, positions, strict=True) if goal]
     if drawn:
         x_goals, y_goals = zip(*drawn, strict=True)
         axes.scatter(x_goals, y_goals, s=70, marker="|", color=GOAL, lw=1.8, label="goal", zorder=3)
 
 
-def _marks(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+def _draw_peers(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:
     for name, (marker, colour) in PEERS.items():
         points = [
-            (100 * share, place)
-            for result, place in zip(results, places, strict=True)
+            (100 * share, pos)
+            for result, pos in zip(results, positions, strict=True)
             if (share := result.share(name)) is not None
         ]
         if points:
@@ -77,10 +84,10 @@ def _marks(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> No
             axes.scatter(x, y, s=14, marker=marker, color=colour, label=name, zorder=5, lw=0)
 
 
-def _frame(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+def _format_axes(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:
     labels = [_label(result) for result in results]
-    axes.set_yticks(places, labels, fontsize=6.5, family="monospace")
-    axes.set_ylim((places[-1] if places else 0) + 0.8, -0.6)
+    axes.set_yticks(positions, labels, fontsize=6.5, family="monospace")
+    axes.set_ylim((positions[-1] if positions else 0) + 0.8, -0.6)
     axes.set_xlim(0, max([105.0, *(102 * (result.of_limit or 0) for result in results)]))
     axes.axvline(100, color=INK, lw=0.8, zorder=1)
     axes.xaxis.grid(True, color=GRID, lw=0.6, zorder=0)
@@ -89,15 +96,15 @@ def _frame(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> No
     axes.tick_params(axis="x", labelsize=7.5)
     for side in axes.spines.values():
         side.set_visible(False)
-    _group_names(axes, results, places)
+    _add_group_names(axes, results, positions)
 
 
-def _group_names(axes: Axes, results: Sequence[Result], places: Sequence[float]) -> None:
+def _add_group_names(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:
     group = ""
-    for result, place in zip(results, places, strict=True):
+    for result, pos in zip(results, positions, strict=True):
         if result.row.group != group:
             group = result.row.group
-            axes.text(0, place - 0.8, group, fontsize=8, weight="bold", color=INK, va="center")
+            axes.text(0, pos - 0.8, group, fontsize=8, weight="bold", color=INK, va="center")
 
 
 def _label(result: Result) -> str:
@@ -108,8 +115,8 @@ def _label(result: Result) -> str:
     return f"{pattern} {dtypes} {'x'.join(map(str, row.sizes))}"
 
 
-def _text(axes: Axes, about: Mapping[str, Any]) -> None:
-    """Title and legend above the frame, machine and versions below it, at fixed distances."""
+def _add_texts(axes: Axes, about: Mapping[str, Any]) -> None:
+    """Add title and legend above the frame, machine and versions below, at fixed distances."""
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     cpu = f"{about['cpu']}, {about['threads']} threads"
     machine = about["gpu"]["name"] if "gpu" in about else cpu
@@ -122,24 +129,24 @@ def _text(axes: Axes, about: Mapping[str, Any]) -> None:
     )
 
 
-_ACROSS = 4  # panels
+_PANELS_PER_ROW = 4  # panels
 _LINES = {ALL: ("o", "#2a7f9e"), NUMPY: PEERS["NumPy"], TORCH: PEERS["torch"]}
 
 
 def draw_loop(path: str, results: Sequence[LoopResult], about: Mapping[str, Any]) -> None:
-    """Draw the medians as multiples of one thread's, into a file (the suffix says which kind)."""
+    """Draw medians as multiples of one thread's; the suffix of `path` selects the format."""
     from matplotlib.figure import Figure
 
     situations = list(dict.fromkeys(result.situation for result in results))
-    down = max(1, -(-len(situations) // _ACROSS))
-    figure = Figure(figsize=(3 * _ACROSS, 1.2 + 2.3 * down), dpi=150, layout="constrained")
-    panels = figure.subplots(down, _ACROSS, sharex=True, sharey=True, squeeze=False).flat
+    rows = max(1, -(-len(situations) // _PANELS_PER_ROW))
+    figure = Figure(figsize=(3 * _PANELS_PER_ROW, 1.2 + 2.3 * rows), dpi=150, layout="constrained")
+    panels = figure.subplots(rows, _PANELS_PER_ROW, sharex=True, sharey=True, squeeze=False).flat
     labels: dict[str, Any] = {}
     for situation, panel in zip(situations, panels, strict=False):
-        _panel(panel, situation, [r for r in results if r.situation == situation])
+        _draw_panel(panel, situation, [r for r in results if r.situation == situation])
         shown, names = panel.get_legend_handles_labels()
         labels.update(zip(names, shown, strict=True))
-    for panel in panels:  # those that are left
+    for panel in panels:  # turn off the unused panels
         panel.set_axis_off()
     handles = list(labels.values())
     figure.legend(handles, list(labels), loc="outside upper right", ncols=4, frameon=False)
@@ -147,7 +154,7 @@ def draw_loop(path: str, results: Sequence[LoopResult], about: Mapping[str, Any]
     figure.savefig(path, facecolor="white")
 
 
-def _panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> None:
+def _draw_panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> None:
     from matplotlib.ticker import NullLocator
 
     axes.set_title(situation, fontsize=9, loc="left", color=INK)
@@ -157,7 +164,7 @@ def _panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> None:
         if points:
             x, y = zip(*points, strict=True)
             axes.plot(x, y, marker=marker, ms=3.5, lw=1.2, color=colour, label=name, zorder=3)
-    _misses(axes, results)
+    _mark_misses(axes, results)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
@@ -168,7 +175,7 @@ def _panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> None:
         side.set_visible(False)
 
 
-def _misses(axes: Axes, results: Sequence[LoopResult]) -> None:
+def _mark_misses(axes: Axes, results: Sequence[LoopResult]) -> None:
     missed = [r for r in results if r.missed]
     points = [(r.megabytes, q) for r in missed if (q := r.ratio(ALL, ONE)) is not None]
     if points:
@@ -179,5 +186,5 @@ def _misses(axes: Axes, results: Sequence[LoopResult]) -> None:
 def _title(about: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     machine = f"{about['cpu']}, {about['threads']} threads"
-    what = "Time of one call as a multiple of one thread's (medians), by MB that are read"
-    return f"{what}\n{about['date'][:10]}, {machine}, {versions}"
+    subject = "Time of one call as a multiple of one thread's (medians), by MB read"
+    return f"{subject}\n{about['date'][:10]}, {machine}, {versions}"

@@ -1,4 +1,4 @@
-"""Who takes part in a row: layoutkit's calls, and those of the other libraries."""
+"""The variants of a row: the calls of layoutkit, and of the other libraries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from .host import Array, Call
 from .peers import Peer
 from .rows import Row
 
-__all__ = ["FRESH", "OURS", "Buffers", "Entry", "entries"]
-
-OURS, FRESH = "layoutkit", "layoutkit, fresh"
+OURS = "layoutkit"
+FRESH = "layoutkit, fresh"
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """The arrays of one turn. `out` is None where only new memory makes sense."""
+    """The arrays of one call. `out` is None for calls that allocate their result."""
 
     sources: list[Array]
     out: Array | None
@@ -31,7 +30,7 @@ Calls = Callable[[Sequence[Buffers]], list[Call]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant to be: how to make a call for each set of buffers, or none at all."""
+    """A variant to build: `make` returns one call for each set of buffers, or no calls."""
 
     name: str
     make: Calls
@@ -40,31 +39,31 @@ class Entry:
 
 
 def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entry]:
-    """All that a row is timed with, layoutkit first; nothing is made yet."""
+    """Yield all variants of a row, layoutkit first; no calls are made yet."""
     if row.kind in ("upload", "download"):
-        yield Entry(OURS, partial(_transfers, row))
+        yield Entry(OURS, partial(_transfer_calls, row))
         for peer in peers:
-            yield Entry(peer.name, _each(_peer_fresh, peer, row), lingers=peer.lingers)
+            yield Entry(peer.name, _for_each_set(_peer_fresh, peer, row), lingers=peer.lingers)
         return
-    yield Entry(OURS, _each(_ours, row), writes=True)
-    yield Entry(FRESH, _each(_ours_fresh, row))
+    yield Entry(OURS, _for_each_set(_layoutkit_call, row), writes=True)
+    yield Entry(FRESH, _for_each_set(_layoutkit_fresh, row))
     if row.kind == "call":
-        yield Entry("Converter", _each(_converter, row), writes=True)
-        for name, make in _VIEWS.items():
-            yield Entry(name, _each(make, row))
+        yield Entry("Converter", _for_each_set(_converter, row), writes=True)
+        for name, make in _VIEW_CALLS.items():
+            yield Entry(name, _for_each_set(make, row))
     for peer in peers:
-        yield Entry(peer.name, _each(_peer_into, peer, row), True, peer.lingers)
+        yield Entry(peer.name, _for_each_set(_peer_into, peer, row), True, peer.lingers)
         if fresh_peers:
-            fresh = _each(_peer_fresh, peer, row)
+            fresh = _for_each_set(_peer_fresh, peer, row)
             yield Entry(f"{peer.name}, fresh", fresh, lingers=peer.lingers)
 
 
-def _each(make: Callable[..., Call | None], *arguments: Any) -> Calls:
-    """Make one call for each set of buffers."""
+def _for_each_set(make: Callable[..., Call | None], *arguments: Any) -> Calls:
+    """Return a function that makes one call for each set of buffers."""
 
     def calls(sets: Sequence[Buffers]) -> list[Call]:
-        made = [make(*arguments, buffers) for buffers in sets]
-        return [call for call in made if call is not None]
+        result = [make(*arguments, buffers) for buffers in sets]
+        return [call for call in result if call is not None]
 
     return calls
 
@@ -77,15 +76,15 @@ def _peer_fresh(peer: Peer, row: Row, buffers: Buffers) -> Call | None:
     return peer.fresh(row, buffers.sources)
 
 
-def _ours(row: Row, buffers: Buffers) -> Call:
-    return _call_of_ours(row, buffers.sources, buffers.out)
+def _layoutkit_call(row: Row, buffers: Buffers) -> Call:
+    return _make_layoutkit_call(row, buffers.sources, buffers.out)
 
 
-def _ours_fresh(row: Row, buffers: Buffers) -> Call:
-    return _call_of_ours(row, buffers.sources, None)
+def _layoutkit_fresh(row: Row, buffers: Buffers) -> Call:
+    return _make_layoutkit_call(row, buffers.sources, None)
 
 
-def _call_of_ours(row: Row, sources: Sequence[Array], out: Array | None) -> Call:
+def _make_layoutkit_call(row: Row, sources: Sequence[Array], out: Array | None) -> Call:
     if row.kind == "accumulate":
         parts = list(zip(sources, row.sources, strict=True))
         return partial(layoutkit.accumulate, parts, row.target, out=out)
@@ -100,8 +99,8 @@ def _converter(row: Row, buffers: Buffers) -> Call:
     return lambda: converter(buffers.sources[0], out=buffers.out)
 
 
-def _transfers(row: Row, sets: Sequence[Buffers]) -> list[Call]:
-    """One Converter for all batches, so that copying one overlaps with the work on the last."""
+def _transfer_calls(row: Row, sets: Sequence[Buffers]) -> list[Call]:
+    """Use one Converter for all batches, so that a copy overlaps with the previous conversion."""
     device = "cuda" if row.kind == "upload" else "cpu"
     converter = layoutkit.Converter(row.pattern, dtype=row.to_dtype, device=device, **row.formula)
     return [partial(converter, buffers.sources[0]) for buffers in sets]
@@ -114,7 +113,9 @@ def _cached_get(row: Row, buffers: Buffers) -> Call:
 
 
 def _put_and_get(row: Row, buffers: Buffers) -> Call:
-    view, (source,), array = layoutkit.ImageView(), row.sources, buffers.sources[0]
+    view = layoutkit.ImageView()
+    (source,) = row.sources
+    array = buffers.sources[0]
 
     def call() -> object:
         view.forward_put(source, array)
@@ -123,9 +124,11 @@ def _put_and_get(row: Row, buffers: Buffers) -> Call:
     return call
 
 
-def _there_and_back(row: Row, buffers: Buffers) -> Call:
-    """Two consumers: what was got comes back as a gradient, beside one of the base's layout."""
-    view, (source,), array = layoutkit.ImageView(), row.sources, buffers.sources[0]
+def _gradients_summed(row: Row, buffers: Buffers) -> Call:
+    """Sum two gradients: the returned result, and one in the base's layout."""
+    view = layoutkit.ImageView()
+    (source,) = row.sources
+    array = buffers.sources[0]
 
     def call() -> object:
         view.forward_put(source, array)
@@ -138,8 +141,8 @@ def _there_and_back(row: Row, buffers: Buffers) -> Call:
     return call
 
 
-_VIEWS = {
+_VIEW_CALLS = {
     "View, cached get": _cached_get,
     "View, put and get": _put_and_get,
-    "View, two gradients summed": _there_and_back,
+    "View, two gradients summed": _gradients_summed,
 }

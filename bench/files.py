@@ -1,4 +1,4 @@
-"""The files that a benchmark will write, looked at before it measures for minutes."""
+"""Validate the output files of a benchmark before it measures for minutes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from pathlib import Path
 
 from ..errors import ArgumentError
 
-__all__ = ["check_files"]
-
 
 def check_files(plot: str | None, json: str | None) -> None:
-    """Refuse files that could not be written in the end.
+    """Raise for files that cannot be written.
 
     Raises
     ------
     ArgumentError
-        No folder of that name, or one that may not be written to; a suffix that is no picture's;
-        no matplotlib for a picture; one file for both.
+        The folder does not exist or is write-protected; the suffix is not that of a chart format;
+        matplotlib is not installed; both files are the same.
     """
     if json is not None:
-        _check_place("--json", json)
+        _check_writable("--json", json)
     if plot is not None:
-        _check_place("--plot", plot)
-        _check_picture(plot)
-    if plot is not None and json is not None and _same(plot, json):
+        _check_writable("--plot", plot)
+        _check_chart_format(plot)
+    if plot is not None and json is not None and _is_same_file(plot, json):
         raise ArgumentError(f"--plot: {plot} is the file of --json too; give each one its own")
 
 
-def _check_place(option: str, name: str) -> None:
+def _check_writable(option: str, name: str) -> None:
     path = Path(name)
     folder = path.absolute().parent
     if path.is_dir():
@@ -41,21 +39,21 @@ def _check_place(option: str, name: str) -> None:
         raise ArgumentError(f"{option}: {place} is write-protected; choose another place")
 
 
-def _check_picture(name: str) -> None:
+def _check_chart_format(name: str) -> None:
     if find_spec("matplotlib") is None:
         raise ArgumentError(
             '--plot: needs matplotlib, which is not installed; pip install "layoutkit[plot]", or '
-            "leave it out"
+            "omit --plot"
         )
     from matplotlib.backend_bases import FigureCanvasBase
 
-    kinds = FigureCanvasBase.get_supported_filetypes()
+    formats = FigureCanvasBase.get_supported_filetypes()
     suffix = Path(name).suffix.removeprefix(".").lower()
-    if suffix and suffix not in kinds:  # without one matplotlib adds .png
+    if suffix and suffix not in formats:  # without one matplotlib adds .png
         raise ArgumentError(
-            f"--plot: {name} has no suffix of a picture; give it one of .png, .svg and .pdf"
+            f"--plot: {name} does not have the suffix of an image format; use .png, .svg or .pdf"
         )
 
 
-def _same(first: str, second: str) -> bool:
+def _is_same_file(first: str, second: str) -> bool:
     return Path(first).resolve() == Path(second).resolve()

@@ -1,21 +1,18 @@
-"""Where a row runs: what `cases` asks of a device, and the CPU's answers.
+"""The devices that rows run on (`Device`), the CPU as one, and the limit of a row.
 
-The limit of a row: a streaming pass that reads the same bytes and writes the same bytes.
+The limit is a streaming pass that reads as many bytes and writes as many bytes as the row. It reads
+its sources from first to last byte, 64 bytes at a time, and writes the target from first to last
+byte, on as many threads as conversions use. The written values depend on every byte that is read,
+so that no read can be optimized away. If a row writes four times what it reads, every 64 bytes read
+become 256 bytes written. Streaming and plain stores are both tried, and the faster is used.
 
-The pass reads its sources from first to last byte, 64 bytes at a time, and writes the target
-from first to last byte, on as many threads as conversions use; what it writes is nonsense that
-depends on every byte read, so that no read can be left out. Where a row writes four times what
-it reads, every 64 bytes read become 256 bytes written. Of streaming and plain stores it uses
-those that are faster for the row.
+The limit is not absolute: a conversion can be slightly faster if its order of addresses suits the
+memory better. The pass runs in the row's own buffers and in the same rounds.
 
-It is not a law of nature: a conversion may beat it by a little, when its order of addresses
-happens to suit the memory better. It runs in the row's own buffers and in the same rounds.
-
-How the threads of OpenMP, which torch and HPTT use, wait between two operations.
-
-By default they spin: they look out for more work for milliseconds, on all CPUs, and take one from
-whatever is timed next. `OMP_WAIT_POLICY=passive` lets them sleep at once. OpenMP reads it when its
-library is loaded, so it has to be in the environment before torch is imported.
+This module also sets how the OpenMP threads of torch and HPTT wait between two operations. By
+default they spin for milliseconds, on all CPUs, and slow down the next variant.
+`OMP_WAIT_POLICY=passive` makes them sleep at once. OpenMP reads it when its library is loaded, so
+it has to be in the environment before torch is imported.
 """
 
 from __future__ import annotations
@@ -44,22 +41,22 @@ from ..threads.pool import Job
 from .protocol import Timer, Variant
 from .rows import Row
 
-Array = npt.NDArray[Any]  # or a device's own array, which has NumPy's methods
+Array = npt.NDArray[Any]  # or a device array with NumPy's methods
 Call = Callable[[], object]
 
 
 class Device(Protocol):
-    """Makes arrays, the limit and variants of a device, and times calls there."""
+    """A device that makes arrays, the limit and variants, and times calls."""
 
     @property
     def timer(self) -> Timer | None:
-        """What takes samples; None: the clock of `measure`."""
+        """The function that takes samples; None: the clock of `measure`."""
 
     def using(self) -> AbstractContextManager[Any]:
-        """What everything runs in."""
+        """Return a context manager in which everything runs."""
 
     def about(self) -> dict[str, Any]:
-        """What numbers depend on, beside the machine."""
+        """Return device properties that the numbers depend on."""
 
     def array(self, values: Array) -> Array:
         """Return a copy on the device."""
@@ -68,61 +65,61 @@ class Device(Protocol):
         """Return an array on the device whose memory has been touched."""
 
     def on_host(self, result: Any) -> Any:
-        """Return a result as an array on the host, of whatever library."""
+        """Return a result of any library as an array on the host."""
 
     def limits(
         self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
     ) -> list[Call]:
-        """Return the limit's calls for several sets of buffers."""
+        """Return the calls of the limit for several sets of buffers."""
 
     def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
-        """Make a variant of calls, one for each set. `replay`: only what the device does counts."""
+        """Make a variant of calls, one for each set. `replay`: measure only device time."""
 
     def clear(self) -> None:
-        """Let go of idle memory."""
+        """Release idle memory."""
 
 
 class Host:
-    """The CPU: NumPy's arrays, calls as they are, the clock of `measure`."""
+    """The CPU: NumPy arrays, direct calls, the clock of `measure`."""
 
     timer: Timer | None = None
 
     def using(self) -> AbstractContextManager[Any]:
-        """Needs nothing."""
+        """Return a null context, because the CPU needs none."""
         return nullcontext()
 
     def about(self) -> dict[str, Any]:
-        """Adds nothing."""
+        """Return no further properties."""
         return {}
 
     def array(self, values: Array) -> Array:
-        """Copy."""
+        """Return a copy."""
         return values.copy()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Take memory from the pool and touch its pages."""
+        """Allocate memory from the pool and touch its pages."""
         out = empty(shape, dtype)
         out.view(np.uint8).fill(0)
         return out
 
     def on_host(self, result: Any) -> Any:
-        """Nothing to do."""
+        """Return the result unchanged."""
         return result
 
     def limits(
         self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
     ) -> list[Call]:
-        """Stream through the row's own buffers."""
+        """Return the limit's calls, which stream through the row's own buffers."""
         streaming = streaming_is_faster(sources[0], outs[0])
         pairs = zip(sources, outs, strict=True)
         return [limit_pass(several, out, streaming) for several, out in pairs]
 
     def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
-        """Take the calls as they are."""
+        """Return a variant of the unchanged calls."""
         return Variant(name, calls, lingers)
 
     def clear(self) -> None:
-        """The pool has its limit."""
+        """Do nothing, because the pool limits its size itself."""
 
 
 _PROTOTYPE = CFUNCTYPE(None, c_char_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t)
@@ -133,19 +130,20 @@ _Array = npt.NDArray[Any]
 def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Callable[[], None]:
     """Return a call that streams all bytes of `sources` in and all bytes of `target` out.
 
-    The sources are of one size; all arrays are contiguous, and the target begins on a cache
-    line. Bytes behind the last whole group of lines are left out. `streaming` says which kind
-    of stores to write with.
+    The sources have equal sizes; all arrays are contiguous, and the target begins on a cache line.
+    Bytes after the last complete group of lines are ignored. `streaming` selects the stores.
     """
-    read, written = sources[0].nbytes, target.nbytes
+    read = sources[0].nbytes
+    written = target.nbytes
     common = gcd(read, written)
-    reads, writes = read // common, written // common  # lines of each source and of the target
+    reads = read // common  # lines of each source in a group
+    writes = written // common  # lines of the target in a group
     groups = written // (writes * LINE)
     addresses = np.array([source.ctypes.data for source in sources], np.int64).tobytes()
-    moved = read * len(sources) + written
-    grain = max(1, min(CHUNK_BYTES * groups // moved, groups // 16))
+    bytes_moved = read * len(sources) + written
+    grain = max(1, min(CHUNK_BYTES * groups // bytes_moved, groups // 16))
     kernel = _kernel(len(sources), reads, writes, int(streaming))
-    job = Job(kernel, addresses, groups, grain, moved)
+    job = Job(kernel, addresses, groups, grain, bytes_moved)
     destination = target.ctypes.data
 
     def run(_keep: object = (sources, target)) -> None:
@@ -155,24 +153,24 @@ def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Ca
 
 
 def streaming_is_faster(sources: Sequence[_Array], target: _Array) -> bool:
-    """Try both kinds of stores. The limit is the better one."""
+    """Return True if streaming stores are faster than plain ones; both are timed."""
     passes = [limit_pass(sources, target, streaming) for streaming in (True, False)]
     return _seconds(passes[0]) < _seconds(passes[1])
 
 
 def _seconds(call: Callable[[], None]) -> float:
-    """The best of a few calls, after one to warm up."""
+    """Return the shortest of five calls, after a warm-up call."""
     call()
     best = float("inf")
     for _ in range(5):
-        began = time.perf_counter()
+        start = time.perf_counter()
         call()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.perf_counter() - start)
     return best
 
 
 class _Kernel(NamedTuple):
-    """What `Job` calls: the address of the code, and the code as a Python function."""
+    """A kernel for `Job`: the address of the code, and the code as a Python function."""
 
     address: int
     run: Any
@@ -182,8 +180,8 @@ class _Kernel(NamedTuple):
 @cache
 def _kernel(sources: int, reads: int, writes: int, nt: int) -> _Kernel:
     """Compile a pass: each group is `reads` lines of every source and `writes` of the target."""
-    group = _group(sources, reads, writes, nt)
-    finish: Any = fence  # typed as it is written, not as it is called
+    group = _group_intrinsic(sources, reads, writes, nt)
+    finish: Any = fence  # its annotations describe its body, not its call
 
     def stream(addresses: int, _: int, target: int, lo: int, hi: int) -> None:
         for number in range(lo, hi):
@@ -195,19 +193,19 @@ def _kernel(sources: int, reads: int, writes: int, nt: int) -> _Kernel:
     return _Kernel(code.address, _PROTOTYPE(code.address), code)
 
 
-def _group(sources: int, reads: int, writes: int, nt: int) -> Any:
-    """One group as an instruction: combine all lines read, and write the result over and over."""
+def _group_intrinsic(sources: int, reads: int, writes: int, nt: int) -> Any:
+    """Return an intrinsic that combines the lines of one group and writes the result."""
 
     @intrinsic
     def group(typing: Any, addresses: Any, offset: Any, target: Any) -> Any:
-        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             total = ir.Constant(_VECTOR, None)
             for source in range(sources):
-                first = b.add(vload(b, args[0], 8 * source, ir.IntType(64), 8), args[1])
+                first = builder.add(vload(builder, args[0], 8 * source, ir.IntType(64), 8), args[1])
                 for line in range(reads):
-                    total = b.xor(total, vload(b, first, line * LINE, _VECTOR))
+                    total = builder.xor(total, vload(builder, first, line * LINE, _VECTOR))
             for line in range(writes):
-                vstore(b, total, args[2], line * LINE, nt)
+                vstore(builder, total, args[2], line * LINE, nt)
             return context.get_dummy_value()
 
         return types.void(types.uintp, types.intp, types.uintp), codegen
@@ -215,32 +213,33 @@ def _group(sources: int, reads: int, writes: int, nt: int) -> Any:
     return group
 
 
-VARIABLE = "OMP_WAIT_POLICY"
+WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
-def made_passive() -> str:
-    """Let threads of OpenMP sleep between operations, if nobody said how; return that in words."""
-    given, is_late = os.environ.get(VARIABLE), bool(libraries())
-    os.environ.setdefault(VARIABLE, "passive")
-    if given is not None:
-        return f"{VARIABLE}={given}, as the environment has it."
+def set_passive_wait_policy() -> str:
+    """Set OMP_WAIT_POLICY to passive unless it is set; return a description."""
+    policy = os.environ.get(WAIT_POLICY)
+    is_late = bool(libraries())
+    os.environ.setdefault(WAIT_POLICY, "passive")
+    if policy is not None:
+        return f"{WAIT_POLICY}={policy}, as set in the environment."
     if is_late:
         return (
-            f"{VARIABLE}=passive comes too late, as OpenMP is loaded already: its threads "
-            "(torch's) may spin after each call."
+            f"{WAIT_POLICY}=passive is set too late, as OpenMP is already loaded: its "
+            "threads (torch's) may spin after each call."
         )
     return (
-        f"{VARIABLE}=passive: else threads of OpenMP (torch's) spin for milliseconds after each "
-        "call, on the CPU of whoever is timed next."
+        f"{WAIT_POLICY}=passive: otherwise OpenMP threads (torch's) spin for milliseconds after "
+        "each call and slow down the next variant."
     )
 
 
-def as_found() -> str:
-    """Say what the environment has, and leave it so."""
-    given = os.environ.get(VARIABLE)
-    if given is None:
+def describe_wait_policy() -> str:
+    """Return a description of OMP_WAIT_POLICY in the environment."""
+    policy = os.environ.get(WAIT_POLICY)
+    if policy is None:
         return (
-            f"{VARIABLE} is not set, and stays so: threads of OpenMP (torch's) spin after each "
-            "operation, as they do for everybody."
+            f"{WAIT_POLICY} is not set: OpenMP threads (torch's) spin after each operation, "
+            "as they do by default."
         )
-    return f"{VARIABLE}={given}, as the environment has it. Without it threads of OpenMP spin."
+    return f"{WAIT_POLICY}={policy}, as set in the environment. By default OpenMP threads spin."

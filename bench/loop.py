@@ -1,15 +1,15 @@
-"""`layoutkit bench --loop`: conversions between other things that a program does.
+"""`layoutkit bench --loop`: conversions between other operations of a program.
 
-The rows of the big table are timed back to back, by workers that are awake. Here every size is
-timed in every situation of `situations`, since what it costs to have a second thread depends on
-whether it is awake, and on who else is. For each sample:
+The rows of the main table are timed back to back, with worker threads that are awake. Here every
+size is timed in every situation of `situations`, because the cost of a second thread depends on
+whether it is awake, and on other threads. For each sample:
 
 1. the situation, then one conversion, so that the workers' history is that of this situation and
-   this number of threads, and not of the column before;
+   this number of threads, not of the previous column;
 2. the situation again, then one conversion that is timed.
 
-All columns of a row take turns, and every other round goes backwards. So only torch itself and
-NumPy, which has one thread, follow torch's copy; they go on with 1. until its threads sleep.
+All columns of a row take turns, and every other round runs backwards. So only torch itself and
+NumPy, which has one thread, follow torch's copy; they repeat step 1 until its threads sleep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import layoutkit
 from ..buffers import empty
 from .cases import is_right, reference
 from .files import check_files
-from .host import Array, Call, as_found
+from .host import Array, Call, describe_wait_policy
 from .peers import NumPy, Peer, TorchPeer
 from .protocol import Budget, Clock, Times, no_collector
 from .report import LoopTable
@@ -39,9 +39,7 @@ from .results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, environ
 from .rows import Row
 from .situations import PAUSE, Situation, all_situations
 
-__all__ = ["Column", "Columns", "columns_of", "loop_row", "measured", "run_loop", "take_turns"]
-
-MEGABYTES = (0.1, 0.5, 1, 2, 4, 8, 16, 64, 100)  # of the array that is read; as much is written
+MEGABYTES = (0.1, 0.5, 1, 2, 4, 8, 16, 64, 100)  # size of the source; the result is as large
 QUICK_MEGABYTES = (0.5, 4, 16)
 FULL = Budget(seconds=4.0, warm_up=0.0, min_rounds=15, max_rounds=101)
 QUICK = Budget(seconds=0.5, warm_up=0.0, min_rounds=5, max_rounds=25)
@@ -49,7 +47,7 @@ QUICK = Budget(seconds=0.5, warm_up=0.0, min_rounds=5, max_rounds=25)
 
 @dataclass(frozen=True)
 class Column:
-    """One way to do a row's work, with so many threads of layoutkit's.
+    """A variant of a row, with the number of layoutkit's threads.
 
     `lingers`: seconds for which its own threads spin after a call. `pause`: seconds between the
     situation and the call.
@@ -64,21 +62,21 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """All ways to do a row's work, a conversion of ours for somebody else, and who was wrong."""
+    """All variants of a row, a conversion for a background thread, and the wrong variants."""
 
     columns: Sequence[Column]
-    others: Call
+    background: Call
     wrong: Sequence[str]
 
 
 def run_loop(quick: bool, plot: str | None, json: str | None) -> int:
-    """Measure, print the table, write the files; return 1 if a result of ours is wrong.
+    """Measure, print the table, write the files; return 1 if a result of layoutkit is wrong.
 
-    Files are also written, with what there is, if it ends before all rows are measured.
+    If it is interrupted, the files are written with the results so far.
     """
     check_files(plot, json)
     peers, torch = _peers(layoutkit.get_num_threads())
-    about = environment(peers, quick) | {"openmp": as_found()}
+    about = environment(peers, quick) | {"openmp": describe_wait_policy()}
     table = LoopTable(sys.stdout)
     table.begin(about)
     results: list[LoopResult] = []
@@ -93,7 +91,7 @@ def run_loop(quick: bool, plot: str | None, json: str | None) -> int:
 
 
 def _peers(threads: int) -> tuple[list[Peer], Any]:
-    """NumPy, and torch where it is installed; then its module."""
+    """Return NumPy and, if it is installed, torch; and torch's module or None."""
     try:
         import torch
     except ImportError:
@@ -104,38 +102,38 @@ def _peers(threads: int) -> tuple[list[Peer], Any]:
 def measured(
     quick: bool, peers: Sequence[Peer], situations: Sequence[Situation]
 ) -> Iterator[LoopResult]:
-    """Every size in every situation."""
+    """Yield the result of every size in every situation."""
     threads = layoutkit.get_num_threads()
     for megabytes in QUICK_MEGABYTES if quick else MEGABYTES:
-        row = loop_row(megabytes)
-        found = columns_of(row, peers, threads)
+        row = make_loop_row(megabytes)
+        columns = make_columns(row, peers, threads)
         for situation in situations:
-            with _threads_as_before(threads), situation.beside(found.others):
-                times = _times(found.columns, situation, QUICK if quick else FULL)
-            spreads = {name: Spread.of(each) for name, each in times.items()}
-            yield LoopResult(situation.name, megabytes, row.name, spreads, found.wrong)
+            with _restore_num_threads(threads), situation.beside(columns.background):
+                times = _measure_columns(columns.columns, situation, QUICK if quick else FULL)
+            spreads = {name: Spread.of(samples) for name, samples in times.items()}
+            yield LoopResult(situation.name, megabytes, row.name, spreads, columns.wrong)
 
 
-def loop_row(megabytes: float) -> Row:
-    """The conversion: float32, 64 places of 64 channels a sample, as many samples as fit."""
+def make_loop_row(megabytes: float) -> Row:
+    """Return the row: float32, 64 positions of 64 channels a sample, as many samples as fit."""
     batch = max(1, int(megabytes * 1e6) // (4 * 64 * 64))
     return Row("loop", "move", ("bwc",), "bcw", "bwc", (batch, 64, 64), "float32", "float32")
 
 
 @contextmanager
-def _threads_as_before(threads: int) -> Iterator[None]:
+def _restore_num_threads(threads: int) -> Iterator[None]:
     try:
         yield
     finally:
         layoutkit.set_num_threads(threads)
 
 
-def columns_of(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
-    """Make arrays and columns; leave out those whose result is wrong."""
-    source, out = _arrays(row)
+def make_columns(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
+    """Make arrays and columns; exclude columns whose result is wrong."""
+    source, out = _make_arrays(row)
     candidates = [
-        Column(ONE, _ours(row, source, out), 1),
-        Column(ALL, _ours(row, source, out), threads),
+        Column(ONE, _make_call(row, source, out), 1),
+        Column(ALL, _make_call(row, source, out), threads),
     ]
     for peer in peers:
         call = peer.into(row, [source], out)
@@ -145,36 +143,40 @@ def columns_of(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
     expected = reference(row, [source])
     right = [column for column in candidates if _is_right(column, row, out, expected)]
     wrong = [column.name for column in candidates if column not in right]
-    return Columns(right, _ours(row, *_arrays(row)), wrong)
+    return Columns(right, _make_call(row, *_make_arrays(row)), wrong)
 
 
-def _arrays(row: Row) -> tuple[Array, Array]:
+def _make_arrays(row: Row) -> tuple[Array, Array]:
     source = np.random.default_rng(0).random(row.shape(row.sources[0]), np.float32)
     out = empty(row.shape(row.target), np.float32)
     out.fill(0)  # touches its pages
     return source, out
 
 
-def _ours(row: Row, source: Array, out: Array) -> Call:
+def _make_call(row: Row, source: Array, out: Array) -> Call:
     return partial(layoutkit.Converter(row.pattern), source, out=out)
 
 
 def _is_right(column: Column, row: Row, out: Array, expected: Array) -> bool:
-    out.view(np.uint8).fill(0xA5)  # so that nobody is right by what was there before
-    with _threads_as_before(layoutkit.get_num_threads()):
+    out.view(np.uint8).fill(0xA5)  # so that the result of an earlier column cannot pass
+    with _restore_num_threads(layoutkit.get_num_threads()):
         layoutkit.set_num_threads(column.threads)
         column.call()
     return is_right(row, out, expected)
 
 
-def _times(columns: Sequence[Column], situation: Situation, budget: Budget) -> dict[str, Times]:
+def _measure_columns(
+    columns: Sequence[Column], situation: Situation, budget: Budget
+) -> dict[str, Times]:
     if situation.paused:
         paused = [replace(c, name=PAUSED, pause=PAUSE) for c in columns if c.name == ALL]
-        columns = [c for c in columns if c.name in (ONE, ALL)] + paused + list(_others(columns))
+        columns = (
+            [c for c in columns if c.name in (ONE, ALL)] + paused + list(_peer_columns(columns))
+        )
     return take_turns(columns, situation.gap, budget)
 
 
-def _others(columns: Sequence[Column]) -> Iterator[Column]:
+def _peer_columns(columns: Sequence[Column]) -> Iterator[Column]:
     return (column for column in columns if column.name not in (ONE, ALL))
 
 
@@ -185,41 +187,41 @@ def take_turns(
     clock: Clock = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Times]:
-    """Time all columns by the protocol above, after a round that does not count."""
+    """Time all columns by the protocol of this module, after one round that is not counted."""
     times = {column.name: Times() for column in columns}
     with no_collector():
-        began = quiet = clock()
-        for number in range(-1, budget.max_rounds):
-            if number >= budget.min_rounds and clock() - began >= budget.seconds:
+        start = quiet_after = clock()
+        for round_index in range(-1, budget.max_rounds):
+            if round_index >= budget.min_rounds and clock() - start >= budget.seconds:
                 break
-            for column in columns if number % 2 == 0 else reversed(columns):
-                seconds = _sample(column, gap, quiet, clock, sleep)
-                quiet = clock() + column.lingers
-                if number >= 0:
-                    times[column.name].rounds[number] = seconds
+            for column in columns if round_index % 2 == 0 else reversed(columns):
+                seconds = _sample(column, gap, quiet_after, clock, sleep)
+                quiet_after = clock() + column.lingers
+                if round_index >= 0:
+                    times[column.name].rounds[round_index] = seconds
     return times
 
 
 def _sample(
-    column: Column, gap: Call, quiet: float, clock: Clock, sleep: Callable[[float], None]
+    column: Column, gap: Call, quiet_after: float, clock: Clock, sleep: Callable[[float], None]
 ) -> float:
-    """Take one sample, once the column before is `quiet`."""
+    """Take one sample, after the threads of the previous column are quiet."""
 
-    def arrive() -> None:
+    def prepare() -> None:
         gap()
         if column.pause:
             sleep(column.pause)
 
     layoutkit.set_num_threads(column.threads)
     while True:
-        arrive()
+        prepare()
         column.call()
-        if clock() >= quiet:
+        if clock() >= quiet_after:
             break
-    arrive()
-    began = clock()
+    prepare()
+    start = clock()
     column.call()
-    return clock() - began
+    return clock() - start
 
 
 def _write(

@@ -1,14 +1,14 @@
-"""`python -m layoutkit.bench.machines`: blocks of dask, stores and ranks, on 1, 2 and 4 processes.
+"""`python -m layoutkit.bench.machines`: dask, zarr stores and ranks, on 1, 2 and 4 processes.
 
-    blocks      one block, one thread: `convert` beside dask's own expression of the same formula,
-                whose result lies as x did; and beside that expression brought into planes, which
-                is what whoever stores or feeds planes needs. Graph and scheduler are in all of them
+    blocks      one block, one thread: `convert` compared with dask's own expression of the formula,
+                whose result keeps the memory order of x; and with that expression made contiguous
+                as planes, which is needed to store or feed planes. All include graph and scheduler
     store       `layoutkit convert` of a zarr store of bytes into one of float32, on a cluster of
-                so many processes of one thread
-    ranks       epochs of JPEGs by `shard=(rank, world)`, decoded and cut to one size, in so many
-                processes of one thread that begin together
+                N processes with one thread each
+    ranks       epochs of JPEGs by `shard=(rank, world)`, decoded and cropped to one size, in N
+                processes of one thread that start together
 
-Medians. What is to be equal is compared before anything counts.
+Times are medians. Results are compared before the measurement.
 """
 
 from __future__ import annotations
@@ -31,163 +31,181 @@ import numpy as np
 from ..converter import convert
 from ..data import sampled_batcher
 from . import feeding_images
-from .host import made_passive
+from .host import set_passive_wait_policy
 from .protocol import Budget, Variant, measure, paired_ratio
 
-__all__ = ["main"]
-
-MEAN, STD, SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1 / 255
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SCALE = 1 / 255
 BLOCK = (16, 512, 512, 3)
-CHUNK = (16, 256, 256, 3)  # of a store
-OURS, OWN, PLANES = "convert", "dask's own", "dask's own, in planes"
+CHUNK = (16, 256, 256, 3)  # chunk of a store
+OURS = "convert"
+DASK = "dask's own"
+DASK_PLANES = "dask's own, in planes"
 
 
 # ---- blocks ------------------------------------------------------------------------------
 
 
-def expressions(x: Any, scale: float | None) -> dict[str, Any]:
-    """Arrays of dask of one formula: (x * scale - mean) / std in float32, as planes."""
-    mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
+def make_expressions(x: Any, scale: float | None) -> dict[str, Any]:
+    """Return dask arrays of (x * scale - mean) / std in float32, as planes."""
+    mean = np.array(MEAN, np.float32)
+    std = np.array(STD, np.float32)
     scaled = x.astype(np.float32) if scale is None else x.astype(np.float32) * np.float32(scale)
-    own = ((scaled - mean) / std).transpose(0, 3, 1, 2)
-    ours = convert(x, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
-    return {OURS: ours, OWN: own, PLANES: own.map_blocks(np.ascontiguousarray, dtype=own.dtype)}
+    dask_result = ((scaled - mean) / std).transpose(0, 3, 1, 2)
+    layoutkit_result = convert(x, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
+    return {
+        OURS: layoutkit_result,
+        DASK: dask_result,
+        DASK_PLANES: dask_result.map_blocks(np.ascontiguousarray, dtype=dask_result.dtype),
+    }
 
 
-def blocks(rounds: int, shape: tuple[int, ...] = BLOCK, warm_up: float = 0.5) -> None:
+def print_blocks(rounds: int, shape: tuple[int, ...] = BLOCK, warm_up: float = 0.5) -> None:
     """Print the times of a block, by dtype."""
     import dask.array as da
 
-    print(f"one block of {shape}, ms: {OURS}, {OWN}, {PLANES}")
+    print(f"one block of {shape}, ms: {OURS}, {DASK}, {DASK_PLANES}")
     budget = Budget(seconds=0.0, warm_up=warm_up, min_rounds=rounds, max_rounds=rounds, sample=0.0)
     for dtype, scale in (("uint8", SCALE), ("float32", None)):
         values = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
         lazy = da.from_array(values, chunks=shape)
-        found = expressions(lazy, scale)
-        check_blocks(values, scale, found)
-        calls = {name: partial(y.compute, scheduler="sync") for name, y in found.items()}
+        by_name = make_expressions(lazy, scale)
+        check_blocks(values, scale, by_name)
+        calls = {name: partial(y.compute, scheduler="sync") for name, y in by_name.items()}
         times = measure([Variant(name, [call]) for name, call in calls.items()], budget)
         cells = [f"{times[OURS].median * 1e3:8.1f}"]
-        for name in (OWN, PLANES):
+        for name in (DASK, DASK_PLANES):
             ratio = paired_ratio(times[name], times[OURS])
             cells.append(f"{times[name].median * 1e3:8.1f} x{ratio:.1f}")
         print(f"{dtype:8}", *cells, flush=True)
 
 
-def check_blocks(values: Any, scale: float | None, found: dict[str, Any]) -> None:
-    """Stop unless blocks are what the whole is, to the bit, and dask's own within rounding."""
-    whole = convert(values, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
-    ours, own = (found[name].compute(scheduler="sync") for name in (OURS, OWN))
-    if not np.array_equal(ours, whole) or not np.allclose(ours, own, rtol=1e-5, atol=1e-5):
-        sys.exit("a block differs from the whole")
+def check_blocks(values: Any, scale: float | None, by_name: dict[str, Any]) -> None:
+    """Exit unless blocks equal the whole array bit for bit, and dask's result up to rounding."""
+    expected = convert(values, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
+    layoutkit_result, dask_result = (
+        by_name[name].compute(scheduler="sync") for name in (OURS, DASK)
+    )
+    if not np.array_equal(layoutkit_result, expected) or not np.allclose(
+        layoutkit_result, dask_result, rtol=1e-5, atol=1e-5
+    ):
+        sys.exit("a block differs from the whole array")
 
 
 # ---- stores ------------------------------------------------------------------------------
 
 
-def store(processes: Sequence[int], rounds: int, images: int = 128) -> None:
-    """Print the seconds of a store, by the number of processes."""
+def print_store(processes: Sequence[int], rounds: int, images: int = 128) -> None:
+    """Print the seconds for a store, by the number of processes."""
     import zarr
     from distributed import LocalCluster
 
     shape = (images, *BLOCK[1:])
     with tempfile.TemporaryDirectory() as folder:
         source = f"{folder}/x.zarr"
-        made = zarr.create_array(source, shape=shape, chunks=CHUNK, dtype="u1", compressors=None)
-        made[:] = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        store = zarr.create_array(source, shape=shape, chunks=CHUNK, dtype="u1", compressors=None)
+        store[:] = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         print(f"store: {4 * np.prod(shape) / 1e6:,.0f} MB of float32 in chunks of {CHUNK}, seconds")
         for count in processes:
             with LocalCluster(
                 n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
             ) as cluster:
                 seconds = [
-                    _run(source, f"{folder}/{count}-{number}.zarr", cluster.scheduler_address)
+                    _run_convert(
+                        source, f"{folder}/{count}-{number}.zarr", cluster.scheduler_address
+                    )
                     for number in range(rounds + 1)  # the first is a warm-up
                 ]
             print(f"{count:3} {statistics.median(seconds[1:]):8.2f}", flush=True)
 
 
-def _run(source: str, target: str, scheduler: str) -> float:
-    """The seconds that the command says it took, of which it needs one to import what it uses."""
+def _run_convert(source: str, target: str, scheduler: str) -> float:
+    """Return the seconds that the command prints, about one of which is for imports."""
     command = [sys.executable, "-m", "layoutkit", "convert", source, target, "bhwc->bchw"]
     command += ["--dtype", "float32", "--scale", "1/255", "--scheduler", scheduler]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = re.search(r"chunks in ([\d.]+) s", done.stderr)
-    if done.returncode or told is None:
-        sys.exit(done.stderr)
-    return float(told[1])
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    match = re.search(r"chunks in ([\d.]+) s", process.stderr)
+    if process.returncode or match is None:
+        sys.exit(process.stderr)
+    return float(match[1])
 
 
 # ---- ranks -------------------------------------------------------------------------------
 
 
-def ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> None:
-    """Print the records per second of all ranks together, by their number."""
+def print_ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> None:
+    """Print the records per second of all ranks together, by the number of ranks."""
     with tempfile.TemporaryDirectory() as folder:
         path = feeding_images.write_photos(count, Path(folder))
         print(f"ranks: {count} JPEGs, all ranks together, records a second")
         for world in processes:
-            seconds = together(_epochs, world, str(path), rounds)
+            seconds = run_ranks(_epochs, world, str(path), rounds)
             print(f"{world:3} {count / statistics.median(seconds):8.0f}", flush=True)
 
 
-def together(program: Callable[..., list[float]], world: int, *given: Any) -> list[float]:
-    """The seconds of each round of a program in so many processes: those of the slowest."""
+def run_ranks(program: Callable[..., list[float]], world: int, *arguments: Any) -> list[float]:
+    """Return the seconds of each round of a program in `world` processes: the slowest rank's."""
     context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(world), context.SimpleQueue()
+    barrier = context.Barrier(world)
+    results = context.SimpleQueue()
     children = [
-        context.Process(target=_child, args=(told, barrier, program, rank, world, *given))
+        context.Process(target=_run_rank, args=(results, barrier, program, rank, world, *arguments))
         for rank in range(world)
     ]
     for child in children:
         child.start()
-    found = [told.get() for _ in children]
+    seconds = [results.get() for _ in children]
     for child in children:
         child.join()
-    if [] in found:
-        sys.exit("a process failed, as it says above")
-    return [max(each) for each in zip(*found, strict=True)]
+    if [] in seconds:
+        sys.exit("a process failed; see its error above")
+    return [max(slowest) for slowest in zip(*seconds, strict=True)]
 
 
-def _child(told: Any, barrier: Any, program: Callable[..., list[float]], *given: Any) -> None:
-    """Tell the seconds of a program; none where it fails, so that nobody waits for it."""
+def _run_rank(
+    results: Any, barrier: Any, program: Callable[..., list[float]], *arguments: Any
+) -> None:
+    """Report the seconds of a program; an empty list if it fails, so that no process waits."""
     seconds: list[float] = []
     try:
-        seconds = program(barrier, *given)
+        seconds = program(barrier, *arguments)
     finally:
         if not seconds:
             barrier.abort()
-        told.put(seconds)
+        results.put(seconds)
 
 
 def _epochs(barrier: Any, rank: int, world: int, path: str, rounds: int) -> list[float]:
     seconds = []
-    how: dict[str, Any] = {"batch_size": 32, "sampler": "shuffle", "num_workers": 0}
-    how |= {"shard": (rank, world), "size": (224, 224), "fit": "cover"}
-    with sampled_batcher(path, **how) as batches:
-        for turn in range(rounds + 1):  # the first is a warm-up
+    options: dict[str, Any] = {"batch_size": 32, "sampler": "shuffle", "num_workers": 0}
+    options |= {"shard": (rank, world), "size": (224, 224), "fit": "cover"}
+    with sampled_batcher(path, **options) as batches:
+        for epoch in range(rounds + 1):  # the first is a warm-up
             barrier.wait()
-            began = time.perf_counter()
+            start = time.perf_counter()
             for batch in batches:
                 view: Any = batch.input
                 view.forward_get("bchw", "float32", scale=SCALE)
-            if turn:
-                seconds.append(time.perf_counter() - began)
+            if epoch:
+                seconds.append(time.perf_counter() - start)
     return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what is asked for, and print it."""
+    """Measure the selected part, and print it."""
     parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.machines")
     parser.add_argument("part", choices=("blocks", "store", "ranks"))
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    given = parser.parse_args(argv)
-    print(made_passive())
-    if given.part == "blocks":
-        blocks(given.rounds)
+    options = parser.parse_args(argv)
+    print(set_passive_wait_policy())
+    if options.part == "blocks":
+        print_blocks(options.rounds)
     else:
-        {"store": store, "ranks": ranks}[given.part](given.processes, given.rounds)
+        {"store": print_store, "ranks": print_ranks}[options.part](
+            options.processes, options.rounds
+        )
     return 0
 
 

@@ -1,24 +1,21 @@
-"""The rows' work with other libraries, each the best way that it offers.
+"""Conversions of the benchmark rows with other libraries, each in the fastest way that it offers.
 
-Every library writes into an output that exists (`into`), as layoutkit does; `fresh` is the same
-work the way people usually write it, with a new output each time. A library that has nothing for
-a row returns None. Imported only if installed, and HPTT if the environment says where it is;
-`available` also lets them use as many threads as layoutkit does.
+Each library writes into an existing output (`into`), as layoutkit does; `fresh` does the conversion
+as users usually write it, with a new output for each call. Both return None for a row that the
+library cannot do. Libraries are imported only if they are installed, and HPTT only if the
+environment names it; `available` also sets their number of threads to layoutkit's.
 
-`--others`: the rows' work with compilers and with pipelines of training.
+`--others` adds compilers and training pipelines. XLA under `jax.jit` and `torch.compile` (inductor)
+compile a program for each row, which takes seconds. timm and albumentations do one row, images for
+a model, as in their documentation. All but `torch.compile` return new arrays. Libraries that are
+not installed are omitted.
 
-XLA under `jax.jit` and `torch.compile` (inductor) make a program of each row, which takes seconds;
-timm and albumentations do one row, photographs for a model, as their users have it done. Of these
-results all are in new memory but those of `torch.compile`. Each is left out where it is not
-installed.
+HPTT, the High-Performance Tensor Transposition library, is used through its C interface. It has no
+Python package: build `libhptt.so` from github.com/springer13/hptt, and set the environment variable
+`LAYOUTKIT_HPTT` to its path. Its C functions transpose float32 and float64; they plan in every
+call, by an estimate, because the interface offers nothing else.
 
-HPTT, the High-Performance Tensor Transposition library, through its C interface.
-
-It is no package: build `libhptt.so` from github.com/springer13/hptt, and give its path in the
-environment as `LAYOUTKIT_HPTT`. Its C functions transpose float32 and float64; they plan in every
-call, by an estimate, which is all that the interface offers.
-
-NVIDIA DALI's crop_mirror_normalize on the CPU, which runs without a GPU.
+NVIDIA DALI's crop_mirror_normalize is used on the CPU; it does not need a GPU.
 """
 
 from __future__ import annotations
@@ -41,38 +38,38 @@ from .host import Array, Call
 from .rows import MEAN, SCALE, STD, Row
 
 if TYPE_CHECKING:
-    from .collating import Work
+    from .collating import CollateCase
 
 
 HPTT_VARIABLE = "LAYOUTKIT_HPTT"
 _FUNCTIONS = {"float32": ("sTensorTranspose", c_float), "float64": ("dTensorTranspose", c_double)}
-_ROW_MAJOR = 1  # sizes and axes are in the order of NumPy's
+_ROW_MAJOR = 1  # order of sizes and axes, as in NumPy
 
 
-def hptt(threads: int) -> Hptt | None:
-    """HPTT where the environment names its library, else None.
+def load_hptt(threads: int) -> Hptt | None:
+    """Load HPTT if the environment names its library, else return None.
 
     Raises
     ------
     ArgumentError
-        The path is none of a library that has HPTT's functions.
+        The path is not that of a library with HPTT's functions.
     """
     path = os.environ.get(HPTT_VARIABLE)
     return Hptt(path, threads) if path else None
 
 
 class Hptt:
-    """Its transposition for pure moves of one float32 or float64 array; nothing else."""
+    """HPTT's transposition, for pure moves of one float32 or float64 array."""
 
     name = "HPTT"
-    lingers = 0.01  # as torch's: threads of OpenMP, unless they are passive
+    lingers = 0.01  # as for torch: OpenMP threads, unless OMP_WAIT_POLICY is passive
 
     def __init__(self, path: str, threads: int) -> None:
-        library = _loaded(path)
-        self.version = Path(path).name  # the library does not tell
+        library = _load_library(path)
+        self.version = Path(path).name  # the library has no version function
         self._threads = threads
         self._functions = {
-            dtype: _declared(library, path, name, number)
+            dtype: _declare_function(library, path, name, number)
             for dtype, (name, number) in _FUNCTIONS.items()
         }
 
@@ -84,11 +81,12 @@ class Hptt:
         return partial(self._transpose, function, row.order(row.sources[0]), sources[0], out)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Transpose into a new array of NumPy."""
+        """Transpose into a new NumPy array."""
         function = self._functions.get(row.dtype)
         if row.kind not in ("move", "call") or function is None:
             return None
-        order, shape = row.order(row.sources[0]), row.shape(row.target)
+        order = row.order(row.sources[0])
+        shape = row.shape(row.target)
 
         def call() -> Array:
             out = np.empty(shape, row.dtype)
@@ -104,19 +102,19 @@ class Hptt:
         function(integers(*order), len(order), *read, *write, self._threads, _ROW_MAJOR)
 
 
-def _loaded(path: str) -> CDLL:
+def _load_library(path: str) -> CDLL:
     try:
-        # By the path alone: the system would look for a bare name in its own folders.
+        # The absolute path: the system would search its own folders for a bare name.
         return CDLL(str(Path(path).absolute()))
     except OSError as error:
         raise ArgumentError(
             f"{HPTT_VARIABLE}: {path} cannot be loaded ({error}); give the path of libhptt.so, or "
-            "leave it out"
+            "unset the variable"
         ) from error
 
 
-def _declared(library: CDLL, path: str, name: str, number: Any) -> Any:
-    """The C function `name`, its arguments declared; alpha and beta are of type `number`."""
+def _declare_function(library: CDLL, path: str, name: str, number: Any) -> Any:
+    """Return the C function `name` with its argument types; alpha and beta are of type `number`."""
     try:
         function = library[name]
     except AttributeError as error:
@@ -124,14 +122,15 @@ def _declared(library: CDLL, path: str, name: str, number: Any) -> Any:
             f"{HPTT_VARIABLE}: {path} has no {name}, so it is not HPTT; give the path of libhptt.so"
         ) from error
     sizes = POINTER(c_int)
-    read, write = (number, c_void_p, sizes, sizes), (number, c_void_p, sizes)
+    read = (number, c_void_p, sizes, sizes)
+    write = (number, c_void_p, sizes)
     function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
     function.restype = None
     return function
 
 
 class Peer(Protocol):
-    """A library that can do some rows."""
+    """A library that can do some of the rows."""
 
     name: str
     version: str
@@ -145,19 +144,19 @@ class Peer(Protocol):
 
 
 def available(threads: int) -> list[Peer]:
-    """The libraries that are installed, NumPy first; ArgumentError for an HPTT that is none."""
+    """Return the installed libraries, NumPy first; raise ArgumentError for an invalid HPTT path."""
     peers: list[Peer] = [NumPy()]
-    found = hptt(threads)
+    hptt_peer = load_hptt(threads)
     for make in (TorchPeer, OpenCV):
         try:
             peers.append(make(threads))
         except ImportError:
             continue
-    return peers if found is None else [*peers, found]
+    return peers if hptt_peer is None else [*peers, hptt_peer]
 
 
 def factor_and_term(row: Row) -> tuple[Array, Array]:
-    """The formula as x * factor + term, float32, shaped for an array in the target's layout."""
+    """Return the formula as x * factor + term, in float32, shaped for the target's layout."""
     formula = row.formula
     shape = [-1 if letter == "c" else 1 for letter in row.target]
     factor = formula["scale"] / np.reshape(formula["std"], shape)
@@ -173,7 +172,8 @@ class NumPy:
     lingers = 0.0
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views = transposed(row, sources)
+        """Return a call that copies, computes or sums into `out`."""
+        views = transposed_views(row, sources)
         if row.kind == "fused":
             return self._fused(row, views[0], out)
         if row.kind == "accumulate":
@@ -181,7 +181,8 @@ class NumPy:
         return lambda: np.copyto(out, views[0])
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        views = transposed(row, sources)
+        """Return a call that allocates its result."""
+        views = transposed_views(row, sources)
         if row.kind == "fused":
             factor, term = factor_and_term(row)
             dtype = as_dtype(row.to_dtype)
@@ -199,7 +200,7 @@ class NumPy:
     @staticmethod
     def _fused(row: Row, view: Array, out: Array) -> Call:
         factor, term = factor_and_term(row)
-        # NumPy has no arithmetic of its own in bfloat16: float32 on the way.
+        # NumPy has no native bfloat16 arithmetic: compute in float32.
         computed = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
 
         def call() -> None:
@@ -216,7 +217,7 @@ class TorchPeer:
     """`copy_` of a permuted tensor; formulas and sums in place (eager)."""
 
     name = "torch"
-    lingers = 0.01  # OpenMP's threads spin for 3 to 5 ms after a call, if they are not passive
+    lingers = 0.01  # OpenMP threads spin for 3 to 5 ms after a call, unless passive
 
     def __init__(self, threads: int) -> None:
         import torch
@@ -226,7 +227,9 @@ class TorchPeer:
         torch.set_num_threads(threads)
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views, target = self._views(row, sources), self._tensor(out)
+        """Return a call that copies, computes or sums into `out`."""
+        views = self._views(row, sources)
+        target = self._tensor(out)
         if row.kind == "fused":
             return self._fused(row, views[0], target)
         if row.kind == "accumulate":
@@ -234,6 +237,7 @@ class TorchPeer:
         return lambda: target.copy_(views[0])
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Return a call that allocates its result."""
         views = self._views(row, sources)
         if row.kind == "fused":
             factor, term = self._constants(row)
@@ -244,7 +248,7 @@ class TorchPeer:
         return lambda: views[0].contiguous()
 
     def _tensor(self, array: Array) -> Any:
-        if array.dtype.name == "bfloat16":  # unknown to torch's adapter to NumPy
+        if array.dtype.name == "bfloat16":  # torch.from_numpy does not support it
             return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
         return self._torch.from_numpy(array)
 
@@ -264,7 +268,7 @@ class TorchPeer:
 
     def _fused(self, row: Row, view: Any, target: Any) -> Call:
         factor, term = self._constants(row)
-        # In float32 on the way: a product rounded to bfloat16 would spoil the sum.
+        # Compute in float32: a product rounded to bfloat16 would make the sum inaccurate.
         float32 = self._torch.float32
         is_float32 = target.dtype == float32
         computed = target if is_float32 else self._torch.empty_like(target, dtype=float32)
@@ -279,14 +283,14 @@ class TorchPeer:
 
 
 class OpenCV:
-    """`blobFromImagesWithParams` for pictures to normalised planes, `transpose` for matrices.
+    """`blobFromImagesWithParams` from images to normalised planes, `transpose` for matrices.
 
-    Its `transposeND` does all moves, one item at a time: it was 8 and 5 times slower than NumPy
-    where it was tried, so it would only lengthen the benchmark.
+    OpenCV's `transposeND` does all moves, one item at a time: it was 8 and 5 times slower than
+    NumPy in two tests, so it would only lengthen the benchmark.
     """
 
     name = "OpenCV"
-    lingers = 0.0  # its own threads sleep within 0.1 ms
+    lingers = 0.0  # its threads sleep within 0.1 ms
 
     def __init__(self, threads: int) -> None:
         import cv2
@@ -296,24 +300,29 @@ class OpenCV:
         cv2.setNumThreads(threads)
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        """Return a call for a matrix or a fused float32 row, else None."""
         source = sources[0]
         if row.kind == "move" and row.letters == "hw":
             return lambda: self._cv2.transpose(source, dst=out)
         if row.kind != "fused" or row.to_dtype != "float32":
             return None
-        images, params = list(source), self._params(row)
+        images = list(source)
+        params = self._params(row)
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, out, params)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Return a call for a fused float32 row, else None."""
         if row.kind != "fused" or row.to_dtype != "float32":
             return None
-        images, params = list(sources[0]), self._params(row)
+        images = list(sources[0])
+        params = self._params(row)
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, param=params)
 
     def _params(self, row: Row) -> Any:
-        """OpenCV computes (x - mean) * scale, with four channels for both."""
+        """Return the formula as OpenCV's (x - mean) * scale, with four channels for both."""
         formula = row.formula
-        scale, std = formula["scale"], np.array([*formula["std"], 1.0])
+        scale = formula["scale"]
+        std = np.array([*formula["std"], 1.0])
         params = self._cv2.dnn.Image2BlobParams()
         params.mean = tuple(np.array([*formula["mean"], 0.0]) / scale)
         params.scalefactor = tuple(scale / std)
@@ -321,26 +330,26 @@ class OpenCV:
         return params
 
 
-def transposed(row: Row, sources: Sequence[Array]) -> list[Array]:
-    """The sources with their axes in the target's order, in place."""
+def transposed_views(row: Row, sources: Sequence[Array]) -> list[Array]:
+    """Return views of the sources with their axes in the target's order."""
     pairs = zip(row.sources, sources, strict=True)
     return [source.transpose(row.order(layout)) for layout, source in pairs]
 
 
-def others(threads: int) -> list[Peer]:
-    """The compilers and pipelines that are installed."""
-    found: list[Peer] = []
+def optional_peers(threads: int) -> list[Peer]:
+    """Return the compilers and training pipelines that are installed."""
+    peers: list[Peer] = []
     makers: tuple[Callable[[int], Peer], ...] = (XlaJit, TorchCompile, Timm, Albumentations)
     for make in makers:
         try:
-            found.append(make(threads))
+            peers.append(make(threads))
         except ImportError:
             continue
-    return found
+    return peers
 
 
 class XlaJit:
-    """One function under `jax.jit`, whose results are new arrays; waited for."""
+    """One function under `jax.jit` that returns new arrays; each call waits for the result."""
 
     name = "XLA jit"
     lingers = 0.0
@@ -352,45 +361,50 @@ class XlaJit:
         self.version = jax.__version__
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        return None  # nothing is written into an array of JAX
+        """Return None, because JAX arrays are immutable."""
+        return None  # arrays of JAX are immutable
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Return a call of the compiled function."""
         orders = [row.order(layout) for layout in row.sources]
         dtype = as_dtype(row.to_dtype)
         factor, term = factor_and_term(row) if row.formula else (None, None)
 
-        def work(*arrays: Any) -> Any:
+        def compute(*arrays: Any) -> Any:
             views = [x.transpose(order) for x, order in zip(arrays, orders, strict=True)]
             if factor is not None:
                 return (views[0].astype("float32") * factor + term).astype(dtype)
             return sum(views[1:], views[0])
 
-        compiled = self._jax.jit(work)
+        compiled = self._jax.jit(compute)
         arrays = [self._jax.device_put(source) for source in sources]
         return lambda: compiled(*arrays).block_until_ready()
 
 
 class TorchCompile(TorchPeer):
-    """What `TorchPeer` does as one expression, compiled by inductor for the row's shape."""
+    """The operations of `TorchPeer` as one expression, compiled by inductor for the row's shape."""
 
     name = "torch.compile"
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views, target = self._views(row, sources), self._tensor(out)
+        """Return a call that copies the compiled expression into `out`."""
+        views = self._views(row, sources)
+        target = self._tensor(out)
         expression = self._expression(row)
 
-        def work(target: Any, *views: Any) -> None:
+        def compute(target: Any, *views: Any) -> None:
             target.copy_(expression(*views))
 
-        return self._compiled(work, target, *views)
+        return self._compiled(compute, target, *views)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Return a call of the compiled expression."""
         expression = self._expression(row)
 
-        def work(*views: Any) -> Any:
+        def compute(*views: Any) -> Any:
             return expression(*views).contiguous()
 
-        return self._compiled(work, *self._views(row, sources))
+        return self._compiled(compute, *self._views(row, sources))
 
     def _expression(self, row: Row) -> Callable[..., Any]:
         if not row.formula:
@@ -399,8 +413,8 @@ class TorchCompile(TorchPeer):
         dtype = getattr(self._torch, row.to_dtype)
         return lambda view: (view.float() * factor + term).to(dtype)
 
-    def _compiled(self, work: Callable[..., Any], *arguments: Any) -> Call:
-        compiled = self._torch.compile(work, dynamic=False)
+    def _compiled(self, function: Callable[..., Any], *arguments: Any) -> Call:
+        compiled = self._torch.compile(function, dynamic=False)
         return lambda: compiled(*arguments)
 
 
@@ -415,22 +429,28 @@ class Timm:
         from timm.data.loader import PrefetchLoader, fast_collate
 
         torch.set_num_threads(threads)
-        self._torch, self._loader, self._collate = torch, PrefetchLoader, fast_collate
+        self._torch = torch
+        self._loader = PrefetchLoader
+        self._collate = fast_collate
         self.version = version("timm")
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        """Return None, because timm allocates its batches."""
         return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        if not _is_for_models(row):
+        """Return a call that collates and normalises a batch, for images of a model only."""
+        if not _is_model_input(row):
             return None
-        formula, cpu = row.formula, self._torch.device("cpu")
-        # As its transforms hand pictures on: planes that are views.
+        formula = row.formula
+        cpu = self._torch.device("cpu")
+        # timm's transforms return images as planes that are views.
         samples = [(image.transpose(2, 0, 1), 0) for image in sources[0]]
 
         def call() -> object:
             batches = [self._collate(samples)]
-            mean, std = formula["mean"], formula["std"]
+            mean = formula["mean"]
+            std = formula["std"]
             (images, _), *_ = self._loader(batches, mean=mean, std=std, device=cpu)
             return images
 
@@ -438,7 +458,7 @@ class Timm:
 
 
 class Albumentations:
-    """`Normalize` and `ToTensorV2` for each picture, and `torch.stack`."""
+    """`Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
 
     name = "albumentations"
     lingers = 0.0
@@ -449,14 +469,18 @@ class Albumentations:
         from albumentations.pytorch import ToTensorV2
 
         torch.set_num_threads(threads)
-        self._library, self._to_tensor, self._stack = albumentations, ToTensorV2, torch.stack
+        self._library = albumentations
+        self._to_tensor = ToTensorV2
+        self._stack = torch.stack
         self.version = albumentations.__version__
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        """Return None, because albumentations allocates its results."""
         return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        if not _is_for_models(row):
+        """Return a call that processes and stacks the images, for images of a model only."""
+        if not _is_model_input(row):
             return None
         formula = row.formula
         normalise = self._library.Normalize(formula["mean"], formula["std"], 1 / formula["scale"])
@@ -464,54 +488,65 @@ class Albumentations:
         return lambda: self._stack([compose(image=image)["image"] for image in sources[0]])
 
 
-def _is_for_models(row: Row) -> bool:
-    """Whether photographs become the float32 planes that a model takes."""
+def _is_model_input(row: Row) -> bool:
+    """Return True if images become the float32 planes that a model takes."""
     return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"
 
 
 Turn = dict[str, Any]
 
 
-def collated(work: Work, expected: Array) -> Callable[[Turn], Any] | None:
-    """What makes the batch of a turn; None where DALI is not installed, or has no way to.
+def dali_pipeline(case: CollateCase, expected: Array) -> Callable[[Turn], Any] | None:
+    """Return a function that makes the batch of a turn with DALI, or None if DALI cannot.
 
-    `expected` is the batch of the first turn, which DALI's is compared with.
+    `expected` is the batch of the first turn, which is compared with DALI's.
     """
     try:
         from nvidia.dali import fn, pipeline_def, types
     except ImportError:
         return None
-    known = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(expected.dtype))
-    if known is None or work.to not in ("bchw", "bhwc") or work.more or not work.window:
+    dali_dtype = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(expected.dtype))
+    if dali_dtype is None or case.to not in ("bchw", "bhwc") or case.more or not case.window:
         return None
-    count, now = len(work.samples), dict[str, list[Any]]()
+    count = len(case.samples)
+    inputs = dict[str, list[Any]]()
     normal = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
 
-    def said(name: str) -> Callable[[], list[Any]]:
-        return lambda: now[name]
+    def input_source(name: str) -> Callable[[], list[Any]]:
+        return lambda: inputs[name]
 
     def pipeline() -> Any:
-        pictures = fn.external_source(lambda: work.samples, batch=True, layout="HWC", no_copy=True)
-        x, y, flip = (fn.external_source(said(name), batch=True) for name in "xyw")
+        images = fn.external_source(lambda: case.samples, batch=True, layout="HWC", no_copy=True)
+        x, y, flip = (fn.external_source(input_source(name), batch=True) for name in "xyw")
         return fn.crop_mirror_normalize(
-            pictures, crop=tuple(work.window.values()), crop_pos_x=x, crop_pos_y=y, mirror=flip,
-            dtype=known, output_layout=work.to[1:].upper(), **(normal if work.keywords else {}),
-        )  # fmt: skip
+            images,
+            crop=tuple(case.window.values()),
+            crop_pos_x=x,
+            crop_pos_y=y,
+            mirror=flip,
+            dtype=dali_dtype,
+            output_layout=case.to[1:].upper(),
+            **(normal if case.keywords else {}),
+        )
 
-    made = pipeline_def(
-        batch_size=count, num_threads=layoutkit.get_num_threads(), device_id=None,
-        prefetch_queue_depth=1, exec_async=False, exec_pipelined=False,
-    )(pipeline)()  # fmt: skip
-    made.build()
+    pipe = pipeline_def(
+        batch_size=count,
+        num_threads=layoutkit.get_num_threads(),
+        device_id=None,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
+    )(pipeline)()
+    pipe.build()
 
     def run(turn: Turn) -> Any:
-        for name, axis, at in ("y", "h", 0), ("x", "w", 1):
-            room = [sample.shape[at] - work.window[axis] for sample in work.samples]
-            places = turn["offset"][axis] / np.maximum(room, 1)
-            now[name] = list(places.astype(np.float32))
-        now["w"] = list(turn["flip"]["w"].astype(np.int32))
-        return made.run()
+        for name, axis, dim in ("y", "h", 0), ("x", "w", 1):
+            margins = [sample.shape[dim] - case.window[axis] for sample in case.samples]
+            positions = turn["offset"][axis] / np.maximum(margins, 1)
+            inputs[name] = list(positions.astype(np.float32))
+        inputs["w"] = list(turn["flip"]["w"].astype(np.int32))
+        return pipe.run()
 
-    (batch,) = run(work.turns[0])
+    (batch,) = run(case.turns[0])
     np.testing.assert_allclose(batch.as_array().astype("f8"), expected.astype("f8"), atol=1e-5)
     return run

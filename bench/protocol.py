@@ -1,22 +1,22 @@
-"""How everything is timed: one helper for all rows and all libraries.
+"""The measuring protocol for all rows and all libraries.
 
-Shared machines change speed by a factor of two within minutes, caches flatter whoever runs
-last, and fresh memory costs more than the work. Hence:
+Shared machines change speed by a factor of two within minutes, caches favour the variant that runs
+last, and touching fresh memory costs more than the conversion. Hence:
 
-- **Interleaved.** Every round runs every variant once, the first one moving on from round to
-  round. What is compared was measured within the same fraction of a second.
-- **Paired.** "x % of the limit" is the median, over rounds, of the quotient within a round.
-- **Rotated.** Each variant has several sets of buffers and takes the next one at every call.
-- **Warm.** Variants run for a while, by the clock, before anything counts; so pages have been
-  touched, code is compiled, and the clock frequency has settled.
-- **Undisturbed.** Some libraries' threads spin for milliseconds after a call and would take a
-  core from whoever comes next (torch's: 3 to 5 ms, which cost the next variant up to half its
-  speed on two cores). That one runs untimed until they sleep.
-- **Reused.** Outputs exist before; variants that make their own are separate and named so.
+- **Interleaved.** Every round runs every variant once, and the first variant changes from round to
+  round. So compared numbers are measured within the same fraction of a second.
+- **Paired.** "x % of the limit" is the median, over rounds, of the ratio within a round.
+- **Rotated.** Each variant has several sets of buffers and uses the next one for every call.
+- **Warm.** Variants run for some time before the measurement; so pages are touched, code is
+  compiled, and the clock frequency has settled.
+- **Undisturbed.** The threads of some libraries spin for milliseconds after a call and slow down
+  the next variant (torch's: 3 to 5 ms, which cost the next variant up to half its speed on two
+  cores). That variant runs untimed until they sleep.
+- **Reused.** Outputs exist before; variants that allocate their outputs are separate and named so.
 - **Medians**, with the 10th and 90th percentile as the spread.
 
-A variant that is many times slower than the others would eat the time of all: once it has had
-its share (and `min_rounds` samples) it sits out.
+A variant that is many times slower than the others would use up the time of all: after it has used
+its share (and `min_rounds` samples) it is skipped.
 """
 
 import gc
@@ -27,27 +27,17 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-__all__ = [
-    "Budget",
-    "Times",
-    "Variant",
-    "measure",
-    "no_collector",
-    "paired_ratio",
-    "percentile",
-]
-
 Call = Callable[[], object]
 Clock = Callable[[], float]
-Timer = Callable[[Sequence[Call]], float]  # makes the calls and says how many seconds they took
+Timer = Callable[[Sequence[Call]], float]  # runs the calls and returns the seconds that they took
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to do a row's work: a call for each set of buffers.
+    """A way to do the work of a row: a call for each set of buffers.
 
     `lingers`: seconds for which its threads may keep a core busy after a call. `batch`: how many
-    times each call does the work. `note`: what a reader has to know about the numbers.
+    times each call does the work. `note`: a remark about the numbers for the reader.
     """
 
     name: str
@@ -59,7 +49,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a row may take: seconds of rounds, seconds of warming up per variant.
+    """The time for a row: seconds of rounds, and seconds of warm-up per variant.
 
     A sample that would be shorter than `sample` seconds is taken over several calls.
     """
@@ -73,7 +63,7 @@ class Budget:
 
 @dataclass
 class Times:
-    """Seconds that one variant needs for the work once, by the number of the round."""
+    """Seconds that one variant needs to do the work once, by round index."""
 
     rounds: dict[int, float] = field(default_factory=dict)
 
@@ -99,46 +89,45 @@ def measure(
     clock: Clock = time.perf_counter,
     timer: Timer | None = None,
 ) -> dict[str, Times]:
-    """Time all variants by the protocol above; return the times by variant name.
+    """Time all variants by the protocol of this module; return the times by variant name.
 
-    `timer` takes the samples, and without one `clock` does. How long a row may take goes by
-    `clock` in any case.
+    `timer` takes the samples; by default `clock` does. The budget is always measured by `clock`.
     """
-    timer = timer or _timer_of(clock)
-    players = [_Player(variant, budget, clock, timer) for variant in variants]
+    timer = timer or _make_timer(clock)
+    measurements = [_Measurement(variant, budget, clock, timer) for variant in variants]
     with no_collector():
-        for player in players:
-            player.warm_up()
-        _play(players, budget, clock)
-    return {player.variant.name: player.times for player in players}
+        for measurement in measurements:
+            measurement.warm_up()
+        _run_rounds(measurements, budget, clock)
+    return {measurement.variant.name: measurement.times for measurement in measurements}
 
 
-def _timer_of(clock: Clock) -> Timer:
+def _make_timer(clock: Clock) -> Timer:
     def timer(calls: Sequence[Call]) -> float:
-        began = clock()
+        start = clock()
         for call in calls:
             call()
-        return clock() - began
+        return clock() - start
 
     return timer
 
 
-def _play(players: Sequence["_Player"], budget: Budget, clock: Clock) -> None:
-    """Play rounds until time is up."""
-    share = budget.seconds / max(1, len(players))
-    began = disturbed_until = clock()
-    for number in range(budget.max_rounds):
-        if number >= budget.min_rounds and clock() - began >= budget.seconds:
+def _run_rounds(measurements: Sequence["_Measurement"], budget: Budget, clock: Clock) -> None:
+    """Run rounds until the time is used up."""
+    share = budget.seconds / max(1, len(measurements))
+    start = quiet_after = clock()
+    for round_index in range(budget.max_rounds):
+        if round_index >= budget.min_rounds and clock() - start >= budget.seconds:
             break
-        for player in _rotated(players, number):
-            if len(player.times.rounds) < budget.min_rounds or player.spent < share:
-                player.run_until(disturbed_until)
-                player.sample(number)
-                disturbed_until = clock() + player.variant.lingers
+        for measurement in _rotated(measurements, round_index):
+            if len(measurement.times.rounds) < budget.min_rounds or measurement.spent < share:
+                measurement.run_until(quiet_after)
+                measurement.sample(round_index)
+                quiet_after = clock() + measurement.variant.lingers
 
 
 def paired_ratio(times: Times, other: Times) -> float:
-    """The median of times / other over the rounds that both took part in."""
+    """Return the median of times / other over the rounds of both."""
     common = times.rounds.keys() & other.rounds.keys()
     return median(times.rounds[number] / other.rounds[number] for number in common)
 
@@ -146,14 +135,14 @@ def paired_ratio(times: Times, other: Times) -> float:
 def percentile(values: Iterable[float], percent: float) -> float:
     """Interpolate linearly between the two nearest values."""
     ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = int(place)
+    position = (len(ordered) - 1) * percent / 100
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+    return float(ordered[below] + (ordered[above] - ordered[below]) * (position - below))
 
 
-class _Player:
-    """A variant in the middle of being measured."""
+class _Measurement:
+    """A variant that is being measured."""
 
     def __init__(self, variant: Variant, budget: Budget, clock: Clock, timer: Timer) -> None:
         self.variant = variant
@@ -166,41 +155,43 @@ class _Player:
         self._repeats = 1
 
     def warm_up(self) -> None:
-        """Run by the timer, every set of buffers at least once; decide on calls per sample."""
-        count, elapsed = 0, 0.0
+        """Run for the warm-up time and every set of buffers once; choose the calls per sample."""
+        count = 0
+        elapsed = 0.0
         while elapsed < self._budget.warm_up or count < len(self.variant.calls):
-            elapsed += self._timer(self._take(1))
+            elapsed += self._timer(self._next_calls(1))
             count += 1
         if elapsed > 0:
             self._repeats = max(1, ceil(self._budget.sample * count / elapsed))
 
-    def run_until(self, moment: float) -> None:
-        """Run untimed."""
-        while self._clock() < moment:
-            self._take(1)[0]()
+    def run_until(self, end: float) -> None:
+        """Run untimed until a time of the clock."""
+        while self._clock() < end:
+            self._next_calls(1)[0]()
 
     def sample(self, number: int) -> None:
         """Take the sample of one round."""
-        calls = self._take(self._repeats)
+        calls = self._next_calls(self._repeats)
         elapsed = self._timer(calls)
         self.times.rounds[number] = elapsed / (len(calls) * self.variant.batch)
         self.spent += elapsed
 
-    def _take(self, count: int) -> list[Call]:
-        """The next `count` calls in rotation."""
-        calls, first = self.variant.calls, self._next
+    def _next_calls(self, count: int) -> list[Call]:
+        """Return the next `count` calls in rotation."""
+        calls = self.variant.calls
+        first = self._next
         self._next = (first + count) % len(calls)
         return [calls[number % len(calls)] for number in range(first, first + count)]
 
 
-def _rotated(players: Sequence[_Player], number: int) -> Sequence[_Player]:
-    first = number % max(1, len(players))
-    return [*players[first:], *players[:first]]
+def _rotated(measurements: Sequence[_Measurement], number: int) -> Sequence[_Measurement]:
+    first = number % max(1, len(measurements))
+    return [*measurements[first:], *measurements[:first]]
 
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Keep the garbage collector from running inside of somebody's sample."""
+    """Disable the garbage collector, which could run inside a sample."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,8 +1,7 @@
-"""The table: printed line by line as rows are measured, with what every number depends on.
+"""Print benchmark results: tables on a stream, row by row, and Markdown from saved results.
 
-The tables of `layoutkit bench --loop`: as it runs, and in Markdown from saved results.
-
-`layoutkit bench --from`: the table and the picture of results that were saved.
+`Table` is the table of `layoutkit bench`, `LoopTable` that of `--loop`; both begin with the machine
+and the versions that the numbers depend on. `--from` prints saved `--loop` results as Markdown.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from .results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Result, load, l
 
 Cell = Callable[[Result], str]
 _LABEL = 52
-_READING = (
+_EXPLANATION = (
     "Medians over interleaved rounds; outputs are reused unless fresh. The limit reads and writes",
-    "the same bytes in a straight line. x: so many times layoutkit's time, the median over rounds",
-    "of their quotient, not the quotient of two medians. goal: the share of the limit that",
+    "the same bytes sequentially. x: the multiple of layoutkit's time, the median over rounds",
+    "of the ratio, not the ratio of two medians. goal: the share of the limit that",
     "layoutkit should reach on an idle machine, with ! where it did not here.",
 )
 
 
 class Table:
-    """Writes to `stream`; `peers` are the names of the other libraries, one column each."""
+    """The main table, written to `stream`; `peers` are the other libraries, one column each."""
 
     def __init__(self, stream: TextIO, peers: Sequence[str]) -> None:
         self._stream = stream
@@ -36,17 +35,17 @@ class Table:
         self._columns = _columns(peers)
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Say when, where and with what."""
+        """Write date, machine and versions."""
         versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
         self._line(f"{about['date']}  {about['command']}")
         self._line(f"{about['cpu']}, {about['cpus']} CPUs, {about['threads']} threads")
         self._line(f"{about['system']}, Python {about['python']}, {versions}")
         if "gpu" in about:
-            self._line(_gpu(about["gpu"]))
+            self._line(_describe_gpu(about["gpu"]))
         if "openmp" in about:
             self._line(about["openmp"])
         self._line()
-        for line in _READING:
+        for line in _EXPLANATION:
             self._line(line)
         if "gpu" in about:
             self._line("Between events of the GPU, of CUDA graphs; fresh outputs without a graph.")
@@ -69,7 +68,7 @@ class Table:
             self._line(f"    {name}: {note}")
 
     def end(self, results: Sequence[Result]) -> None:
-        """Write what all rows together say."""
+        """Write the summary of all rows."""
         total = summary(results, self._peers)
         self._line()
         for name, speedup in total["speedup"].items():
@@ -104,8 +103,9 @@ class Table:
         print(text.rstrip(), file=self._stream, flush=True)
 
 
-def _gpu(gpu: Mapping[str, Any]) -> str:
-    memory, cache = gpu["memory_bytes"] / 2**30, gpu["l2_bytes"] / 2**20
+def _describe_gpu(gpu: Mapping[str, Any]) -> str:
+    memory = gpu["memory_bytes"] / 2**30
+    cache = gpu["l2_bytes"] / 2**20
     driver = f"driver {gpu['driver']} (CUDA {gpu['driver_cuda']})"
     return (
         f"{gpu['name']}, {memory:.0f} GiB, second-level cache {cache:.0f} MiB; "
@@ -114,23 +114,23 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
 
 
 def _columns(peers: Sequence[str]) -> list[tuple[str, int, Cell]]:
-    """Heading, width and content of all columns behind the row's name."""
+    """Return heading, width and content of all columns after the row's name."""
     columns: list[tuple[str, int, Cell]] = [
         ("limit GB/s", 11, lambda result: _number(result.gigabytes_per_second(LIMIT))),
         ("GB/s", 7, lambda result: _number(result.gigabytes_per_second(OURS))),
         ("ms", 8, lambda result: _milliseconds(result, OURS)),
-        ("p10-p90", 14, _spread),
+        ("p10-p90", 14, _spread_cell),
         ("of limit", 9, lambda result: _percent(result.of_limit)),
-        ("goal", 8, _goal),
+        ("goal", 8, _goal_cell),
         ("fresh ms", 9, lambda result: _milliseconds(result, FRESH)),
     ]
     for name in peers:
-        columns.append((name, 9, _times(name, OURS)))
-        columns.append(("fresh", 8, _times(f"{name}, fresh", FRESH)))
+        columns.append((name, 9, _ratio_cell(name, OURS)))
+        columns.append(("fresh", 8, _ratio_cell(f"{name}, fresh", FRESH)))
     return columns
 
 
-def _times(name: str, ours: str) -> Cell:
+def _ratio_cell(name: str, ours: str) -> Cell:
     def cell(result: Result) -> str:
         ratio = result.speedup(name, ours)
         return "-" if ratio is None else f"x{ratio:.1f}"
@@ -146,7 +146,7 @@ def _milliseconds(result: Result, name: str) -> str:
     return f"{result.times[name].median * 1e3:.3f}" if name in result.times else "-"
 
 
-def _spread(result: Result) -> str:
+def _spread_cell(result: Result) -> str:
     if OURS not in result.times:
         return "-"
     times = result.times[OURS]
@@ -157,8 +157,8 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
 
-def _goal(result: Result) -> str:
-    """The goal, and a mark where it was missed."""
+def _goal_cell(result: Result) -> str:
+    """Return the goal, with a mark if it was missed."""
     mark = " !" if result.reached is False else "  "
     return _percent(result.row.at_least) + mark
 
@@ -173,7 +173,7 @@ than 1.05 times one thread and 3 us; more than torch's copy; or, right after tor
 
 
 class LoopTable:
-    """Writes to `stream`, line by line as rows are measured."""
+    """The table of `--loop`, written to `stream` as rows are measured."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -181,8 +181,8 @@ class LoopTable:
         self._columns = _loop_columns()
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Say when, where and with what."""
-        for line in (*_where(about), "", *_HEADER.splitlines()):
+        """Write date, machine and versions."""
+        for line in (*_describe_run(about), "", *_HEADER.splitlines()):
             self._line(line)
 
     def add(self, result: LoopResult) -> None:
@@ -200,12 +200,12 @@ class LoopTable:
         self._line(result.situation.ljust(_LOOP_LABEL) + cells + missed)
 
     def end(self, results: Sequence[LoopResult]) -> None:
-        """Write what all rows together say."""
+        """Write the summary of all rows."""
         total = loop_summary(results)
         self._line()
         self._line(f"rows that miss: {len(total['missed'])} of {total['rows']}")
-        for name, others in total["missed"].items():
-            self._line(f"    {name}: slower than {', '.join(others)}")
+        for name, slower_than in total["missed"].items():
+            self._line(f"    {name}: slower than {', '.join(slower_than)}")
         for name in total["wrong"]:
             self._line(f"wrong result: {name}")
 
@@ -214,29 +214,32 @@ class LoopTable:
 
 
 def _loop_columns() -> list[tuple[str, int, LoopCell]]:
-    """Heading, width and content of all columns behind the situation."""
+    """Return heading, width and content of all columns after the situation."""
     columns: list[tuple[str, int, LoopCell]] = []
     for head, name in (("1 thread", ONE), ("all", ALL), ("NumPy", NUMPY), ("torch", TORCH)):
         columns += [
-            (head, 10, _microseconds(name, "median")),
-            ("p90", 9, _microseconds(name, "p90")),
+            (head, 10, _microseconds_cell(name, "median")),
+            ("p90", 9, _microseconds_cell(name, "p90")),
         ]
-        columns += [("all / 1", 9, _quotient(ONE))] if name == ALL else []
-    columns.append(("all / torch", 13, _quotient(TORCH)))
-    columns += [("30 ms later", 13, _microseconds(PAUSED, "median"))]
-    columns += [("p90", 9, _microseconds(PAUSED, "p90")), ("all / later", 13, _quotient(PAUSED))]
+        columns += [("all / 1", 9, _loop_ratio_cell(ONE))] if name == ALL else []
+    columns.append(("all / torch", 13, _loop_ratio_cell(TORCH)))
+    columns += [("30 ms later", 13, _microseconds_cell(PAUSED, "median"))]
+    columns += [
+        ("p90", 9, _microseconds_cell(PAUSED, "p90")),
+        ("all / later", 13, _loop_ratio_cell(PAUSED)),
+    ]
     return columns
 
 
-def _microseconds(name: str, which: str) -> LoopCell:
+def _microseconds_cell(name: str, statistic: str) -> LoopCell:
     def cell(result: LoopResult) -> str:
         spread = result.columns.get(name)
-        return "-" if spread is None else f"{getattr(spread, which) * 1e6:.1f}"
+        return "-" if spread is None else f"{getattr(spread, statistic) * 1e6:.1f}"
 
     return cell
 
 
-def _quotient(other: str) -> LoopCell:
+def _loop_ratio_cell(other: str) -> LoopCell:
     return lambda result: _loop_number(result.ratio(ALL, other))
 
 
@@ -244,7 +247,7 @@ def _loop_number(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _where(about: Mapping[str, Any]) -> list[str]:
+def _describe_run(about: Mapping[str, Any]) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return [
         f"{about['date']}  {about['command']}",
@@ -255,22 +258,24 @@ def _where(about: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(results: Sequence[LoopResult], about: Mapping[str, Any]) -> str:
-    """The table of docs/performance.md: situations down, sizes across."""
+    """Return the table of docs/performance.md: situations down, sizes across."""
     sizes = list(dict.fromkeys(result.megabytes for result in results))
-    lines = [_sentence(about), "", "| between two calls | " + _cells(f"{s:g} MB" for s in sizes)]
+    lines = [_run_summary(about), "", "| between two calls | " + _cells(f"{s:g} MB" for s in sizes)]
     lines.append("|---" * (len(sizes) + 1) + "|")
     for situation in dict.fromkeys(result.situation for result in results):
-        found = {r.megabytes: r for r in results if r.situation == situation}
-        row = [found.get(size) for size in sizes]
+        by_size = {r.megabytes: r for r in results if r.situation == situation}
+        row = [by_size.get(size) for size in sizes]
         lines.append(f"| {situation} | " + _cells(map(_ratios, row)))
         if any(result and PAUSED in result.columns for result in row):
-            lines.append("| the same, by what it takes 30 ms later | " + _cells(map(_later, row)))
+            lines.append(
+                "| the same, by what it takes 30 ms later | " + _cells(map(_paused_ratio, row))
+            )
     total = loop_summary(results)
-    lines += ["", f"{len(total['missed'])} of {total['rows']} rows miss what is wanted."]
+    lines += ["", f"{len(total['missed'])} of {total['rows']} rows miss their goal."]
     return "\n".join(lines) + "\n"
 
 
-def _sentence(about: Mapping[str, Any]) -> str:
+def _run_summary(about: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     machine = f"{about['cpu']}, {about['cpus']} CPUs, {about['threads']} threads"
     software = f"Python {about['python']}, {versions}"
@@ -282,7 +287,7 @@ def _cells(texts: Any) -> str:
 
 
 def _ratios(result: LoopResult | None) -> str:
-    """By one thread's median, by that of torch's copy, and a mark where one of them misses."""
+    """Return the ratios to one thread and to torch's copy, with a mark if one of them misses."""
     if result is None:
         return ""
     ratios = [result.ratio(ALL, name) for name in (ONE, TORCH)]
@@ -290,14 +295,14 @@ def _ratios(result: LoopResult | None) -> str:
     return " / ".join(_loop_number(ratio) for ratio in ratios if ratio is not None) + mark
 
 
-def _later(result: LoopResult | None) -> str:
+def _paused_ratio(result: LoopResult | None) -> str:
     if result is None:
         return ""
     return _loop_number(result.ratio(ALL, PAUSED)) + (" !" if PAUSED in result.missed else "")
 
 
-def show(path: str, plot: str | None) -> int:
-    """Print the table in Markdown, and draw the picture; ArgumentError for other files."""
+def show_saved(path: str, plot: str | None) -> int:
+    """Print saved results as Markdown and draw the chart; ArgumentError for other files."""
     check_files(plot, None)
     results, about = load(path)
     sys.stdout.write(markdown(results, about))

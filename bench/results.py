@@ -1,6 +1,7 @@
-"""What was measured, in numbers: one `Result` per row, and the machine that it holds for.
+"""Benchmark results: one `Result` or `LoopResult` per row, their summary, and JSON files.
 
-What `layoutkit bench --loop` measured: medians and their ratios, from a run or a saved one.
+`Result` is a row of `layoutkit bench`, `LoopResult` a row of `--loop`, measured now or loaded from
+a file. `environment` describes the machine that the numbers hold for.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Result:
-    """The times of a row's variants. Ratios are paired: of the same rounds.
+    """The times of a row's variants. Ratios are paired: computed within rounds.
 
-    `wrong` names those whose result was wrong; `failed` says why others have none, and `notes`
-    what to know about the times of a variant.
+    `wrong` names variants whose result was wrong; `failed` has the error messages of others, and
+    `notes` remarks about the times of a variant.
     """
 
     row: Row
@@ -49,27 +50,28 @@ class Result:
         return self._ratio(LIMIT, OURS)
 
     def speedup(self, name: str, ours: str = OURS) -> float | None:
-        """How many times faster than another variant layoutkit is."""
+        """Return how many times faster layoutkit is than another variant."""
         return self._ratio(name, ours)
 
     def share(self, name: str) -> float | None:
-        """The share of the limit's speed that another variant reaches, as the picture shows it.
+        """Return the share of the limit's speed that another variant reaches, for the chart.
 
-        By the two numbers of the table, so that in the picture, too, layoutkit is `speedup` times
-        as far: medians over rounds of three quotients would not agree with each other.
+        It is computed from the two numbers of the table, so that in the chart, too, layoutkit is
+        `speedup` times as far: medians over rounds of three ratios would be inconsistent.
         """
-        ours, ratio = self.of_limit, self.speedup(name)
+        ours = self.of_limit
+        ratio = self.speedup(name)
         return None if ours is None or ratio is None else ours / ratio
 
     def gigabytes_per_second(self, name: str) -> float | None:
-        """The row's traffic per second by the median, or None without that variant."""
+        """Return the row's traffic per second by the median, or None without that variant."""
         if name not in self.times:
             return None
         return self.row.traffic / self.times[name].median / 1e9
 
     @property
     def reached(self) -> bool | None:
-        """Whether the row's goal was reached; None if it has none or was not measured."""
+        """True if the row's goal was reached; None without a goal or a measurement."""
         if self.row.at_least is None or self.of_limit is None:
             return None
         return self.of_limit >= self.row.at_least
@@ -81,12 +83,12 @@ class Result:
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean, or None of no values."""
+    """Return the geometric mean, or None without values."""
     return exp(sum(map(log, values)) / len(values)) if values else None
 
 
 def summary(results: Sequence[Result], peers: Sequence[str]) -> dict[str, Any]:
-    """Speedups over all moves together, goals reached, rows where somebody else is faster."""
+    """Return speedups over all moves, goals reached, and rows where another library is faster."""
     moves = [result for result in results if result.row.kind == "move"]
     goals = [result.reached for result in results if result.reached is not None]
     return {
@@ -111,7 +113,7 @@ def _speedups(results: Sequence[Result], name: str) -> list[float]:
 
 
 def environment(peers: Sequence[Peer], quick: bool) -> dict[str, Any]:
-    """Date, command, machine and versions: what every number depends on."""
+    """Return date, command, machine and versions, on which every number depends."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -126,7 +128,7 @@ def environment(peers: Sequence[Peer], quick: bool) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The CPU's name as the system knows it."""
+    """Return the CPU's name from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -138,7 +140,7 @@ def cpu_name() -> str:
 def as_json(
     results: Sequence[Result], about: Mapping[str, Any], peers: Sequence[str]
 ) -> dict[str, Any]:
-    """All numbers, in a form that `json.dump` takes. Times are seconds per call."""
+    """Return all numbers in a form that `json.dump` accepts. Times are seconds per call."""
     rows = [_row_as_json(result) for result in results]
     return {"schema": SCHEMA, **about, "rows": rows, "summary": summary(results, peers)}
 
@@ -177,18 +179,22 @@ def _times_as_json(result: Result, name: str) -> dict[str, Any]:
     }
 
 
-ONE, ALL, NUMPY, TORCH = "1 thread", "all threads", "NumPy", "torch"
+ONE = "1 thread"
+ALL = "all threads"
+NUMPY = "NumPy"
+TORCH = "torch"
 PAUSED = "all threads, 30 ms later"
-# All threads may take so many times as long as one, and so many seconds more: what it takes to
-# look whether the others are awake.
-MOST_OF_ONE, MORE_THAN_ONE = 1.05, 3e-6
-# Beside threads of others that are awake, so many times as long as when they sleep again.
+# All threads may take MOST_OF_ONE times as long as one thread plus MORE_THAN_ONE seconds, the time
+# to check whether the other threads are awake.
+MOST_OF_ONE = 1.05
+MORE_THAN_ONE = 3e-6
+# While threads of another library are awake, they may take this many times as long as afterwards.
 MOST_OF_PAUSED = 1.1
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of one call, over so many rounds."""
+    """Seconds of one call, over `rounds` rounds."""
 
     median: float
     p10: float
@@ -197,16 +203,16 @@ class Spread:
 
     @classmethod
     def of(cls, times: Times) -> Spread:
-        """Of what was measured."""
+        """Return the spread of measured times."""
         return cls(times.median, times.low, times.high, len(times.rounds))
 
 
 @dataclass(frozen=True)
 class LoopResult:
-    """A row: an array of `megabytes`, which `name` describes, in one situation.
+    """A row: an array of `megabytes`, described by `name`, in one situation.
 
-    `columns` are the times by the names above; `wrong` names those whose result was wrong, which
-    were not timed.
+    `columns` are the times by column name; `wrong` names columns whose result was wrong, which were
+    not timed.
     """
 
     situation: str
@@ -216,14 +222,14 @@ class LoopResult:
     wrong: Sequence[str] = field(default=())
 
     def ratio(self, name: str, other: str) -> float | None:
-        """The median of `name` by that of `other`: the only ratio of table, picture and JSON."""
+        """Return the median of `name` divided by that of `other`, as in table, chart and JSON."""
         if name not in self.columns or other not in self.columns:
             return None
         return self.columns[name].median / self.columns[other].median
 
     @property
     def missed(self) -> list[str]:
-        """What all threads were slower than, and should not be."""
+        """The columns that all threads should not be slower than, but are."""
         return [other for other in (ONE, TORCH, PAUSED) if self._is_slower_than(other)]
 
     def _is_slower_than(self, other: str) -> bool:
@@ -238,7 +244,7 @@ class LoopResult:
 
 
 def loop_summary(results: Sequence[LoopResult]) -> dict[str, Any]:
-    """How many rows there are, which missed what, and what was wrong."""
+    """Return the number of rows, the rows that miss their goals, and the wrong results."""
     return {
         "rows": len(results),
         "missed": {
@@ -251,7 +257,7 @@ def loop_summary(results: Sequence[LoopResult]) -> dict[str, Any]:
 
 
 def loop_as_json(results: Sequence[LoopResult], about: Mapping[str, Any]) -> dict[str, Any]:
-    """All numbers, in a form that `json.dump` takes. Times are seconds."""
+    """Return all numbers in a form that `json.dump` accepts. Times are seconds."""
     rows = [_loop_row_as_json(result) for result in results]
     return {
         "schema": SCHEMA,
@@ -268,14 +274,14 @@ def _loop_row_as_json(result: LoopResult) -> dict[str, Any]:
 
 
 def load(path: str) -> tuple[list[LoopResult], dict[str, Any]]:
-    """Read what `as_json` gave: the results, and what they depend on.
+    """Read a file of `loop_as_json`: the results, and the environment.
 
     Raises
     ------
     ArgumentError
-        The file is none of `layoutkit bench --loop --json`.
+        The file is not from `layoutkit bench --loop --json`.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -283,10 +289,14 @@ def load(path: str) -> tuple[list[LoopResult], dict[str, Any]]:
             raise ValueError
         results = [_result(row) for row in data["rows"]]
         about = {key: value for key, value in data.items() if key not in ("rows", "summary")}
-        about["date"], about["command"], about["versions"].items()  # what a header needs
+        (
+            about["date"],
+            about["command"],
+            about["versions"].items(),
+        )  # raises if a field of the header is missing
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArgumentError(
-            f"--from: {path} is no file of layoutkit bench --loop --json; give one that is"
+            f"--from: {path} is not a file of layoutkit bench --loop --json; give one that is"
         ) from error
     return results, about
 

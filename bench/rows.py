@@ -1,9 +1,8 @@
-"""What is measured: the rows of the table, and what each must reach.
+"""The rows of the benchmark table, and the share of the limit that each must reach.
 
-The twelve pairs are all ordered pairs of the layouts that Views know: six among `bhwc`, `bchw`
-and `chwb` for pictures, six among `bwc`, `bcw` and `cwb` for sequences, which is what the shape
-(256, 512, 64) is. Item sizes stand for all dtypes of that size, since pure moves do not look at
-values.
+The twelve pairs are all ordered pairs of the standard layouts: six of `bhwc`, `bchw` and `chwb` for
+images, six of `bwc`, `bcw` and `cwb` for sequences of shape (256, 512, 64). One dtype stands for
+all dtypes of its item size, because pure moves do not look at values.
 """
 
 from collections.abc import Iterator
@@ -14,14 +13,14 @@ from typing import Any
 
 from ..spec import as_dtype
 
-__all__ = ["Row", "all_rows"]
-
-PICTURES = ("bhwc", "bchw", "chwb")
-SEQUENCES = ("bwc", "bcw", "cwb")
-PICTURE_SIZES = ((64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3))
+IMAGE_LAYOUTS = ("bhwc", "bchw", "chwb")
+SEQUENCE_LAYOUTS = ("bwc", "bcw", "cwb")
+IMAGE_SIZES = ((64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3))
 SEQUENCE_SIZES = (256, 512, 64)
 DTYPES = ("uint8", "int16", "float32")  # items of 1, 2 and 4 bytes
-SCALE, MEAN, STD = 1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SCALE = 1 / 255
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 GRADIENTS = ("bchw", "chwb", "bhwc", "bchw", "chwb", "bhwc", "bchw", "chwb")
 REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
 
@@ -30,8 +29,8 @@ REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
 class Row:
     """One line of the table: a conversion of arrays of one shape.
 
-    `sources` are the layouts of what is read: one, or one for each gradient. `sizes` go with
-    the letters of `letters`. `at_least` is the share of the limit that design asks for.
+    `sources` are the layouts of the sources: one, or one for each gradient. `sizes` belong to the
+    axes in `letters`. `at_least` is the share of the limit that is the goal.
     """
 
     group: str
@@ -46,64 +45,64 @@ class Row:
 
     @property
     def pattern(self) -> str:
-        """What is converted to what, as in `convert`; gradients joined by plus signs."""
+        """The pattern, as for `convert`; gradients are joined by plus signs."""
         counted = {source: self.sources.count(source) for source in self.sources}
         if len(self.sources) > 4:  # in the order of their first appearance
-            return f"{'+'.join(f'{n} {of}' for of, n in counted.items())}->{self.target}"
+            return f"{'+'.join(f'{n} {layout}' for layout, n in counted.items())}->{self.target}"
         return f"{'+'.join(self.sources)}->{self.target}"
 
     @property
     def name(self) -> str:
-        """A label that no other row has."""
+        """A unique label."""
         dtypes = self.dtype if self.dtype == self.to_dtype else f"{self.dtype}->{self.to_dtype}"
         return f"{self.pattern} {dtypes} ({', '.join(map(str, self.sizes))})"
 
     def shape(self, layout: str) -> tuple[int, ...]:
-        """The shape of an array in this layout."""
+        """Return the shape of an array in this layout."""
         return tuple(self.sizes[self.letters.index(letter)] for letter in layout)
 
     def order(self, source: str) -> tuple[int, ...]:
-        """The axes for `numpy.transpose` from a source's layout to the target's."""
+        """Return the axes for `numpy.transpose` from a source's layout to the target's."""
         return tuple(source.index(letter) for letter in self.target)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of all sources."""
+        """The number of bytes of all sources."""
         return len(self.sources) * prod(self.sizes) * as_dtype(self.dtype).itemsize
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the result."""
+        """The number of bytes of the result."""
         return prod(self.sizes) * as_dtype(self.to_dtype).itemsize
 
     @property
     def traffic(self) -> int:
-        """Bytes that the limit moves: read and written, or those between host and GPU."""
-        between = {"upload": self.bytes_read, "download": self.bytes_written}
-        return between.get(self.kind, self.bytes_read + self.bytes_written)
+        """The bytes that the limit moves: read and written, or transferred to or from a GPU."""
+        transfers = {"upload": self.bytes_read, "download": self.bytes_written}
+        return transfers.get(self.kind, self.bytes_read + self.bytes_written)
 
     @property
     def formula(self) -> dict[str, Any]:
-        """The keywords of the formula of rows that have one (three channels), or none."""
+        """The keywords of the formula, for rows of three channels that have one, else {}."""
         fused = self.kind in ("fused", "upload")
         return {"scale": SCALE, "mean": MEAN, "std": STD} if fused else {}
 
     @property
     def is_exact(self) -> bool:
-        """Whether results are equal bit for bit, for nothing is computed."""
+        """True if results must be equal bit for bit, because the row is a pure move."""
         return self.kind != "accumulate" and not self.formula
 
 
 def all_rows(quick: bool = False) -> list[Row]:
-    """All rows, in the order of the table. `quick` keeps one or two of each kind."""
+    """Return all rows, in the order of the table. `quick` keeps one or two of each kind."""
     rows = [*_pairs(), *_fused(), *_accumulate(), *_hostile(), *_calls()]
     return [row for row in rows if not quick or _in_quick(row)]
 
 
 def _in_quick(row: Row) -> bool:
     if row.group == "pairs":
-        large = row.sizes in (PICTURE_SIZES[1], SEQUENCE_SIZES) and row.dtype == "float32"
-        small = row.sizes == PICTURE_SIZES[2] and row.dtype == "uint8"
+        large = row.sizes in (IMAGE_SIZES[1], SEQUENCE_SIZES) and row.dtype == "float32"
+        small = row.sizes == IMAGE_SIZES[2] and row.dtype == "uint8"
         return large or (small and row.sources[0] == "bhwc")
     if row.group == "accumulate":
         return row.at_least is not None
@@ -111,16 +110,16 @@ def _in_quick(row: Row) -> bool:
 
 
 def _pairs() -> Iterator[Row]:
-    shapes = [(PICTURES, "bhwc", sizes) for sizes in PICTURE_SIZES]
-    for layouts, letters, sizes in [*shapes, (SEQUENCES, "bwc", SEQUENCE_SIZES)]:
+    shapes = [(IMAGE_LAYOUTS, "bhwc", sizes) for sizes in IMAGE_SIZES]
+    for layouts, letters, sizes in [*shapes, (SEQUENCE_LAYOUTS, "bwc", SEQUENCE_SIZES)]:
         for dtype in reversed(DTYPES):
             for source, target in permutations(layouts, 2):
-                least = _at_least(source, target, sizes[-1], dtype)
-                yield Row("pairs", "move", (source,), target, letters, sizes, dtype, dtype, least)
+                goal = _at_least(source, target, sizes[-1], dtype)
+                yield Row("pairs", "move", (source,), target, letters, sizes, dtype, dtype, goal)
 
 
 def _at_least(source: str, target: str, channels: int, dtype: str) -> float:
-    """The share of the limit that a pure move must reach."""
+    """Return the share of the limit that a pure move must reach."""
     if as_dtype(dtype).itemsize < 4:
         return 0.45
     if channels <= 4:
@@ -129,31 +128,31 @@ def _at_least(source: str, target: str, channels: int, dtype: str) -> float:
 
 
 def _fused() -> Iterator[Row]:
-    for sizes in (PICTURE_SIZES[0], PICTURE_SIZES[2]):
-        for to_dtype, least in (("float32", 0.85), ("bfloat16", 0.60)):
-            # The small one is a latency, not a bandwidth: nothing is asked of it.
-            asked = least if sizes == PICTURE_SIZES[0] else None
-            yield Row("fused", "fused", ("bhwc",), "bchw", "bhwc", sizes, "uint8", to_dtype, asked)
+    for sizes in (IMAGE_SIZES[0], IMAGE_SIZES[2]):
+        for to_dtype, goal_of_large in (("float32", 0.85), ("bfloat16", 0.60)):
+            # The small one measures latency, not bandwidth, so it has no goal.
+            goal = goal_of_large if sizes == IMAGE_SIZES[0] else None
+            yield Row("fused", "fused", ("bhwc",), "bchw", "bhwc", sizes, "uint8", to_dtype, goal)
 
 
 def _accumulate() -> Iterator[Row]:
-    """Sums of 2, 4 and 8 gradients, which arrive in one layout or in three."""
-    sizes = PICTURE_SIZES[1]
+    """Yield sums of 2, 4 and 8 gradients, in one layout or in three."""
+    sizes = IMAGE_SIZES[1]
     for dtype in ("float32", "bfloat16"):
         for count in (2, 4, 8):
             for sources in (("bchw",) * count, GRADIENTS[:count]):
-                asked = 0.60 if (dtype, sources) == ("float32", GRADIENTS[:4]) else None
+                goal = 0.60 if (dtype, sources) == ("float32", GRADIENTS[:4]) else None
                 names = sources, "bhwc", "bhwc"
-                yield Row("accumulate", "accumulate", *names, sizes, dtype, dtype, asked)
+                yield Row("accumulate", "accumulate", *names, sizes, dtype, dtype, goal)
 
 
 def _hostile() -> Iterator[Row]:
-    """Shapes that break transposers: powers of two, odd ones, batches of 1 and 255, odd C."""
-    pictures = ("bhwc", "bchw"), ("bchw", "bhwc"), ("bhwc", "chwb")
+    """Yield difficult shapes: powers of two, odd sizes, batches of 1 and 255, odd C."""
+    image_moves = ("bhwc", "bchw"), ("bchw", "bhwc"), ("bhwc", "chwb")
     shapes: list[tuple[str, str, str, tuple[int, ...], str]] = [
         ("hw", "wh", "hw", (4096, 4096), "float32"),
         ("hw", "wh", "hw", (4096, 4096), "uint8"),
-        ("bwc", "bcw", "bwc", (16, 1024, 1024), "float32"),  # steps of 4 KiB on both sides
+        ("bwc", "bcw", "bwc", (16, 1024, 1024), "float32"),  # strides of 4 KiB in source and result
         ("bwc", "cwb", "bwc", (1024, 16, 1024), "float32"),
         ("bhwc", "bchw", "bhwc", (64, 55, 57, 64), "float32"),
         ("bhwc", "bchw", "bhwc", (64, 223, 225, 3), "uint8"),
@@ -161,7 +160,7 @@ def _hostile() -> Iterator[Row]:
         ("bhwc", "chwb", "bhwc", (255, 32, 32, 64), "float32"),
     ]
     for channels in (5, 17):
-        shapes += [(*pair, "bhwc", (64, 112, 112, channels), "float32") for pair in pictures]
+        shapes += [(*pair, "bhwc", (64, 112, 112, channels), "float32") for pair in image_moves]
     for source, target, letters, sizes, dtype in shapes:
         yield Row("hostile", "move", (source,), target, letters, sizes, dtype, dtype)
 

@@ -1,4 +1,4 @@
-"""What a program does between two conversions: the situations of `layoutkit bench --loop`."""
+"""The operations between two conversions: the situations of `layoutkit bench --loop`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ import numpy as np
 
 from .host import Call
 
-__all__ = ["PAUSE", "Situation", "all_situations"]
-
-PAUSE = (
-    0.03  # seconds after which threads of OpenMP sleep (those of libgomp, for a few milliseconds)
-)
-_SLEEPS, _BUSY = (0.1, 1, 5, 50), (1, 5)  # milliseconds
-_LARGE = 8_000_000  # float32, 32 MB: more than a core's caches, and on most machines than all
-_SIDE = 700  # of square matrices: a product of some milliseconds
+PAUSE = 0.03  # seconds after which OpenMP threads sleep (libgomp: after a few milliseconds)
+_SLEEPS = (0.1, 1, 5, 50)  # milliseconds
+_BUSY = (1, 5)  # milliseconds
+_LARGE = 8_000_000  # float32, 32 MB: more than the caches of a core, on most machines of all cores
+_SIDE = 700  # of square matrices, whose product takes some milliseconds
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What happens before each call (`gap`), and what goes on beside all of them.
+    """An operation before each call (`gap`), and a background activity during all calls.
 
-    `beside` is given a conversion that nobody else makes. `paused`: whether a call `PAUSE` seconds
-    after the gap belongs to it, too.
+    `beside` takes a conversion for a background thread. `paused`: also measure a call `PAUSE`
+    seconds after the gap.
     """
 
     name: str
@@ -39,46 +36,50 @@ class Situation:
 
 
 def all_situations(torch: Any = None) -> list[Situation]:
-    """All situations in the order of the table; the last is only there with the module of torch."""
-    found = [Situation("back to back", _nothing)]
-    found += [Situation(f"{ms} ms of sleep", partial(time.sleep, ms / 1e3)) for ms in _SLEEPS]
-    found += [Situation(f"{ms} ms of Python", partial(_python, ms / 1e3)) for ms in _BUSY]
-    found += [
-        Situation("a copy of 32 MB", _copying(_LARGE)),
-        Situation("beside a thread", _nothing, beside=_converting),
+    """Return all situations in the order of the table; the last one needs torch's module."""
+    situations = [Situation("back to back", _do_nothing)]
+    situations += [Situation(f"{ms} ms of sleep", partial(time.sleep, ms / 1e3)) for ms in _SLEEPS]
+    situations += [Situation(f"{ms} ms of Python", partial(_run_python, ms / 1e3)) for ms in _BUSY]
+    situations += [
+        Situation("a copy of 32 MB", _make_copy(_LARGE)),
+        Situation("beside a thread", _do_nothing, beside=_convert_in_background),
     ]
     if torch is not None:
-        found.append(Situation("right after torch.mm", _product(torch, _SIDE), paused=True))
-    return found
+        situations.append(
+            Situation("right after torch.mm", _make_product(torch, _SIDE), paused=True)
+        )
+    return situations
 
 
-def _nothing() -> None:
-    """Back to back."""
+def _do_nothing() -> None:
+    """Do nothing between two calls."""
 
 
-def _python(seconds: float) -> int:
+def _run_python(seconds: float) -> int:
     """Keep the interpreter busy."""
-    end, turns = time.perf_counter() + seconds, 0
+    end = time.perf_counter() + seconds
+    count = 0
     while time.perf_counter() < end:
-        turns += 1
-    return turns
+        count += 1
+    return count
 
 
-def _copying(count: int) -> Call:
-    """A loop bound by memory, which leaves nothing of ours in the caches."""
+def _make_copy(count: int) -> Call:
+    """Return a memory-bound copy, which evicts the conversion's data from the caches."""
     source = np.ones(count, np.float32)
     return partial(np.copyto, np.empty_like(source), source)
 
 
-def _product(torch: Any, side: int) -> Call:
-    """An operation of torch on all of its threads, which spin afterwards."""
-    left, right = torch.rand(side, side), torch.rand(side, side)
+def _make_product(torch: Any, side: int) -> Call:
+    """Return an operation of torch on all of its threads, which spin afterwards."""
+    left = torch.rand(side, side)
+    right = torch.rand(side, side)
     return partial(torch.mm, left, right)
 
 
 @contextmanager
-def _converting(call: Call) -> Iterator[None]:
-    """A second Python thread that converts all the time."""
+def _convert_in_background(call: Call) -> Iterator[None]:
+    """Convert all the time on a second Python thread."""
     stop = threading.Event()
 
     def work() -> None:

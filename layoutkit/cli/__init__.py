@@ -1,8 +1,17 @@
-"""The command `layoutkit`: conversions of files, plans in words, timings.
+"""The `layoutkit` command: convert files, make batches, explain plans, run benchmarks.
 
-Each command imports what it needs when it runs, so that `layoutkit --help` answers at once.
+Each command imports its dependencies when it runs, so that `layoutkit --help` starts fast.
 
-What the command line is made of: arguments, files in and out, and pictures of layouts.
+batches       `layoutkit batches`: read, decode and convert the batches of an epoch
+contactsheet  the preview image of a batch
+explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
+inputs        open a source: the file of an array, or image files as one batch
+outputs       write `.npy` files, local or at an fsspec URL
+pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their indexes
+parser        the command-line arguments, their types and the help texts
+printing      safe terminal output
+streaming     convert an array of any size, one chunk at a time
+zarr          convert into a zarr store, on threads or on a dask cluster
 """
 
 import argparse
@@ -17,17 +26,17 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import ArgumentError, LayoutkitError, PatternError
-from .parser import parse, warmup_request
-from .printing import accept_all_text, as_options, printable
+from .parser import parse, warmup_options
+from .printing import escape_controls, escape_unencodable_output, keywords_to_options
 
 __all__ = ["main"]
 
 
-_MISTAKE = 2
-_UNEXPECTED = 70  # what systems call an error of the software
-_INTERRUPTED = 128 + signal.SIGINT
+_EXIT_ERROR = 2
+_EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+_EXIT_INTERRUPTED = 128 + signal.SIGINT
 
-# What a user can do about the failures of the system.
+# The advice that is printed with an OSError, by its errno.
 _FIXES = {
     errno.EACCES: "choose a place that you may read and write",
     errno.EISDIR: "give the name of a file",
@@ -40,33 +49,33 @@ _FIXES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 after a mistake, 130 after Ctrl-C."""
-    accept_all_text()
+    """Run one command and return its exit code: 0, 2 after an error, 130 after Ctrl-C."""
+    escape_unencodable_output()
     try:
         arguments = parse(argv)
-        with _termination_unwinds():
+        with _sigterm_as_exit():
             code = _COMMANDS[arguments.command](arguments)
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:
         print("layoutkit: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output (`head`, a pager) has seen enough. Python flushes once more
-        # at exit and would complain, so that goes nowhere.
+        # The reader of the output (`head`, a pager) closed the pipe. Python flushes stdout again at
+        # exit and would report an error, so stdout is redirected to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (LayoutkitError, OSError, MemoryError) as error:
-        # A pattern is shown over several lines, with a caret; else a newline is of a file's name.
+        # A PatternError has several lines, with a caret; other newlines are part of a file name.
         keep = "\n" if isinstance(error, PatternError) else ""
-        words = as_options(_describe(error))
-        print(f"layoutkit: error: {printable(words, keep)}", file=sys.stderr)
-        return _MISTAKE
+        message = keywords_to_options(_describe(error))
+        print(f"layoutkit: error: {escape_controls(message, keep)}", file=sys.stderr)
+        return _EXIT_ERROR
     except Exception as error:
         if os.environ.get("LAYOUTKIT_TRACEBACK"):
             raise
-        print(f"layoutkit: error: {printable(_unexpected(error))}", file=sys.stderr)
-        return _UNEXPECTED
+        print(f"layoutkit: error: {escape_controls(_describe_unexpected(error))}", file=sys.stderr)
+        return _EXIT_INTERNAL_ERROR
 
 
 def _describe(error: Exception) -> str:
@@ -79,63 +88,63 @@ def _describe(error: Exception) -> str:
     return str(error)
 
 
-def _unexpected(error: Exception) -> str:
-    words = f"{type(error).__name__}: {error}"
+def _describe_unexpected(error: Exception) -> str:
+    message = f"{type(error).__name__}: {error}"
     return (
-        f"unexpected {words}; this is a mistake in layoutkit: please report it, with what "
-        "LAYOUTKIT_TRACEBACK=1 in front of the command shows"
+        f"unexpected {message}; this is a bug in layoutkit: please report it, with the traceback "
+        "that LAYOUTKIT_TRACEBACK=1 in front of the command shows"
     )
 
 
 @contextmanager
-def _termination_unwinds() -> Iterator[None]:
-    """Let a polite kill unwind the stack, so that an unfinished file is removed."""
+def _sigterm_as_exit() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM within the block, so that an unfinished file is removed."""
 
-    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+    def exit_on_signal(number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
     try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not in the main thread: whoever runs that decides
+        previous = signal.signal(signal.SIGTERM, exit_on_signal)
+    except ValueError:  # not in the main thread, which owns the signal handlers
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
-def _formula(arguments: argparse.Namespace) -> dict[str, Any]:
+def _formula_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in ("scale", "mean", "std")}
 
 
 def _convert(arguments: argparse.Namespace) -> int:
     from ..data.io.zarr import is_store
-    from .inputs import named, open_source
-    from .outputs import check_destination, destination_of, folder_beside
+    from .inputs import open_source, sources_label
+    from .outputs import check_destination, parse_destination, staging_folder
     from .streaming import FileJob, convert_to_file
 
-    options = {"dtype": arguments.dtype, **_formula(arguments)}
+    options = {"dtype": arguments.dtype, **_formula_options(arguments)}
     if arguments.casting is not None:
         options["casting"] = arguments.casting
     if arguments.channels is not None:
         options["channels"] = arguments.channels
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
-    # Whatever is wrong with the pattern or the formula comes out before a file is touched.
+    # Raises for an invalid pattern or formula before a file is opened.
     job.converter()
     if is_store(arguments.dst):
         return _convert_to_store(arguments, job)
     if arguments.scheduler is not None:
         raise ArgumentError(
-            "--scheduler: is for chunks of a store, as one process writes a .npy; name DST "
+            "--scheduler: applies only to zarr stores, because one process writes a .npy; name DST "
             "something.zarr, and convert that to .npy if you need one"
         )
-    destination = destination_of(arguments.dst)
+    destination = parse_destination(arguments.dst)
     check_destination(arguments.src, destination)
     windows = {"crop": arguments.crop, "flip": arguments.flip}
-    pictures = _pictures(arguments, skip_bad=arguments.skip_bad, **windows)
-    with open_source(arguments.src, job, pictures, folder_beside(destination)) as source:
-        convert_to_file(source, named(arguments.src), destination, job)
+    image_options = _image_options(arguments, skip_bad=arguments.skip_bad, **windows)
+    with open_source(arguments.src, job, image_options, staging_folder(destination)) as source:
+        convert_to_file(source, sources_label(arguments.src), destination, job)
     return 0
 
 
@@ -144,28 +153,35 @@ def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
 
     for name in ("chunk", "crop", "flip", "resize", "fit", "fill"):
         if getattr(arguments, name):
-            raise ArgumentError(f"--{name}: is not for chunks of a store; convert to .npy first")
+            raise ArgumentError(f"--{name}: does not apply to zarr stores; convert to .npy first")
     if len(arguments.src) != 1:
-        raise ArgumentError("one .zarr or .npy becomes a store; give one SRC")
+        raise ArgumentError("only one .zarr or .npy can be converted into a store; give one SRC")
     convert_to_store(arguments.src[0], arguments.dst, job, arguments.scheduler)
     return 0
 
 
-def _pictures(arguments: argparse.Namespace, **others: Any) -> Any:
-    from .inputs import Pictures
+def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
+    from .inputs import ImageOptions
 
-    given = arguments.resize, arguments.fit, arguments.fill
-    return Pictures(*given, max_pixels=arguments.max_pixels, **others)
+    return ImageOptions(
+        arguments.resize,
+        arguments.fit,
+        arguments.fill,
+        max_pixels=arguments.max_pixels,
+        **options,
+    )
 
 
 def _batches(arguments: argparse.Namespace) -> int:
-    from .batches import BatchesRequest, make_batches
+    from .batches import BatchesRequest, run_batches
 
-    options = {"dtype": arguments.dtype, **_formula(arguments)}
+    options = {"dtype": arguments.dtype, **_formula_options(arguments)}
     names = ("sampler", "batch_size", "seed", "epoch", "partition", "workers", "limit")
-    given = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
-    pictures = _pictures(arguments)
-    make_batches(BatchesRequest(arguments.src, arguments.to, options, pictures, **given))
+    request_options = {name: getattr(arguments, name) for name in (*names, "save", "preview")}
+    image_options = _image_options(arguments)
+    run_batches(
+        BatchesRequest(arguments.src, arguments.to, options, image_options, **request_options)
+    )
     return 0
 
 
@@ -173,23 +189,27 @@ def _pack(arguments: argparse.Namespace) -> int:
     from .pack import PackRequest, pack
 
     names = "list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
-    given = {name: getattr(arguments, name) for name in names.split()}
-    pack(PackRequest(arguments.src, arguments.dst, **given))
+    request_options = {name: getattr(arguments, name) for name in names.split()}
+    pack(PackRequest(arguments.src, arguments.dst, **request_options))
     return 0
 
 
 def _index(arguments: argparse.Namespace) -> int:
-    from .pack import make_index
+    from .pack import write_index
 
-    make_index(arguments.src)
+    write_index(arguments.src)
     return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     from .explain import explain
 
-    asked = {"dtype": arguments.dtype, "to_dtype": arguments.to_dtype, **_formula(arguments)}
-    explain(arguments.pattern, arguments.shape, asked, arguments.size, arguments.svg)
+    options = {
+        "dtype": arguments.dtype,
+        "to_dtype": arguments.to_dtype,
+        **_formula_options(arguments),
+    }
+    explain(arguments.pattern, arguments.shape, options, arguments.size, arguments.svg)
     return 0
 
 
@@ -219,10 +239,10 @@ def _info(_: argparse.Namespace) -> int:
 def _warmup(arguments: argparse.Namespace) -> int:
     from .. import warmup
 
-    began = time.perf_counter()
-    kernels = warmup(**warmup_request(arguments))
+    start = time.perf_counter()
+    kernels = warmup(**warmup_options(arguments))
     count = f"{len(kernels)} kernel is" if len(kernels) == 1 else f"{len(kernels)} kernels are"
-    print(f"{count} ready after {time.perf_counter() - began:.1f} s:")
+    print(f"{count} ready after {time.perf_counter() - start:.1f} s:")
     print(*(f"  {kernel}" for kernel in kernels), sep="\n")
     return 0
 

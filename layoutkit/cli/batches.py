@@ -1,16 +1,11 @@
-"""`layoutkit batches`: labelled photographs become batches, and the time that each stage takes.
+"""`layoutkit batches`: turn labelled images into batches and measure the time of each stage.
 
-Knows the public names of `layoutkit.data` and nothing behind them.
+Uses only the public names of `layoutkit.data`. `StageTimes` sums up the seconds of each stage.
 
-Where the time of making batches goes.
-
-Knows the clock and the stats of batches; knows nothing of what is done in a stage.
-
-A `.npz` file of batches joined along their batch axis, written as they come.
-
-How many samples there will be is known at the end only, and an array's file begins with its
-shape. So batches wait in a file without a name beside the result, and are copied into their
-place when the last one is there. No more than a batch is ever in memory.
+`--save` writes a `.npz` file of batches that are joined along their batch axis. The number of
+samples is known only at the end, but the file of an array begins with its shape. So batches are
+first written to an unnamed temporary file beside the result, and copied into their place after the
+last one. At most one batch is in memory at a time.
 """
 
 from __future__ import annotations
@@ -40,17 +35,18 @@ from ..layout.pattern import parse_pattern
 from ..memory import Array
 from ..spec import ArraySpec
 from ..views import ClassView
-from .inputs import Pictures, allowing
-from .outputs import check_destination, npy_header
-from .printing import as_options, printable
+from .inputs import ImageOptions, pixel_limit
+from .outputs import check_destination, make_npy_header
+from .printing import escape_controls, keywords_to_options
 from .streaming import check_sign
 
 
-class Tally:
-    """What came, and the seconds that each stage took.
+class StageTimes:
+    """Counts of batches and records, and the seconds that each stage took.
 
-    threads : bool      records are got and decoded on threads, beside the other stages; their
-                        seconds are summed up, and can be more than have passed
+    threads : bool      records are read and decoded on worker threads, in parallel with the other
+                        stages; their seconds are summed over the threads, and can exceed the
+                        elapsed time
     """
 
     def __init__(self, threads: bool) -> None:
@@ -62,26 +58,26 @@ class Tally:
 
     @contextmanager
     def timing(self, stage: str) -> Iterator[None]:
-        """Count the seconds of the block."""
-        began = perf_counter()
+        """Add the seconds of the block to a stage."""
+        start = perf_counter()
         yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - began
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - start
 
     def add(self, batch: Batch) -> None:
-        """Count a batch, with what its stats say."""
+        """Count a batch and add the seconds in its stats."""
         get, process, wait = (batch.stats[name] for name in ("get", "process", "wait"))
         self.batches += 1
         self.records += batch.count
         self.seconds["get"] += get
         self.seconds["decode, resize"] += process
-        # Without threads, whoever waits for a batch makes it.
+        # Without threads, the consumer makes the batch itself, so its wait includes that work.
         self.seconds["wait"] += wait if self.threads else max(0.0, wait - get - process)
 
     def report(self, name: str, dropped: int) -> None:
-        """Print it as a table."""
+        """Print the counts and seconds as a table."""
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
         records = "1 record" if self.records == 1 else f"{self.records} records"
-        print(f"{printable(name)}: {records} in {batches}, {dropped} left out")
+        print(f"{escape_controls(name)}: {records} in {batches}, {dropped} left out")
         print(f"first batch: {self.first_batch}")
         print(f"{self.records / self.elapsed:,.0f} records/s in {self.elapsed:.2f} s\n")
         print(f"{'stage':16}{'seconds':>9}{'share':>8}")
@@ -91,7 +87,7 @@ class Tally:
             print(f"{stage:16}{seconds:9.3f}{seconds / self.elapsed:8.0%}{where}")
 
 
-# How much is rearranged at once where the batch axis is not the first one.
+# Bytes that are rearranged at a time if the batch axis is not the first axis.
 _WINDOW_BYTES = 64 << 20
 
 
@@ -101,33 +97,36 @@ class JoinedBatches:
     Parameters
     ----------
     file : file
-        Where the batches wait, from its beginning on; it needs room for all of them.
+        The temporary file that stores the batches from its beginning on; it needs room for all of
+        them.
     axis : int
         The axis along which they are joined.
     """
 
     def __init__(self, file: BinaryIO, axis: int) -> None:
-        self._file, self._axis = file, axis
+        self._file = file
+        self._axis = axis
         self._shapes: list[tuple[int, ...]] = []
         self._dtype = np.dtype(np.uint8)
 
     def add(self, batch: Array) -> None:
-        """Append a contiguous batch; DtypeError for a dtype that files have no name for."""
+        """Append a contiguous batch; raise DtypeError if `.npy` has no name for its dtype."""
         if not self._shapes:
-            npy_header(batch.shape, batch.dtype)
+            make_npy_header(batch.shape, batch.dtype)
             self._dtype = batch.dtype
         self._shapes.append(batch.shape)
         self._file.write(batch.reshape(-1).view(np.uint8).data)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of all batches together."""
-        first, axis = self._shapes[0], self._axis
+        """The shape of the joined array."""
+        first = self._shapes[0]
+        axis = self._axis
         return (*first[:axis], sum(shape[axis] for shape in self._shapes), *first[axis + 1 :])
 
     def write(self, file: Any) -> None:
         """Write all batches as one array in the `.npy` format."""
-        file.write(npy_header(self.shape, self._dtype))
+        file.write(make_npy_header(self.shape, self._dtype))
         if self._axis == 0:
             self._file.seek(0)
             shutil.copyfileobj(self._file, file, _WINDOW_BYTES)
@@ -136,7 +135,7 @@ class JoinedBatches:
             file.write(block.data)
 
     def _blocks(self) -> Iterator[Array]:
-        """The joined array, some of its outermost rows at a time."""
+        """Yield the joined array in blocks of its outermost rows."""
         rows = int(np.prod(self.shape[: self._axis]))
         sizes = [int(np.prod(shape)) * self._dtype.itemsize for shape in self._shapes]
         starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -148,7 +147,7 @@ class JoinedBatches:
             yield np.concatenate(block, axis=1)
 
     def _rows(self, start: int, count: int, width: int) -> Array:
-        """Bytes of one batch, in rows. Read, as what is mapped would count as our memory."""
+        """Read bytes of one batch as rows. A memory map would count as resident memory."""
         self._file.seek(start)
         return np.frombuffer(self._file.read(count * width), np.uint8).reshape(count, width)
 
@@ -164,18 +163,18 @@ def write_npz(file: BinaryIO, joined: JoinedBatches, arrays: dict[str, Array]) -
 
 
 _SIZE = 224, 224
-_KINDS = ("directory", *(suffix[1:] for suffix in TABLES), *CONTAINERS.values())
-_PATTERN = set("*?[{")  # what makes a name that of several files
+_INDEX_KINDS = ("directory", *(suffix[1:] for suffix in TABLES), *CONTAINERS.values())
+_GLOB_CHARACTERS = set("*?[{")  # characters of a glob, which names several files
 
 
 @dataclass(frozen=True)
 class BatchesRequest:
-    """What the command was asked for; `options` are a Converter's keywords."""
+    """The arguments of `layoutkit batches`; `options` are keywords of `Converter`."""
 
     source: str
     to: str
     options: Mapping[str, Any]
-    pictures: Pictures
+    image_options: ImageOptions
     sampler: str
     batch_size: int
     seed: int
@@ -187,71 +186,73 @@ class BatchesRequest:
     preview: Path | None
 
     def converter(self) -> Converter:
-        """From decoded pictures to what was asked for."""
+        """Return the converter from decoded images to the requested layout and dtype."""
         return Converter(f"bhwc->{self.to}", **self.options)
 
     @cached_property
     def decoder(self) -> Decoder:
-        """From the bytes of a file to its pixels."""
-        return self.pictures.decoder("cover") or Decoder(_SIZE)
+        """The decoder from the bytes of a file to its pixels."""
+        return self.image_options.decoder("cover") or Decoder(_SIZE)
 
     @property
     def axis(self) -> int:
-        """Where the batches' axis `b` is; ArgumentError where it is folded into another."""
+        """The index of axis `b` in the batches; ArgumentError if `b` is folded."""
         groups = parse_pattern(f"bhwc->{self.to}").target.groups
         if "b" not in groups:
             raise ArgumentError(f"--to {self.to}: batches need b as an axis of its own, as in bchw")
         return groups.index("b")
 
 
-def make_batches(request: BatchesRequest) -> None:
-    """Go through an epoch, write what was asked for, and print what it took.
+def run_batches(request: BatchesRequest) -> None:
+    """Run through an epoch, write the requested files, and print the times.
 
-    Nothing is read before the request is known to make sense, and files appear when they are
+    The arguments are validated before any data is read, and files appear only when they are
     complete.
     """
-    converter, axis = request.converter(), request.axis
+    converter = request.converter()
+    axis = request.axis
     _check_sign(converter, request)
     for path, suffix in ((request.save, ".npz"), (request.preview, ".png")):
         if path is not None:
             check_destination([request.source], path, suffix)
     with ExitStack() as stack:
-        stack.enter_context(allowing(request.pictures.max_pixels))
-        batcher = stack.enter_context(_batcher(request, _index(request)))
-        stack.enter_context(_naming_drops())
-        _warm(converter, request)
-        tally = Tally(threads=request.workers != 0)
-        began = perf_counter()
+        stack.enter_context(pixel_limit(request.image_options.max_pixels))
+        batcher = stack.enter_context(_make_batcher(request, _open_index(request)))
+        stack.enter_context(_log_dropped_records())
+        _warm_up(converter, request)
+        times = StageTimes(threads=request.workers != 0)
+        start = perf_counter()
         with ExitStack() as files:
-            saved = files.enter_context(_saving(request, axis))
+            contents = files.enter_context(_open_npz(request, axis))
             for batch in batcher:
-                _take(batch, converter, saved, tally, request)
-            _check_any(tally, request)
-            if saved is not None:
-                with tally.timing("save"):
+                _process_batch(batch, converter, contents, times, request)
+            _check_not_empty(times, request)
+            if contents is not None:
+                with times.timing("save"):
                     files.close()
-        tally.elapsed = perf_counter() - began
-    tally.report(request.source, batcher.dropped)
+        times.elapsed = perf_counter() - start
+    times.report(request.source, batcher.dropped)
     for path in (request.save, request.preview):
         if path is not None:
-            print(f"written: {printable(path)}")
+            print(f"written: {escape_controls(path)}")
 
 
 def _check_sign(converter: Converter, request: BatchesRequest) -> None:
-    pictures = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
-    check_sign(pictures.dtype, converter.resolve(pictures).dtype, "int16 holds them")
+    images = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
+    check_sign(images.dtype, converter.resolve(images).dtype, "int16 holds them")
 
 
-def _index(request: BatchesRequest) -> Index:
-    """The photographs; an error where there are none."""
-    source, (partition, partitions) = request.source, request.partition
-    several = container_of(source) is not None and _PATTERN & set(source)
-    if "://" not in source and not several and not Path(source).exists():
+def _open_index(request: BatchesRequest) -> Index:
+    """Return the index of the images; raise ArgumentError if there are none."""
+    source = request.source
+    (partition, partitions) = request.partition
+    is_glob = container_of(source) is not None and _GLOB_CHARACTERS & set(source)
+    if "://" not in source and not is_glob and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
         raise ArgumentError(f"{source}: is neither a folder nor a file; give one of these")
     index: Index = open_index(source, partition=partition, partitions=partitions)
-    if index.kind not in _KINDS:
+    if index.kind not in _INDEX_KINDS:
         raise ArgumentError(
             f"{source}: photographs come from a folder, from a {' or '.join(TABLES)} file that "
             f"names them, or from a {', '.join(CONTAINERS)} file that has them"
@@ -262,15 +263,16 @@ def _index(request: BatchesRequest) -> Index:
     return index
 
 
-def _batcher(request: BatchesRequest, index: Index) -> Batcher:
+def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
     order = sampler(request.sampler, index, batch_size=size, seed=request.seed)
-    limit, whole = request.limit, order.num_batches or 0
+    limit = request.limit
+    epoch_batches = order.num_batches or 0
     return sampled_batcher(
         index,
         batch_size=size,
         sampler=request.sampler,
-        num_batches=None if limit is None else min(limit, whole),
+        num_batches=None if limit is None else min(limit, epoch_batches),
         seed=request.seed,
         epoch=request.epoch,
         processor=request.decoder,
@@ -282,32 +284,36 @@ def _batcher(request: BatchesRequest, index: Index) -> Batcher:
     )
 
 
-def _warm(converter: Converter, request: BatchesRequest) -> None:
-    """Load the kernel and its memory, which later batches use again, before the clock starts."""
+def _warm_up(converter: Converter, request: BatchesRequest) -> None:
+    """Load the kernel and allocate the memory that later batches reuse, before the clock starts."""
     converter(np.zeros((request.batch_size, *request.decoder.input_dims), np.uint8))
 
 
-def _take(
-    batch: Batch, converter: Converter, saved: _Saved | None, tally: Tally, request: BatchesRequest
+def _process_batch(
+    batch: Batch,
+    converter: Converter,
+    contents: _NpzContents | None,
+    times: StageTimes,
+    request: BatchesRequest,
 ) -> None:
-    """Convert a batch and write what is to be written of it."""
-    tally.add(batch)
+    """Convert a batch, and save and preview it if requested."""
+    times.add(batch)
     if not batch.count or batch.input is None:
         return
-    with tally.timing("convert"):
+    with times.timing("convert"):
         result = converter(batch.input.forward_get("bhwc"))
-    if tally.records == batch.count:
-        tally.first_batch = f"{request.to} {result.shape} {result.dtype}"
+    if times.records == batch.count:
+        times.first_batch = f"{request.to} {result.shape} {result.dtype}"
         if request.preview is not None:
-            with tally.timing("preview"):
-                _preview(batch, request, request.preview)
-    if saved is not None:
-        with tally.timing("save"):
-            saved.add(batch, result)
+            with times.timing("preview"):
+                _draw_preview(batch, request, request.preview)
+    if contents is not None:
+        with times.timing("save"):
+            contents.add(batch, result)
 
 
-def _check_any(tally: Tally, request: BatchesRequest) -> None:
-    if not tally.records:
+def _check_not_empty(times: StageTimes, request: BatchesRequest) -> None:
+    if not times.records:
         raise DataError(
             f"{request.source}: the epoch of this sampler has no batches; take a smaller "
             f"--batch-size than {request.batch_size}, or another sampler"
@@ -317,8 +323,8 @@ def _check_any(tally: Tally, request: BatchesRequest) -> None:
 # ---- Files -----------------------------------------------------------------------------------
 
 
-class _Saved:
-    """What `--save` writes: the batches joined, and their targets and names."""
+class _NpzContents:
+    """The contents of the `--save` file: the joined batches, their targets and names."""
 
     def __init__(self, joined: JoinedBatches) -> None:
         self._joined = joined
@@ -328,7 +334,7 @@ class _Saved:
 
     def add(self, batch: Batch, result: Array) -> None:
         self._joined.add(result)
-        self._names += [_name(record) for record in batch.item]
+        self._names += [_record_name(record) for record in batch.item]
         if batch.target is not None:
             self._targets.append(batch.target.input)
             self._classes = list(getattr(batch.target, "classes", None) or ())
@@ -342,81 +348,86 @@ class _Saved:
         write_npz(file, self._joined, arrays)
 
 
-def _name(record: Record) -> str:
-    """The file of a record; in a container, its number there, too."""
+def _record_name(record: Record) -> str:
+    """Return the file name of a record; for a container also the record's position in it."""
     name = str(record.url)
     return name if container_of(name) is None else f"{name}#{record.position}"
 
 
-def _label(record: Record) -> str:
+def _record_label(record: Record) -> str:
     if record.label is not None:
         return str(record.label)
-    return ", ".join(f"{each:g}" for each in record.labels) or "(no label)"
+    return ", ".join(f"{label:g}" for label in record.labels) or "(no label)"
 
 
 @contextmanager
-def _saving(request: BatchesRequest, axis: int) -> Iterator[_Saved | None]:
-    """What takes the batches that are saved; the file is there when the block has ended well."""
+def _open_npz(request: BatchesRequest, axis: int) -> Iterator[_NpzContents | None]:
+    """Yield the collector of saved batches (None without `--save`); write the file on success."""
     path = request.save
     if path is None:
         yield None
         return
     folder = resolved(path).parent
-    with _becoming(path), replacing(path) as file, TemporaryFile(dir=folder) as waiting:
-        saved = _Saved(JoinedBatches(waiting, axis))
-        yield saved
-        saved.write(file)
+    with (
+        _name_path_in_errors(path),
+        replacing(path) as file,
+        TemporaryFile(dir=folder) as batches_file,
+    ):
+        contents = _NpzContents(JoinedBatches(batches_file, axis))
+        yield contents
+        contents.write(file)
 
 
 @contextmanager
-def _becoming(path: Path) -> Iterator[None]:
-    """Name `path` in errors of a file without a name, which cannot say what it was to become."""
+def _name_path_in_errors(path: Path) -> Iterator[None]:
+    """Name `path` in errors of temporary files, which have no name to report."""
     try:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
-def _preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
-    """Draw the pictures of a batch as they were decoded, before layout and formula."""
-    # Here, as few ask for a picture of a batch.
-    from .contactsheet import MOST_PICTURES, Caption, contact_sheet
+def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
+    """Draw the images of a batch as they were decoded, before layout and formula."""
+    # Imported here because most runs have no preview.
+    from .contactsheet import MAX_IMAGES, Caption, contact_sheet
 
     classes = isinstance(batch.target, ClassView)
     ranks = batch.target.input.tolist() if classes else [-1] * batch.count  # type: ignore[union-attr]
-    names = [_name(record).rpartition("/")[2] for record in batch.item]
-    labels = [_label(record) for record in batch.item]
+    names = [_record_name(record).rpartition("/")[2] for record in batch.item]
+    labels = [_record_label(record) for record in batch.item]
     captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
-    shown = min(batch.count, MOST_PICTURES)
-    of = f" of {batch.count}" if shown < batch.count else ""
-    title = f"{request.source}: {shown}{of} pictures, {request.sampler}, epoch {request.epoch}"
+    shown = min(batch.count, MAX_IMAGES)
+    total = f" of {batch.count}" if shown < batch.count else ""
+    title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
     sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
-    with _becoming(path), replacing(path) as file:
+    with _name_path_in_errors(path), replacing(path) as file:
         sheet.save(file, "PNG")
 
 
-# ---- What is said ----------------------------------------------------------------------------
+# ---- Messages --------------------------------------------------------------------------------
 
 
-class _Lines(logging.Handler):
-    """Warnings as lines on stderr that leave a progress bar whole."""
+class _StderrHandler(logging.Handler):
+    """A logging handler that prints warnings on stderr without breaking a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm  # not needed to refuse a request
+        from tqdm import tqdm  # slow import, not needed to reject invalid arguments
 
-        words = printable(as_options(record.getMessage()))
-        tqdm.write(f"layoutkit: {words}", file=sys.stderr)
+        message = escape_controls(keywords_to_options(record.getMessage()))
+        tqdm.write(f"layoutkit: {message}", file=sys.stderr)
 
 
 @contextmanager
-def _naming_drops() -> Iterator[None]:
-    """Let stderr have a line for each record that is left out."""
-    log, handler = logging.getLogger("layoutkit.data"), _Lines()
-    before = log.propagate
+def _log_dropped_records() -> Iterator[None]:
+    """Print a line on stderr for each record that is dropped."""
+    log = logging.getLogger("layoutkit.data")
+    handler = _StderrHandler()
+    previous = log.propagate
     log.addHandler(handler)
     log.propagate = False
     try:
         yield
     finally:
-        log.propagate = before
+        log.propagate = previous
         log.removeHandler(handler)

@@ -1,7 +1,4 @@
-"""A contact sheet: the pictures of a batch in rows, each with its label and name below it.
-
-Knows pixels and captions; where they come from is not known here.
-"""
+"""Contact sheets: the images of a batch in rows, each with its label and file name below it."""
 
 from __future__ import annotations
 
@@ -16,52 +13,59 @@ from ..memory import Array
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MOST_PICTURES", "Caption", "contact_sheet"]
+# More images would be too small to view on a screen.
+MAX_IMAGES = 100
 
-# More would be too small to look at on a screen.
-MOST_PICTURES = 100
-
-_SIDE = 160  # pixels of the longer side of a picture
-_NARROWEST = 120  # a column, however narrow its pictures are: captions need some room
-_GAP, _MARGIN = 12, 20
-_STRIP, _LABEL, _NAME, _TITLE = 5, 15, 12, 18  # heights: a line in the label's colour, and texts
+_SIDE = 160  # pixels of the longer side of an image
+_NARROWEST = 120  # minimum width of a column: captions need some room
+_GAP = 12
+_MARGIN = 20
+# Heights of a bar in the label's colour, and of texts.
+_STRIP = 5
+_LABEL = 15
+_NAME = 12
+_TITLE = 18
 _CAPTION = _STRIP + _LABEL + _NAME + 14
 
-_PAPER, _INK, _FAINT = "#ffffff", "#1a1a1a", "#6b6b6b"
-# Colours that can be told apart by most people (Okabe and Ito 2008), without black and yellow.
+_PAPER = "#ffffff"
+_INK = "#1a1a1a"
+_FAINT = "#6b6b6b"
+# A palette for colour-blind readers (Okabe and Ito 2008), without black and yellow.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
-# Pillow's own font has ASCII only; these are on most systems and have more.
+# Pillow's own font has only ASCII; these are on most systems and have more characters.
 _SYSTEM_FONTS = ("DejaVuSans.ttf", "Arial.ttf", "arial.ttf")
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What stands below a picture; `rank` is that of its label, -1 without one."""
+    """The text below an image; `rank` is the rank of its label, or -1 without a label."""
 
     label: str
     name: str
     rank: int
 
 
-def contact_sheet(pictures: Array, captions: Sequence[Caption], title: str) -> Image:
-    """Draw pictures (n, height, width, 3), n at least 1; behind the first 100 the rest is left out.
+def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Image:
+    """Draw images of shape (n, height, width, 3) with n >= 1; only the first 100 are drawn.
 
-    Small pictures are enlarged by a whole number, so that their pixels stay visible.
+    Small images are enlarged by an integer factor, so that their pixels stay visible.
     """
     from PIL import ImageDraw
 
-    pictures, captions = pictures[:MOST_PICTURES], captions[:MOST_PICTURES]
-    cell = _cell(*pictures.shape[1:3])
+    images, captions = images[:MAX_IMAGES], captions[:MAX_IMAGES]
+    cell = _cell(*images.shape[1:3])
     width = max(cell[0], _NARROWEST)
-    columns = min(len(pictures), math.ceil(math.sqrt(1.5 * len(pictures))))
+    columns = min(len(images), math.ceil(math.sqrt(1.5 * len(images))))
     fonts = _fonts([title, *(caption.label + caption.name for caption in captions)])
-    sheet = pillow().new("RGB", _size(len(pictures), columns, (width, cell[1])), _PAPER)
+    sheet = pillow().new("RGB", _size(len(images), columns, (width, cell[1])), _PAPER)
     draw = ImageDraw.Draw(sheet)
-    room = sheet.width - 2 * _MARGIN
-    draw.text((_MARGIN, _MARGIN), _cut(title, fonts["title"], room), _INK, fonts["title"])
-    for number, (pixels, caption) in enumerate(zip(pictures, captions, strict=True)):
-        row, column = divmod(number, columns)
+    text_width = sheet.width - 2 * _MARGIN
+    draw.text(
+        (_MARGIN, _MARGIN), _truncate(title, fonts["title"], text_width), _INK, fonts["title"]
+    )
+    for index, (pixels, caption) in enumerate(zip(images, captions, strict=True)):
+        row, column = divmod(index, columns)
         left = _MARGIN + column * (width + _GAP)
         top = _top() + row * (cell[1] + _CAPTION + _GAP)
         sheet.paste(pillow().fromarray(pixels).resize(cell, _filter(pixels, cell)), (left, top))
@@ -70,7 +74,7 @@ def contact_sheet(pictures: Array, captions: Sequence[Caption], title: str) -> I
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:
-    """Width and height of a picture on the sheet."""
+    """Return the width and height of an image on the sheet."""
     longer = max(height, width)
     if longer <= _SIDE:
         factor = _SIDE // longer
@@ -86,7 +90,7 @@ def _size(count: int, columns: int, cell: tuple[int, int]) -> tuple[int, int]:
     rows = math.ceil(count / columns)
     width = 2 * _MARGIN + columns * (cell[0] + _GAP) - _GAP
     height = _top() + rows * (cell[1] + _CAPTION + _GAP) - _GAP + _MARGIN
-    return max(width, 3 * _SIDE), height  # the title needs some room, too
+    return max(width, 3 * _SIDE), height  # the minimum width for the title
 
 
 def _filter(pixels: Array, cell: tuple[int, int]) -> Any:
@@ -102,19 +106,19 @@ def _write(
         colour = _COLOURS[caption.rank % len(_COLOURS)]
         draw.rectangle((left, top, left + width - 1, top + _STRIP - 1), colour)
     top += _STRIP + 4
-    draw.text((left, top), _cut(caption.label, fonts["label"], width), _INK, fonts["label"])
+    draw.text((left, top), _truncate(caption.label, fonts["label"], width), _INK, fonts["label"])
     top += _LABEL + 4
-    draw.text((left, top), _cut(caption.name, fonts["name"], width), _FAINT, fonts["name"])
+    draw.text((left, top), _truncate(caption.name, fonts["name"], width), _FAINT, fonts["name"])
 
 
-def _cut(text: str, font: Any, width: int) -> str:
-    """The text, or as much of its beginning and end as there is room for."""
+def _truncate(text: str, font: Any, width: int) -> str:
+    """Return the text, with its middle replaced by `...` if it is wider than `width`."""
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    kept = len(text)
+    length = len(text)
     shown = text
-    while kept and font.getlength(shown) > width:
-        kept -= 1
-        shown = text[: (kept + 1) // 2] + "..." + text[len(text) - kept // 2 :]
+    while length and font.getlength(shown) > width:
+        length -= 1
+        shown = text[: (length + 1) // 2] + "..." + text[len(text) - length // 2 :]
     return shown
 
 

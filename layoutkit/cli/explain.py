@@ -1,11 +1,9 @@
-"""`layoutkit explain`: a plan in words, and what it does to memory as a picture of cells.
+"""`layoutkit explain`: print a plan, and show the memory order before and after a conversion.
 
-Pictures of what a pattern does to memory, on a small example: as text and as SVG.
-
-Both show the same thing twice, before and after: every element of the example in the order
-in which it lies in memory, named by its place along each axis. One axis (the channels, where
-there are any) is shown by letter or colour, so that its scattering or gathering is seen at
-a glance.
+The memory order is shown for a small example array, as text and as SVG. Each drawing shows every
+element of the example in memory order, labelled by its index along each axis. The index along one
+axis (the channels, if there are any) is shown by letter or colour, so that scattering and gathering
+along it are easy to see.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,20 +22,28 @@ from ..errors import ArgumentError
 from ..layout.parsing import DOTS, Layout
 from ..layout.pattern import Move, parse_pattern
 
-# Small enough to be taken in at once, different enough to be told apart.
-_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
-_OTHER_SIZE = 2
+# Small enough for one line, and different enough to tell the axes apart.
+_EXAMPLE_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
+_DEFAULT_SIZE = 2
 _MAX_COLUMNS = 12
 _MAX_ROWS = 6
-_MAX_ELEMENTS = 4096  # of which some rows are shown; axes beyond are drawn with one place
+_MAX_ELEMENTS = 4096  # of which only some rows are shown; further axes get size 1
 
-# Red, green and blue that colour-blind readers can tell apart, all dark enough for white text.
+# Red, green, blue, ... that colour-blind readers can tell apart, all dark enough for white text.
 _COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
 
-_CELL, _GAP, _RUN_GAP, _ROW = 32, 3, 9, 40
-_MARGIN, _HEAD, _TITLE, _LEGEND = 28, 38, 76, 82
-_NARROWEST, _LINE, _SMALL = 560, 18, 12
-_WIDE = 0.6  # of a letter's height, as in most fonts of one width
+_CELL = 32
+_GAP = 3
+_RUN_GAP = 9
+_ROW = 40
+_MARGIN = 28
+_HEAD = 38
+_TITLE = 76
+_LEGEND = 82
+_NARROWEST = 560
+_LINE = 18
+_SMALL = 12
+_WIDE = 0.6  # width / height of a character in most monospaced fonts
 
 _STYLE = """
     svg { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
@@ -53,26 +59,26 @@ _STYLE = """
 
 @dataclass(frozen=True)
 class _Element:
-    colour: int  # its place on the axis that is shown by colour
-    label: str  # its places on the other axes
+    colour: int  # its index along the coloured axis
+    label: str  # its indices along the other axes
 
 
 @dataclass(frozen=True)
 class _Order:
     title: str
     layout: Layout
-    elements: Sequence[_Element]  # as they lie in memory
-    run: int  # elements until the second-innermost axis steps on
-    columns: int  # elements in a row of the picture
+    elements: Sequence[_Element]  # in memory order
+    run: int  # consecutive elements with the same index along the second-innermost axis
+    columns: int  # elements in a row of the drawing
 
     def rows(self) -> Iterator[Sequence[_Element]]:
-        """The elements in rows, as many as are shown."""
+        """Yield the visible elements in rows."""
         shown = self.elements[: self.columns * _MAX_ROWS]
-        return (shown[at : at + self.columns] for at in range(0, len(shown), self.columns))
+        return (shown[start : start + self.columns] for start in range(0, len(shown), self.columns))
 
     @property
     def hidden(self) -> int:
-        """How many elements the rows leave out."""
+        """The number of elements that the rows omit."""
         return max(0, len(self.elements) - self.columns * _MAX_ROWS)
 
 
@@ -82,26 +88,26 @@ class _Example:
     sizes: Mapping[str, int]
     coloured: str
     orders: tuple[_Order, _Order]
-    spelled: Layout  # that of the source, with every axis and its name
+    named_layout: Layout  # the source's layout, with every axis and its name
 
     @property
     def names(self) -> str:
-        """What the places on the coloured axis are called, a letter each."""
+        """The names of the indices along the coloured axis, one letter each."""
         letters = "RGB" if self.coloured == "c" else ascii_uppercase
         return letters[: self.sizes[self.coloured]]
 
     @property
-    def labelled(self) -> str:
-        """The axes whose places make up a label, in its order."""
+    def label_axes(self) -> str:
+        """The axes whose indices form a label, in its order."""
         return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
 
-    def call(self, axes: str) -> list[str]:
-        """What callers call these axes."""
-        return [self.spelled.name(axis) for axis in axes]
+    def axis_names(self, axes: str) -> list[str]:
+        """Return the names of these axes in the caller's pattern."""
+        return [self.named_layout.name(axis) for axis in axes]
 
     def __str__(self) -> str:
         shown = {axis: size for axis, size in self.sizes.items() if size > 1}
-        names = self.call("".join(shown))
+        names = self.axis_names("".join(shown))
         sizes = ", ".join(
             f"{name}={size}" for name, size in zip(names, shown.values(), strict=True)
         )
@@ -112,9 +118,9 @@ class _Example:
 
 
 def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
-    """Both memory orders of a small example, as lines of text.
+    """Return both memory orders of a small example, as lines of text.
 
-    sizes : of the axes of an array, of which the example shows no more than there is
+    sizes : axis sizes of an array; no axis of the example is larger
 
     >>> print(text_picture("hc->ch"))
     a small example, h=2, c=3; each element is its c (R, G, B), then its place along h
@@ -124,9 +130,9 @@ def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """
     example = _example(pattern, sizes or {})
     names = ", ".join(example.names)
-    labelled = ", ".join(example.call(example.labelled))
-    rest = f", then its place along {labelled}" if labelled else ""
-    (coloured,) = example.call(example.coloured)
+    label_names = ", ".join(example.axis_names(example.label_axes))
+    rest = f", then its place along {label_names}" if label_names else ""
+    (coloured,) = example.axis_names(example.coloured)
     lines = [f"{example}; each element is its {coloured} ({names}){rest}", ""]
     margin = max(len(str(order.layout)) for order in example.orders)
     for order in example.orders:
@@ -140,17 +146,18 @@ def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
 
 
 def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
-    words = [names[element.colour] + element.label for element in row]
-    return "  ".join(" ".join(words[at : at + run]) for at in range(0, len(words), run))
+    labels = [names[element.colour] + element.label for element in row]
+    return "  ".join(" ".join(labels[start : start + run]) for start in range(0, len(labels), run))
 
 
 # ---- SVG -------------------------------------------------------------------------------
 
 
 def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
-    """The same picture as an SVG document of its own, for light and for dark viewers."""
+    """Return both memory orders as a standalone SVG document, for light and dark viewers."""
     example = _example(pattern, sizes or {})
-    parts, bottom = [_heading(example)], _TITLE
+    parts = [_heading(example)]
+    bottom = _TITLE
     for order in example.orders:
         parts += _strip(order, bottom, mark=example.orders[0].elements[0].label)
         bottom += _HEAD + _ROW * len(list(order.rows())) + (_ROW // 2 if order.hidden else 0)
@@ -172,9 +179,9 @@ def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
 
 
 def _text(x: float, y: float, text: str, style: str, size: int = 13) -> str:
-    # Which font a viewer has is not known; with its length given, the text fits in any.
-    fitted = f' textLength="{len(text) * size * _WIDE:g}" lengthAdjust="spacingAndGlyphs"'
-    length = "" if style == "cell" else fitted  # which is short
+    # The viewer's font is unknown; an explicit textLength makes the text fit with any font.
+    text_length = f' textLength="{len(text) * size * _WIDE:g}" lengthAdjust="spacingAndGlyphs"'
+    length = "" if style == "cell" else text_length  # a cell's label is short
     return (
         f'<text class="{style}" x="{x:g}" y="{y:g}" font-size="{size}"{length}>'
         f"{escape(text)}</text>"
@@ -187,19 +194,19 @@ def _heading(example: _Example) -> str:
 
 
 def _strip(order: _Order, top: int, mark: str) -> Iterator[str]:
-    """One memory order as rows of cells; the cells with the label `mark` are outlined."""
+    """Yield one memory order as rows of cells; cells with the label `mark` are outlined."""
     yield _text(_MARGIN, top + 24, f"{order.title}: {order.layout}", "ink")
     top += _HEAD
     for row in order.rows():
-        for place, element in enumerate(row):
-            yield _cell(element, _left(place, order.run), top, marked=element.label == mark)
+        for pos, element in enumerate(row):
+            yield _cell(element, _left(pos, order.run), top, marked=element.label == mark)
         top += _ROW
     if order.hidden:
         yield _text(_MARGIN, top + 8, f"and {order.hidden} more", "muted")
 
 
-def _left(place: int, run: int) -> int:
-    return _MARGIN + place * (_CELL + _GAP) + place // run * _RUN_GAP
+def _left(pos: int, run: int) -> int:
+    return _MARGIN + pos * (_CELL + _GAP) + pos // run * _RUN_GAP
 
 
 def _width(order: _Order) -> int:
@@ -224,20 +231,20 @@ def _legend(example: _Example, top: int, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _legend_left(example: _Example) -> int:
-    """Where the words of the legend begin, behind its cells."""
+    """Return the x position of the legend's text, right of its cells."""
     return _MARGIN + len(example.names) * (_CELL + _GAP) + 10
 
 
 def _legend_lines(example: _Example, width: float) -> list[str]:
-    labelled = example.call(example.labelled)
-    (coloured,) = example.call(example.coloured)
-    words = [f"colour: {coloured}", "memory: left to right, then down"]
-    if labelled:
-        start = ", ".join(f"{axis}=0" for axis in labelled)
-        words[0] += f", digits: {', '.join(labelled)}"
-        words.insert(1, f"outlined: all {coloured} of {start}")
+    label_names = example.axis_names(example.label_axes)
+    (coloured,) = example.axis_names(example.coloured)
+    texts = [f"colour: {coloured}", "memory: left to right, then down"]
+    if label_names:
+        start = ", ".join(f"{axis}=0" for axis in label_names)
+        texts[0] += f", digits: {', '.join(label_names)}"
+        texts.insert(1, f"outlined: all {coloured} of {start}")
     columns = int(width / (_SMALL * _WIDE))
-    return [line for text in words for line in wrap(text, columns)]
+    return [line for text in texts for line in wrap(text, columns)]
 
 
 # ---- the example -----------------------------------------------------------------------
@@ -245,7 +252,8 @@ def _legend_lines(example: _Example, width: float) -> list[str]:
 
 def _example(pattern: str, known: Mapping[str, int]) -> _Example:
     parsed = parse_pattern(pattern)
-    source, target = parsed.source, parsed.target
+    source = parsed.source
+    target = parsed.target
     sizes = _drawn_sizes(source.letters, target.letters, known)
     shown = [axis for axis, size in sizes.items() if size > 1]
     coloured = "c" if "c" in shown else [*source.letters, *shown][-1]
@@ -254,16 +262,16 @@ def _example(pattern: str, known: Mapping[str, int]) -> _Example:
         _order(title, layout, letters, sizes, coloured)
         for title, (layout, letters) in layouts.items()
     )
-    spelled = Layout(source.groups, source.names + target.names)
-    return _Example(pattern, sizes, coloured, (before, after), spelled)
+    named_layout = Layout(source.groups, source.names + target.names)
+    return _Example(pattern, sizes, coloured, (before, after), named_layout)
 
 
 def _drawn_sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str, int]:
-    """Small sizes. An axis that only one side has is of size 1 and moves nothing."""
+    """Return small example sizes. An axis that only one side has is of size 1 and moves nothing."""
     sizes: dict[str, int] = {}
     for axis in source:
-        usual = _SIZES.get(axis, _OTHER_SIZE)
-        size = max(1, min(usual, known.get(axis, usual))) if axis in target else 1
+        default = _EXAMPLE_SIZES.get(axis, _DEFAULT_SIZE)
+        size = max(1, min(default, known.get(axis, default))) if axis in target else 1
         fits = size * prod(sizes.values()) <= _MAX_ELEMENTS
         sizes[axis] = size if fits else 1
     return sizes
@@ -273,11 +281,16 @@ def _order(
     title: str, layout: Layout, letters: str, sizes: Mapping[str, int], coloured: str
 ) -> _Order:
     axes = [axis for axis in letters if axis in sizes]
-    labelled = [axis for axis, size in sizes.items() if size > 1 and axis != coloured]
+    label_axes = [axis for axis, size in sizes.items() if size > 1 and axis != coloured]
     elements = []
-    for place in product(*(range(sizes[axis]) for axis in axes)):
-        at = dict(zip(axes, place, strict=True))
-        elements.append(_Element(at.get(coloured, 0), "".join(str(at[axis]) for axis in labelled)))
+    for index in product(*(range(sizes[axis]) for axis in axes)):
+        index_by_axis = dict(zip(axes, index, strict=True))
+        elements.append(
+            _Element(
+                index_by_axis.get(coloured, 0),
+                "".join(str(index_by_axis[axis]) for axis in label_axes),
+            )
+        )
     counts = [sizes[axis] for axis in reversed(axes) if sizes[axis] > 1] or [1]
     columns = max(count for count in accumulate(counts, mul) if count <= _MAX_COLUMNS)
     return _Order(title, layout, elements, counts[0], columns)
@@ -286,39 +299,43 @@ def _order(
 def explain(
     pattern: str,
     shape: tuple[int, ...] | None,
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     sizes: Mapping[str, int],
     svg: Path | None,
 ) -> None:
-    """Print the plan for a shape, if there is one, and a picture that agrees with it.
+    """Print the plan for a shape, if there is one, and a drawing that agrees with it.
 
-    asked : dtype, to_dtype and the formula, None where not given;  sizes : of axes in folds
+    options : dtype, to_dtype and the formula, None if not passed
+    sizes : the sizes of axes in folds
     """
     if svg is not None and svg.suffix.lower() != ".svg":
         raise ArgumentError(
-            f"--svg: {svg} is no name of an SVG file; name it {svg.with_suffix('.svg')}"
+            f"--svg: {svg} is not the name of an SVG file; name it {svg.with_suffix('.svg')}"
         )
-    given = {name: value for name, value in asked.items() if value is not None}
+    keywords = {name: value for name, value in options.items() if value is not None}
     if shape is None:
-        for name in [*given, *(["size"] if sizes else [])]:
+        for name in [*keywords, *(["size"] if sizes else [])]:
             option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(f"{option}: is about a plan; give the --shape of an array, too")
-        how, axes = None, None
+            raise ArgumentError(f"{option}: applies to a plan; give the --shape of an array, too")
+        conversion_plan = None
+        axes = None
     else:
-        how = plan(pattern, shape, given.pop("dtype", "float32"), **given, **dict[str, Any](sizes))
-        axes = _sizes(how.move)
-    # The file first, as whoever reads the words (`head`, a pager) may have seen enough early.
+        conversion_plan = plan(
+            pattern, shape, keywords.pop("dtype", "float32"), **keywords, **dict[str, Any](sizes)
+        )
+        axes = _sizes(conversion_plan.move)
+    # Write the file first: a reader of the text (`head`, a pager) may close the pipe early.
     if svg is not None:
         svg.write_text(svg_picture(pattern, axes), encoding="utf-8")
-    if how is not None:
-        print(how, end="\n\n")
+    if conversion_plan is not None:
+        print(conversion_plan, end="\n\n")
     print(text_picture(pattern, axes))
-    if how is None:
+    if conversion_plan is None:
         print("\nWith --shape N,N,.. of an array there is a plan, too.")
 
 
 def _sizes(move: Move) -> dict[str, int]:
-    """The sizes of all axes; those that `...` stand for are one axis in the picture."""
+    """Return the sizes of all axes; the axes of `...` are merged into one for the drawing."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     return {
         **sizes,

@@ -1,11 +1,7 @@
-"""Where the command line reads from: a file of one array, or pictures that become one batch.
+"""Open the sources of `layoutkit convert`: the file of one array, or image files as one batch.
 
-Knows which kind a source is; formats are known by `data/formats.py`, pictures by `images.py`.
-
-Pictures as a batch: uint8, layout `bhwc`, three channels red, green, blue.
-
-Knows which files are meant, of which size they are and which are left out. How one is read and
-fitted is known by `layoutkit.images`.
+File formats are read by `layoutkit.data.formats`, images by `layoutkit.images`. An image batch is
+uint8 in layout `bhwc`, with the channels red, green and blue.
 """
 
 import os
@@ -35,26 +31,26 @@ from ..images.decode import pillow, upright_size
 from ..layout.pattern import parse_pattern
 from ..memory import Array
 from .outputs import NpyFile, is_npy, open_npy
-from .printing import as_options, printable
-from .streaming import Crop, FileJob, SlabSource, windowed
+from .printing import escape_controls, keywords_to_options
+from .streaming import Crop, FileJob, SlabSource, apply_windows
 
-_AT_ONCE = 64  # pictures that are decoded before they are written, where bad ones are left out
-_LOOKED_AT = 10_000  # files below a folder, to find out whether there are pictures among them
+_IMAGES_AT_ONCE = 64  # images that are decoded before they are written, with --skip-bad
+_MAX_FILES_SEARCHED = 10_000  # in sub-folders, for the hint in an error message
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """How pictures become a batch.
+class ImageOptions:
+    """Options for reading images as a batch.
 
-    size : (height, width) of all; without it all must be of one size
-    how, fill : as `pictures.fit` takes them
-    skip_bad : leave out what cannot be read, and say so
-    max_pixels : of one picture; by default Pillow's limit
-    crop, flip : the window of every picture, and whether it is mirrored then
+    size : (height, width) of all images; without it all images must have one size
+    fit, fill : as for `layoutkit.images.fit`
+    skip_bad : skip images that cannot be read, with a message
+    max_pixels : limit for one image; default: Pillow's limit
+    crop, flip : the window of every image, and whether to mirror the window left to right
     """
 
     size: tuple[int, int] | None = None
-    how: str | None = None
+    fit: str | None = None
     fill: float | Sequence[float] | None = None
     skip_bad: bool = False
     max_pixels: int | None = None
@@ -63,31 +59,33 @@ class Pictures:
 
     @property
     def options(self) -> list[str]:
-        """The options that were given, as the command line calls them."""
-        given = {
+        """The options that were passed, by their command-line names."""
+        values = {
             "--resize": self.size,
-            "--fit": self.how,
+            "--fit": self.fit,
             "--fill": self.fill,
             "--skip-bad": self.skip_bad or None,
             "--max-pixels": self.max_pixels,
         }
-        return [name for name, value in given.items() if value is not None]
+        return [name for name, value in values.items() if value is not None]
 
-    def decoder(self, how: str) -> Decoder | None:
-        """What decodes pictures into the size; None without one. `how` is the default."""
+    def decoder(self, default_fit: str) -> Decoder | None:
+        """Return a decoder that resizes images to `size`, or None without a size."""
         if self.size is None:
             for name in {"--fit", "--fill"} & {*self.options}:
-                raise ArgumentError(f"{name}: says how pictures become one size; give --resize HxW")
+                raise ArgumentError(
+                    f"{name}: says how images are brought to one size; give --resize HxW"
+                )
             return None
-        way = self.how or how
-        if self.fill is not None and way != "pad":
-            raise ArgumentError("--fill: is what lies beside a picture; give --fit pad, too")
-        return Decoder(self.size, way, 0 if self.fill is None else self.fill)
+        fit = self.fit or default_fit
+        if self.fill is not None and fit != "pad":
+            raise ArgumentError("--fill: sets the border of a padded image; give --fit pad, too")
+        return Decoder(self.size, fit, 0 if self.fill is None else self.fill)
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Pictures of one size, decoded when they are read."""
+    """Images of one size, decoded when they are read."""
 
     paths: Sequence[Path]
     height: int
@@ -98,7 +96,7 @@ class ImageBatch:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(number of pictures, height, width, 3)."""
+        """(number of images, height, width, 3)."""
         return len(self.paths), self.height, self.width, 3
 
     @property
@@ -107,179 +105,184 @@ class ImageBatch:
         return np.dtype(np.uint8)
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """Decode a range of the pictures (all of them if `axis` is None)."""
-        numbers = range(len(self.paths)) if axis is None else range(start, stop)
-        batch = buffers.empty((len(numbers), *self.shape[1:]), np.uint8)
-        # Decoders let go of the interpreter lock, so threads do help.
-        for _ in self.pool.map(self._decode_into, numbers, batch):
+        """Decode a range of the images (all of them if `axis` is None)."""
+        indices = range(len(self.paths)) if axis is None else range(start, stop)
+        batch = buffers.empty((len(indices), *self.shape[1:]), np.uint8)
+        # Decoders release the GIL, so threads help.
+        for _ in self.pool.map(self._decode_into, indices, batch):
             pass
         return batch
 
-    def decoded(self, number: int) -> NDArray[Any]:
-        """The pixels of one picture."""
-        path = self.paths[number]
+    def decode(self, index: int) -> NDArray[Any]:
+        """Return the pixels of one image."""
+        path = self.paths[index]
         pixels = read(path) if self.decoder is None else self.decoder(path)
         if self.crop is not None:
             try:
-                return self.crop.of_picture(pixels, number)
+                return self.crop.crop_image(pixels, index)
             except ShapeError as error:
                 raise ShapeError(f"{path}: {error}") from None
         if pixels.shape != self.shape[1:]:
-            raise _unequal(path, pixels.shape[:2], self.paths[0], (self.height, self.width))
+            raise _size_error(path, pixels.shape[:2], self.paths[0], (self.height, self.width))
         return pixels
 
-    def _decode_into(self, number: int, pixels: NDArray[Any]) -> None:
-        pixels[...] = self.decoded(number)
+    def _decode_into(self, index: int, pixels: NDArray[Any]) -> None:
+        pixels[...] = self.decode(index)
 
 
-# ---- which pictures ----------------------------------------------------------------------
+# ---- find images -------------------------------------------------------------------------
 
 
 def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
-    """The pictures that folders, globs and files name, and how many others were left out.
+    """Return the images that folders, globs and files name, and the number of skipped files.
 
-    Those of a folder or a glob are in name order. Hidden files and those without a picture's
-    suffix are left out; a single file that is named by itself is always taken. A folder or a glob
-    without any picture is an ArgumentError.
+    The images of a folder or glob are sorted by name. Hidden files and files without an image
+    suffix are skipped; a single file that is named explicitly is always used. Raises ArgumentError
+    for a folder or glob without images.
     """
     if len(sources) == 1 and Path(sources[0]).is_file():
         return [Path(sources[0])], 0
-    named_by = {source: _named_by(source) for source in sources}
-    found = [name for source in sources for name in named_by[source] if _is_picture(name)]
-    for source, names in named_by.items():
-        # A file without a picture's suffix is skipped, as a glob of the shell may have named it.
-        if not any(map(_is_picture, names)) and not (found and Path(source).is_file()):
-            looked = ", ".join(sorted(PICTURES))
+    files_of = {source: _expand_source(source) for source in sources}
+    images = [name for source in sources for name in files_of[source] if _is_image(name)]
+    for source, names in files_of.items():
+        # A file without the suffix of an image is skipped: a shell glob may have matched it.
+        if not any(map(_is_image, names)) and not (images and Path(source).is_file()):
+            suffixes = ", ".join(sorted(PICTURES))
             raise ArgumentError(
-                f"{source}: no pictures there (looked for {looked}){_below(source)}"
+                f"{source}: no images there (looked for {suffixes}){_subfolder_hint(source)}"
             )
-    return found, sum(len(named_by[source]) for source in sources) - len(found)
+    return images, sum(len(files_of[source]) for source in sources) - len(images)
 
 
-def named(sources: Sequence[str]) -> str:
-    """What messages call all sources together."""
+def sources_label(sources: Sequence[str]) -> str:
+    """Return the name of all sources together for messages."""
     return sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
 
 
-def _named_by(source: str) -> list[Path]:
-    """The files that one word of the command line means; ArgumentError for none."""
+def _expand_source(source: str) -> list[Path]:
+    """Return the files that a command-line source names; raise ArgumentError if there are none."""
     path = Path(source)
     if path.is_file():
         return [path]
-    # A glob as the shell reads it may begin anywhere, which Path.glob does not allow.
+    # Unlike Path.glob, glob.glob allows absolute patterns.
     matches = glob(source, recursive=True)  # noqa: PTH207
     names = path.iterdir() if path.is_dir() else map(Path, matches)
-    found = sorted(name for name in names if not name.is_dir())
-    if not found and not path.is_dir():
+    files = sorted(name for name in names if not name.is_dir())
+    if not files and not path.is_dir():
         raise ArgumentError(f"{source}: no such file or folder, nor a glob that matches any file")
-    return found
+    return files
 
 
-def _is_picture(path: Path) -> bool:
-    named_so = path.suffix.lower() in PICTURES and not path.name.startswith(".")
-    # What is there but no file, such as a pipe, would be waited for.
-    return named_so and (path.is_file() or not path.exists())
+def _is_image(path: Path) -> bool:
+    has_image_name = path.suffix.lower() in PICTURES and not path.name.startswith(".")
+    # Exclude pipes and devices, on which reading would block.
+    return has_image_name and (path.is_file() or not path.exists())
 
 
-def _below(source: str) -> str:
-    """What to say where a folder's pictures are in the folders in it."""
-    if any(map(_is_picture, islice(Path(source).rglob("*"), _LOOKED_AT))):
-        every = f"{source.rstrip('/')}/**/*"
-        return f"; there are some in its sub-folders: give '{every}', in quotes"
+def _subfolder_hint(source: str) -> str:
+    """Return the end of an error message if the images of a folder are in its sub-folders."""
+    if any(map(_is_image, islice(Path(source).rglob("*"), _MAX_FILES_SEARCHED))):
+        pattern = f"{source.rstrip('/')}/**/*"
+        return f"; there are some in its sub-folders: give '{pattern}', in quotes"
     return ""
 
 
-# ---- their pixels ------------------------------------------------------------------------
+# ---- read images -------------------------------------------------------------------------
 
 
 @contextmanager
 def open_images(
-    paths: Sequence[Path], decoder: Decoder | None, pictures: Pictures, folder: Path
+    paths: Sequence[Path], decoder: Decoder | None, image_options: ImageOptions, folder: Path
 ) -> Iterator[ImageBatch | NpyFile]:
-    """Pictures as one batch; where no decoder fits them, all must be of one size.
+    """Open images as one batch; without a decoder, all must have one size.
 
-    Sizes are compared from the pictures' headers before any of them is decoded. Where bad ones are
-    left out, how many are good is known when all are decoded: their pixels wait in an unnamed file
-    in `folder`.
+    Sizes are compared from the image headers before any image is decoded. With `skip_bad`, the
+    number of valid images is known only after all are decoded, so their pixels are stored in an
+    unnamed temporary file in `folder`.
     """
     pool = ThreadPoolExecutor(os.cpu_count())
-    with allowing(pictures.max_pixels):
+    with pixel_limit(image_options.max_pixels):
         try:
-            if pictures.crop is not None:
-                height, width = pictures.crop.size
+            if image_options.crop is not None:
+                height, width = image_options.crop.size
             elif decoder is None:
-                paths, (height, width) = _of_one_size(paths, pictures.skip_bad)
+                paths, (height, width) = _check_one_size(paths, image_options.skip_bad)
             else:
                 height, width = decoder.size
-            batch = ImageBatch(paths, height, width, decoder, pool, pictures.crop)
-            if not pictures.skip_bad:
+            batch = ImageBatch(paths, height, width, decoder, pool, image_options.crop)
+            if not image_options.skip_bad:
                 yield batch
                 return
             with TemporaryFile(dir=folder) as file:
                 try:
-                    found = _without_bad(batch, file)
-                except OSError as error:  # of a file that has no name to say
+                    array = _decode_valid(batch, file)
+                except OSError as error:  # the temporary file has no name to report
                     raise OSError(error.errno, error.strerror, str(folder)) from error
-                yield found
+                yield array
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _without_bad(batch: ImageBatch, file: Any) -> NpyFile:
-    """The pictures that can be read, decoded into a file; DataError where none can."""
+def _decode_valid(batch: ImageBatch, file: Any) -> NpyFile:
+    """Decode the readable images into a file; raise DataError if there are none."""
     count = 0
-    for first in range(0, len(batch.paths), _AT_ONCE):
-        paths = batch.paths[first : first + _AT_ONCE]
-        numbers = range(first, first + len(paths))
-        for _, found in _good(paths, batch.pool.map(_tried(batch.decoded), numbers)):
-            file.write(np.ascontiguousarray(found).data)
+    for first in range(0, len(batch.paths), _IMAGES_AT_ONCE):
+        paths = batch.paths[first : first + _IMAGES_AT_ONCE]
+        indices = range(first, first + len(paths))
+        for _, pixels in _report_errors(
+            paths, batch.pool.map(_return_errors(batch.decode), indices)
+        ):
+            file.write(np.ascontiguousarray(pixels).data)
             count += 1
     file.flush()
     if not count:
-        raise _none_left(len(batch.paths))
+        raise _all_failed_error(len(batch.paths))
     return NpyFile(file, 0, (count, *batch.shape[1:]), batch.dtype)
 
 
-def _of_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], tuple[int, int]]:
-    """The pictures, and the one size that their headers name."""
-    size_of = _tried(upright_size) if skip_bad else upright_size
-    sizes = dict(_good(paths, map(size_of, paths)))
+def _check_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], tuple[int, int]]:
+    """Return the readable images and the one size that their headers state."""
+    size_of = _return_errors(upright_size) if skip_bad else upright_size
+    sizes = dict(_report_errors(paths, map(size_of, paths)))
     if not sizes:
-        raise _none_left(len(paths))
+        raise _all_failed_error(len(paths))
     first, expected = next(iter(sizes.items()))
     for path, size in sizes.items():
         if size != expected:
-            raise _unequal(path, size, first, expected)
+            raise _size_error(path, size, first, expected)
     return [path for path in paths if path in sizes], expected
 
 
-def _tried(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same function, which gives the error of what cannot be read."""
+def _return_errors(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap `function` so that it returns the error for a file that cannot be read."""
 
     def attempt(source: Any) -> Any:
         try:
-            return decode(source)
+            return function(source)
         except (DataError, OSError) as error:
             return error
 
     return attempt
 
 
-def _good(paths: Iterable[Path], found: Iterable[Any]) -> Iterator[tuple[Path, Any]]:
-    """What was found for each path, without errors, which are said."""
-    for path, each in zip(paths, found, strict=True):
-        if isinstance(each, Exception):
-            why = f"{path}: {each.strerror}" if isinstance(each, OSError) else each
-            print(f"layoutkit: left out {printable(as_options(str(why)))}", file=sys.stderr)
+def _report_errors(paths: Iterable[Path], results: Iterable[Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield (path, result) without errors, which are printed."""
+    for path, result in zip(paths, results, strict=True):
+        if isinstance(result, Exception):
+            reason = f"{path}: {result.strerror}" if isinstance(result, OSError) else result
+            print(
+                f"layoutkit: left out {escape_controls(keywords_to_options(str(reason)))}",
+                file=sys.stderr,
+            )
         else:
-            yield path, each
+            yield path, result
 
 
-def _none_left(count: int) -> DataError:
-    return DataError(f"none of {count} pictures can be read; what is wrong with each stands above")
+def _all_failed_error(count: int) -> DataError:
+    return DataError(f"none of {count} images can be read; see the messages above")
 
 
-def _unequal(
+def _size_error(
     path: Path, size: tuple[int, ...], first: Path, expected: tuple[int, int]
 ) -> ShapeError:
     return ShapeError(
@@ -289,12 +292,12 @@ def _unequal(
 
 
 @contextmanager
-def allowing(max_pixels: int | None) -> Iterator[None]:
-    """Let Pillow take pictures of so many pixels, on purpose; None leaves its limit."""
+def pixel_limit(max_pixels: int | None) -> Iterator[None]:
+    """Set Pillow's limit of pixels per image within the block; None keeps it."""
     module = pillow()
     limit = module.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
-        # It warns of what is an error here, which says more.
+        # Pillow warns at the size where `layoutkit.images` raises an error.
         warnings.simplefilter("ignore", module.DecompressionBombWarning)
         if max_pixels is not None:
             module.MAX_IMAGE_PIXELS = max_pixels
@@ -304,71 +307,71 @@ def allowing(max_pixels: int | None) -> Iterator[None]:
             module.MAX_IMAGE_PIXELS = limit
 
 
-# What the axes of pictures may be called.
-_PICTURES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
+# The accepted names of the axes of images.
+_IMAGE_AXES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
 
 
 @contextmanager
 def open_source(
-    sources: Sequence[str], job: FileJob, pictures: Pictures, folder: Path
+    sources: Sequence[str], job: FileJob, image_options: ImageOptions, folder: Path
 ) -> Iterator[SlabSource]:
-    """Open what `sources` name: a file of one array, `.npy` by its content, else pictures.
+    """Open `sources`: the file of one array (`.npy` is detected by its content), or images.
 
-    folder : for what has to wait until it is written
+    folder : folder for temporary files
     """
     arrays = [source for source in sources if _is_array(source)]
     if not arrays:
         _check_pattern(job.pattern)
-        decoder = pictures.decoder("stretch")
-        paths, others = find_images(sources)
-        if others and not job.quiet:
-            name = printable(named(sources))
-            print(f"{name}: files skipped as no pictures: {others}", file=sys.stderr)
-        with open_images(paths, decoder, pictures, folder) as batch:
-            yield windowed(batch, job.pattern, None, pictures.flip)
+        decoder = image_options.decoder("stretch")
+        paths, skipped = find_images(sources)
+        if skipped and not job.quiet:
+            label = escape_controls(sources_label(sources))
+            print(f"{label}: files skipped that are not images: {skipped}", file=sys.stderr)
+        with open_images(paths, decoder, image_options, folder) as batch:
+            yield apply_windows(batch, job.pattern, None, image_options.flip)
         return
     if len(sources) > 1:
         raise ArgumentError(
-            f"{arrays[0]}: is an array, and several SRC are pictures of one batch; convert a file "
-            "of an array by itself"
+            f"{arrays[0]}: is an array, but several SRC must be images of one batch; convert the "
+            "file of an array by itself"
         )
-    for option in pictures.options:
-        raise ArgumentError(f"{option}: is for pictures, and {arrays[0]} is an array; leave it out")
+    for option in image_options.options:
+        raise ArgumentError(f"{option}: applies to images, but {arrays[0]} is an array; omit it")
     with _open_array(arrays[0]) as array:
         try:
-            source = windowed(array, job.pattern, pictures.crop, pictures.flip)
+            source = apply_windows(array, job.pattern, image_options.crop, image_options.flip)
         except ShapeError as error:
             raise ShapeError(f"{arrays[0]}: {error}") from None
         yield source
 
 
 def _is_array(source: str) -> bool:
-    """Whether a source is a file of an array; ArgumentError where it is no file at all."""
+    """Return True for the file of an array; raise ArgumentError if the source is not a file."""
     path = Path(source)
     if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
-        # A pipe would be waited for, and cannot be read in any order.
-        raise ArgumentError(f"{source}: is no file; write what comes from it into one first")
+        # Reading from a pipe would block, and does not allow random access.
+        raise ArgumentError(f"{source}: is not a regular file; write its data into one first")
     return is_store(source) or suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path))
 
 
 @dataclass(frozen=True)
 class LoadedArray:
-    """An array in memory, or mapped to it, whose slabs are windows."""
+    """An array in memory, or memory-mapped, whose slabs are slices."""
 
     array: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """The shape of the array."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Its dtype."""
+        """The dtype of the array."""
         return self.array.dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Array:
-        """Everything between two positions of one axis; the whole if `axis` is None."""
+        """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""
         if axis is None:
             return self.array
         part: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
@@ -377,45 +380,45 @@ class LoadedArray:
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """An array in a zarr store, of which slabs are read."""
+    """An array in a zarr store, read by slabs."""
 
     array: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """The shape of the array."""
         return tuple(self.array.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Its dtype."""
-        found: np.dtype[Any] = self.array.dtype
-        return found
+        """The dtype of the array."""
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Any:
-        """Everything between two positions of one axis; the whole if `axis` is None."""
+        """Read the slab `start:stop` along one axis; the whole array if `axis` is None."""
         window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
         return np.asarray(self.array[(*window, ...)])
 
 
 @contextmanager
 def _open_array(source: str) -> Iterator[SlabSource]:
-    """The array of a file, slab by slab where it lies there as it is; OSError for no file."""
+    """Open the array of a file; read by slabs if the file stores it uncompressed."""
     if is_store(source):
         yield ZarrSource(open_store(source))
         return
-    found = _only_one(_loaded(source), source)
-    if not isinstance(found, StoredArray):
-        yield LoadedArray(as_array(found, source))
-    elif found.offset is not None:
-        with open_npy(found) as array:
+    content = _single_array(_read_array(source), source)
+    if not isinstance(content, StoredArray):
+        yield LoadedArray(as_array(content, source))
+    elif content.offset is not None:
+        with open_npy(content) as array:
             yield array
     else:
-        yield LoadedArray(found.loaded())
+        yield LoadedArray(content.loaded())
 
 
-def _loaded(source: str) -> Any:
-    """What the reader of its suffix gives; an ArgumentError for whatever one of them raises."""
+def _read_array(source: str) -> Any:
+    """Read an array by the suffix of its file; raise ArgumentError for any error of a reader."""
     try:
         return reader_of(source)(source)
     except (LayoutkitError, OSError, MemoryError):
@@ -423,30 +426,31 @@ def _loaded(source: str) -> Any:
     except Exception as error:
         raise ArgumentError(
             f"{source}: cannot be read ({type(error).__name__}: {error}); it is damaged, or its "
-            "suffix is that of another format"
+            "suffix does not match its format"
         ) from error
 
 
-def _only_one(found: Any, source: str) -> Any:
-    if not isinstance(found, Mapping):
-        return found
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+def _single_array(arrays: Any, source: str) -> Any:
+    if not isinstance(arrays, Mapping):
+        return arrays
+    if len(arrays) != 1:
+        names = ", ".join(arrays) or "none"
         raise ArgumentError(
-            f"{source}: holds {len(found)} arrays ({names}); give a file of one, as numpy.save "
-            "writes it"
+            f"{source}: holds {len(arrays)} arrays ({names}); give a file of one array, as "
+            "written by numpy.save"
         )
-    return next(iter(found.values()))
+    return next(iter(arrays.values()))
 
 
 def _check_pattern(pattern: str) -> None:
     axes = parse_pattern(pattern).left.named
-    known = [
-        len(names) == 1 and names[0] in may for names, may in zip(axes, _PICTURES, strict=False)
+    matches = [
+        len(names) == 1 and names[0] in allowed
+        for names, allowed in zip(axes, _IMAGE_AXES, strict=False)
     ]
-    if len(axes) != len(_PICTURES) or not all(known):
+    if len(axes) != len(_IMAGE_AXES) or not all(matches):
         message = (
-            f"{pattern}: pictures are read as bhwc (batch, height, width, channel); "
+            f"{pattern}: images are read as bhwc (batch, height, width, channel); "
             "begin the pattern with bhwc->"
         )
         raise PatternError(message)

@@ -1,20 +1,19 @@
-"""Where results go: a file here that appears when it is complete, or one at a URL of fsspec.
+"""Write results as `.npy` files, local or at an fsspec URL, and read and write them by slabs.
 
-What goes to a URL is made in a file here first, as its parts are written in any order, and is then
-uploaded as a whole. Nobody sees half of it: stores of objects show what has come to its end, and
-elsewhere it arrives under a hidden name beside and is renamed.
+A local file appears under its name when it is complete. A result for a URL is first written to a
+local temporary file, because its parts are written in any order, and is then uploaded. Readers
+never see an incomplete file: object stores show an object only when its upload has ended, and on
+other file systems the upload goes to a hidden temporary name and is renamed.
 
-Arrays in `.npy` files, read and written one slab at a time.
+A slab is the range between two indices along one axis. The resident memory is that of one slab,
+however large the file is. Files are read, not memory-mapped: if another process truncates a mapped
+file, the process is killed, whereas reading raises an error. Slabs that consist of many short runs
+are read several at a time, as one wide slab.
 
-A slab is everything between two positions of one axis, so the resident memory stays at the size of
-a slab however large the file is. It is read, not mapped: a map of a file that someone shortens
-meanwhile kills the process, where reading says so. Slabs of many short runs are read several at a
-time, as a wide slab whose parts they are.
+Long runs are written with `write`: writing through a map of a new file takes 1.5 times as long,
+because of page faults, and a disk error would kill the process. Short runs are copied into a map.
 
-Runs that are long are written as such: through a map of a new file it takes half as long again, for
-the page faults, and a failing disk would kill the process. Short ones are copied into maps of it.
-
-Knows where slabs lie. What a file says of its array is read by `data/reading/npy.py`.
+The header of a `.npy` file is read by `layoutkit.data.io.npy`.
 """
 
 from __future__ import annotations
@@ -42,75 +41,78 @@ from ..data.io.filesystem import local_path
 from ..data.io.npy import StoredArray
 from ..errors import ArgumentError, DataError, DtypeError
 from ..spec import ArraySpec
-from .printing import amount
+from .printing import format_bytes
 
-# How much of a file is mapped at once where a slab is scattered over all of it.
+# Bytes of a file that are mapped at a time if a slab is scattered over all of it.
 _WINDOW_BYTES = 64 << 20
 
-# Up to so many bytes between the runs of a slab are read with them: beginning another read takes
-# Python as long. They come so many at a time, which the cache holds until the runs are taken out.
+# Gaps of up to _GAP_BYTES between the runs of a slab are read too: another read call would take
+# Python as long. _READ_BYTES are read at a time, so that the cache holds them until the runs are
+# copied.
 _GAP_BYTES = 16 << 10
 _READ_BYTES = 1 << 20
 
-# A wide slab. Where runs are short, every page has a part of each slab, and 600 MB of chwb took 3.8
-# times as long where each slab read all pages again. Two can be in memory at once.
+# The size of a wide slab. If runs are short, every page contains a part of each slab: 600 MB of
+# chwb took 3.8 times as long when each slab read all pages again. Two wide slabs can be in memory
+# at once.
 _WIDE_BYTES = 128 << 20
 
-# A run from here on is read and written as such, though it is not the whole slab.
+# Runs of at least this many bytes are read and written one by one.
 _LONG_RUN = 4 << 10
 
-# A whole array beyond this is mapped, as it might be larger than the memory.
-_MOST_READ = 1 << 30
+# An array that is read at once is mapped beyond this size: it might be larger than the memory.
+_MAX_READ_BYTES = 1 << 30
 
 
 @dataclass
 class NpyFile:
-    """The array in an open `.npy` file; reads and writes slabs of it."""
+    """The array in an open `.npy` file, read and written by slabs."""
 
     file: BinaryIO
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran_order: bool = False
-    # The axis of the wide slab read last, where it begins, and its runs.
+    # The wide slab read last: its axis, its first index, and its runs.
     _wide: tuple[int, int, NDArray[Any]] | None = field(default=None, repr=False)
 
-    def scatters(self, axis: int | None) -> bool:
-        """Whether slabs of this axis are more than one run of the file."""
-        return self._runs(axis)[0] > 1
+    def is_scattered(self, axis: int | None) -> bool:
+        """Return True if a slab along this axis is more than one run of the file."""
+        return self._run_layout(axis)[0] > 1
 
-    def run(self, axis: int, count: int) -> int:
-        """How many bytes lie side by side in a slab of so many positions."""
-        return self._runs(axis)[2] * count * self.dtype.itemsize
+    def run_bytes(self, axis: int, count: int) -> int:
+        """Return the contiguous bytes in a slab of `count` indices along an axis."""
+        return self._run_layout(axis)[2] * count * self.dtype.itemsize
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """The slab (all if `axis` is None), in memory; DataError if the file has become shorter."""
+        """Read a slab (all if `axis` is None); raise DataError if the file has been truncated."""
         if axis is None:
-            start, stop = 0, 1
-            if math.prod(self.shape) * self.dtype.itemsize > _MOST_READ:
-                return self._shaped(self._mapped_whole(), None)
-        elif self.scatters(axis) and self.run(axis, stop - start) < _LONG_RUN:
-            return self._shaped(self._part(axis, start, stop), axis)
-        return self._shaped(self._slab(axis, start, stop), axis)
+            start = 0
+            stop = 1
+            if math.prod(self.shape) * self.dtype.itemsize > _MAX_READ_BYTES:
+                return self._reshape_slab(self._map_all(), None)
+        elif self.is_scattered(axis) and self.run_bytes(axis, stop - start) < _LONG_RUN:
+            return self._reshape_slab(self._read_from_wide_slab(axis, start, stop), axis)
+        return self._reshape_slab(self._read_slab(axis, start, stop), axis)
 
-    def _part(self, axis: int, start: int, stop: int) -> NDArray[Any]:
-        """A scattered slab, which is a part of a wide one: where it is not, the next is read."""
+    def _read_from_wide_slab(self, axis: int, start: int, stop: int) -> NDArray[Any]:
+        """Return a scattered slab from the wide slab in memory; read the next one if needed."""
         if self._wide is not None:
             wide_axis, first, wide = self._wide
             if wide_axis == axis and first <= start and stop <= first + wide.shape[1]:
                 return wide[:, start - first : stop - first]
             self._wide = None
-            del wide  # before there is another
-        outer, length, inner = self._runs(axis)
+            del wide  # release the memory before the next one is read
+        outer, length, inner = self._run_layout(axis)
         step = max(1, stop - start)
         fitting = _WIDE_BYTES // max(1, outer * inner * step * self.dtype.itemsize)
-        wide = self._slab(axis, start, min(start + step * max(1, fitting), length))
+        wide = self._read_slab(axis, start, min(start + step * max(1, fitting), length))
         self._wide = axis, start, wide
         return wide[:, : stop - start]
 
-    def _slab(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """The runs of a slab, read now."""
-        outer, length, inner = self._runs(axis)
+    def _read_slab(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
+        """Read the runs of a slab."""
+        outer, length, inner = self._run_layout(axis)
         item = self.dtype.itemsize
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
         if slab.nbytes:
@@ -119,47 +121,47 @@ class NpyFile:
                 self._read_windows(rows, length * inner * item, start * inner * item)
             else:
                 for number, row in enumerate(rows):
-                    self._fill(row, (number * length + start) * inner * item)
+                    self._read_into(row, (number * length + start) * inner * item)
         return slab
 
-    def _mapped_whole(self) -> NDArray[Any]:
+    def _map_all(self) -> NDArray[Any]:
         try:
-            return self._map(None, 0, 1, 0, 1)
+            return self._map_runs(None, 0, 1, 0, 1)
         except ValueError as error:  # beyond the end of the file
-            raise self._shortened() from error
+            raise self._truncated_error() from error
 
     def _read_windows(self, rows: NDArray[Any], length: int, start: int) -> None:
         """Read the bytes from `start` on of every row of `length` bytes."""
         outer, count = rows.shape
         if count == length:
-            self._fill(rows.reshape(-1), 0)
+            self._read_into(rows.reshape(-1), 0)
             return
         height = max(1, _READ_BYTES // length)
         window = buffers.empty((height, length), np.dtype(np.uint8))
         for first in range(0, outer, height):
-            part = window[: min(height, outer - first)]
-            self._fill(part.reshape(-1), first * length)
-            rows[first : first + height] = part[:, start : start + count]
+            rows_read = window[: min(height, outer - first)]
+            self._read_into(rows_read.reshape(-1), first * length)
+            rows[first : first + height] = rows_read[:, start : start + count]
 
-    def _fill(self, target: NDArray[Any], position: int) -> None:
-        """Read bytes from a position of the array on."""
+    def _read_into(self, target: NDArray[Any], position: int) -> None:
+        """Read bytes of the array, from `position` on, into `target`."""
         self.file.seek(self.offset + position)
         rest = target.data
-        while rest:  # the system gives about 2 GiB at once
+        while rest:  # one system call reads at most about 2 GiB
             count = self.file.readinto(rest)  # type: ignore[attr-defined]
             if not count:
-                raise self._shortened()
+                raise self._truncated_error()
             rest = rest[count:]
 
-    def _shortened(self) -> DataError:
+    def _truncated_error(self) -> DataError:
         return DataError(
-            f"{self.file.name}: was shortened while it was read; convert it when nobody writes to "
-            "it, or convert a copy"
+            f"{self.file.name}: was truncated while it was read; convert it when no other "
+            "process writes to it, or convert a copy"
         )
 
     def write(self, axis: int | None, start: int, stop: int, values: NDArray[Any]) -> None:
         """Write contiguous `values` as the slab (all if `axis` is None)."""
-        outer, length, inner = self._runs(axis)
+        outer, length, inner = self._run_layout(axis)
         if outer == 1:
             self._write_run(start * inner * self.dtype.itemsize, values)
             return
@@ -169,7 +171,7 @@ class NpyFile:
                 self._write_run((number * length + start) * inner * self.dtype.itemsize, run)
             return
         for first, last in self._windows(axis):
-            self._map(axis, start, stop, first, last)[...] = slab[first:last]
+            self._map_runs(axis, start, stop, first, last)[...] = slab[first:last]
 
     def _write_run(self, position: int, values: NDArray[Any]) -> None:
         self.file.seek(self.offset + position)
@@ -182,35 +184,39 @@ class NpyFile:
     def _stored_axis(self, axis: int) -> int:
         return len(self.shape) - 1 - axis if self.fortran_order else axis
 
-    def _runs(self, axis: int | None) -> tuple[int, int, int]:
-        """The file as (outer, length of the axis, inner); a slab is `outer` runs of it."""
+    def _run_layout(self, axis: int | None) -> tuple[int, int, int]:
+        """Return the file as (outer, length of the axis, inner); a slab is `outer` runs."""
         if axis is None:
             return 1, 1, math.prod(self.shape)
         shape, axis = self._stored_shape(), self._stored_axis(axis)
         return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
     def _windows(self, axis: int | None) -> Iterator[tuple[int, int]]:
-        outer, length, inner = self._runs(axis)
+        outer, length, inner = self._run_layout(axis)
         rows = max(1, _WINDOW_BYTES // max(1, length * inner * self.dtype.itemsize))
         for first in range(0, outer, rows):
             yield first, min(first + rows, outer)
 
-    def _map(self, axis: int | None, start: int, stop: int, first: int, last: int) -> NDArray[Any]:
-        """Runs `first` to `last` of a slab as a mapped (runs, stop - start, inner) array."""
-        _, length, inner = self._runs(axis)
+    def _map_runs(
+        self, axis: int | None, start: int, stop: int, first: int, last: int
+    ) -> NDArray[Any]:
+        """Map runs `first` to `last` of a slab as a (runs, stop - start, inner) array."""
+        _, length, inner = self._run_layout(axis)
         if axis is None:
-            start, stop = 0, 1
+            start = 0
+            stop = 1
         shape = (last - first, stop - start, inner)
         if 0 in shape or not self.dtype.itemsize:
             return np.empty(shape, self.dtype)
-        run, item = length * inner, self.dtype.itemsize
+        run = length * inner
+        item = self.dtype.itemsize
         count = (last - first - 1) * run + (stop - start) * inner
         offset = self.offset + (first * run + start * inner) * item
         mode: Any = "r+" if self.file.writable() else "r"
         mapped = np.memmap(self.file, np.uint8, mode, offset, count * item)
         return np.ndarray(shape, self.dtype, mapped, 0, (run * item, inner * item, item))
 
-    def _shaped(self, slab: NDArray[Any], axis: int | None) -> NDArray[Any]:
+    def _reshape_slab(self, slab: NDArray[Any], axis: int | None) -> NDArray[Any]:
         shape = list(self._stored_shape())
         if axis is not None:
             shape[self._stored_axis(axis)] = slab.shape[1]
@@ -219,32 +225,32 @@ class NpyFile:
 
 
 def is_npy(path: Path) -> bool:
-    """Whether the file begins as a `.npy` file does."""
+    """Return True if the file begins with the magic bytes of `.npy`."""
     with path.open("rb") as file:
         return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
 @contextmanager
 def open_npy(stored: StoredArray) -> Iterator[NpyFile]:
-    """Open an array that lies in a file as it is, to read slabs of it."""
+    """Open an array that is stored uncompressed in a file, to read slabs of it."""
     with stored.path.open("rb", buffering=0) as file:
         yield NpyFile(file, stored.offset or 0, stored.shape, stored.dtype, stored.fortran_order)
 
 
 def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NpyFile:
-    """Write the header of a `.npy` file and claim the space of its array.
+    """Write the header of a `.npy` file and reserve the space of its array.
 
-    A dtype that the format has no name for (bfloat16, float8) is a DtypeError.
+    Raises DtypeError if the format has no name for the dtype (bfloat16, float8).
     """
-    header = npy_header(shape, dtype)
+    header = make_npy_header(shape, dtype)
     reserve(file, len(header) + math.prod(shape) * dtype.itemsize)
     file.write(header)
     file.flush()
     return NpyFile(file, len(header), shape, dtype)
 
 
-def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """What a `.npy` file begins with; DtypeError for a dtype that the format has no name for."""
+def make_npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return the header of a `.npy` file; raise DtypeError if it has no name for the dtype."""
     description = npy.dtype_to_descr(dtype)
     if npy.descr_to_dtype(description) != dtype:
         message = (
@@ -263,68 +269,73 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 Destination = Path | str  # a str is a URL
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# Stores of objects, where renaming is copying and an object is there when all of it has come.
-_OF_OBJECTS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "tos"}
+_DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Object stores, which rename by copying and show an object only after its complete upload.
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "tos"}
 
 
-def destination_of(name: str) -> Destination:
-    """The path that a name is, or its URL."""
+def parse_destination(name: str) -> Destination:
+    """Return the path of a local name, or a URL as it is."""
     local = local_path(name)
     return name if local is None else Path(local)
 
 
 @contextmanager
-def opened_for(destination: Destination) -> Iterator[BinaryIO]:
-    """A new file that has its name when the block ends without an exception, and else never."""
+def open_destination(destination: Destination) -> Iterator[BinaryIO]:
+    """Open a new file that gets its name only if the block ends without an exception."""
     if isinstance(destination, Path):
         with replacing(destination) as file:
             yield file
         return
-    with _uploading(destination) as file:
+    with _open_upload(destination) as file:
         yield file
 
 
-def created(file: BinaryIO, result: ArraySpec, destination: Destination) -> NpyFile:
-    """The array of a `.npy` file; ArgumentError where the disk has no room for it."""
+def create_result(file: BinaryIO, result: ArraySpec, destination: Destination) -> NpyFile:
+    """Create the `.npy` array of a result; raise ArgumentError if the disk is full."""
     try:
         return create_npy(file, result.shape, result.dtype)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _DISK_FULL_ERRORS:
             raise
-        folder, nbytes = folder_beside(destination), math.prod(result.shape) * result.dtype.itemsize
-        there, fix = "there", "make room or write it elsewhere"
+        folder = staging_folder(destination)
+        nbytes = math.prod(result.shape) * result.dtype.itemsize
+        where = "there"
+        fix = "make room or write it elsewhere"
         if not isinstance(destination, Path):
-            there, fix = f"in {folder}, where it is made first", "make room or set TMPDIR"
+            where = f"in {folder}, where it is written first"
+            fix = "make room or set TMPDIR"
         message = (
-            f"{destination}: no room for {amount(nbytes)} ({error.strerror}; "
-            f"{amount(shutil.disk_usage(folder).free)} free {there}); {fix}"
+            f"{destination}: no room for {format_bytes(nbytes)} ({error.strerror}; "
+            f"{format_bytes(shutil.disk_usage(folder).free)} free {where}); {fix}"
         )
         raise ArgumentError(message) from error
 
 
-def folder_beside(destination: Destination) -> Path:
-    """The folder here in which a result is made."""
+def staging_folder(destination: Destination) -> Path:
+    """Return the local folder in which a result is written first."""
     if isinstance(destination, Path):
         return resolved(destination).parent
     return Path(tempfile.gettempdir())
 
 
-# ---- a file here -------------------------------------------------------------------------
+# ---- local files -------------------------------------------------------------------------
 
 
 def check_destination(
     sources: Sequence[str], destination: Destination, suffix: str = ".npy"
 ) -> None:
-    """Refuse a destination that could not be written in the end, before any work is done."""
+    """Raise ArgumentError for a destination that cannot be written, before any work is done."""
     if str(destination) == "-":
         raise ArgumentError(
-            f"-: the result is no stream, as its parts are written in any order; name a {suffix} "
-            "file, and read that when it is there"
+            f"-: the result cannot be a stream, as its parts are written in any order; name a "
+            f"{suffix} file, and read that when it is complete"
         )
     if not isinstance(destination, Path):
         if not destination.endswith(suffix):
-            raise ArgumentError(f"{destination}: the result is a {suffix} file; name it so")
+            raise ArgumentError(
+                f"{destination}: the result is a {suffix} file; give it that suffix"
+            )
         if destination in sources:
             raise ArgumentError(f"{destination}: is the source itself; choose another name")
         return
@@ -347,58 +358,58 @@ def check_destination(
         raise ArgumentError(f"{destination}: is the source itself; choose another name")
 
 
-# ---- a file at a URL ---------------------------------------------------------------------
+# ---- uploads -----------------------------------------------------------------------------
 
 
 @contextmanager
-def _uploading(url: str) -> Iterator[BinaryIO]:
-    """A new file here, whose bytes are at the URL when the block ends without an exception."""
-    system, path = _system(url)
-    beside = f"{path.rpartition('/')[0]}/.layoutkit.{secrets.token_hex(8)}.tmp"
-    # Now, as who finds out at the end that nothing may be written here has waited for nothing.
-    _asked(url, lambda: system.pipe_file(beside, b""))
+def _open_upload(url: str) -> Iterator[BinaryIO]:
+    """Open a local file that is uploaded to the URL if the block ends without an exception."""
+    system, remote_path = _file_system(url)
+    temporary_path = f"{remote_path.rpartition('/')[0]}/.layoutkit.{secrets.token_hex(8)}.tmp"
+    # Written now, so that a missing permission is an error before the conversion, not after it.
+    _checked_call(url, lambda: system.pipe_file(temporary_path, b""))
     try:
-        with tempfile.TemporaryDirectory(prefix="layoutkit-") as here:
-            made = Path(here) / "x.npy"
-            with made.open("w+b") as file:
+        with tempfile.TemporaryDirectory(prefix="layoutkit-") as folder:
+            local = Path(folder) / "x.npy"
+            with local.open("w+b") as file:
                 yield file
-            _asked(url, lambda: _upload(system, made, beside, path))
+            _checked_call(url, lambda: _upload(system, local, temporary_path, remote_path))
     finally:
-        with suppress(Exception):  # it was renamed, or the connection is gone
-            system.rm_file(beside)
+        with suppress(Exception):  # it was renamed, or the connection is lost
+            system.rm_file(temporary_path)
 
 
-def _upload(system: Any, made: Path, beside: str, path: str) -> None:
-    if _OF_OBJECTS.isdisjoint(_protocols(system)):
-        system.put_file(str(made), beside)
-        system.mv(beside, path)
+def _upload(system: Any, local: Path, temporary_path: str, remote_path: str) -> None:
+    if _OBJECT_STORES.isdisjoint(_protocols(system)):
+        system.put_file(str(local), temporary_path)
+        system.mv(temporary_path, remote_path)
     else:
-        system.put_file(str(made), path)
+        system.put_file(str(local), remote_path)
 
 
-def _system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path there; ArgumentError where nobody knows it."""
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it; raise ArgumentError if it is unknown."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
         raise ArgumentError('fsspec is not installed: pip install "layoutkit[data]"') from error
     if url.startswith(("http://", "https://")):
-        raise ArgumentError(f"{url}: web servers are only read from; choose another place")
-    system, path = _asked(url, lambda: url_to_fs(url))
+        raise ArgumentError(f"{url}: web servers are read-only; choose another place")
+    system, path = _checked_call(url, lambda: url_to_fs(url))
     return system, path
 
 
 def _protocols(system: Any) -> set[str]:
-    found = system.protocol
-    return {found} if isinstance(found, str) else set(found)
+    protocol = system.protocol
+    return {protocol} if isinstance(protocol, str) else set(protocol)
 
 
-def _asked(url: str, question: Callable[[], Any]) -> Any:
-    """What a file system answers; ArgumentError for whatever it raises."""
+def _checked_call(url: str, function: Callable[[], Any]) -> Any:
+    """Call a function of a file system; raise ArgumentError for any exception."""
     try:
-        return question()
+        return function()
     except Exception as error:
         raise ArgumentError(
             f"{url}: cannot be written ({type(error).__name__}: {error}); choose another place, or "
-            "see to what its file system asks for"
+            "provide what its file system needs"
         ) from error

@@ -1,11 +1,8 @@
-"""`layoutkit pack`: labelled pictures become RecordIO files, with their `.idx` and `.lst`.
+"""`layoutkit pack` and `layoutkit index`.
 
-Knows which pictures, in which order, and what is written; how pictures are decoded and how records
-are framed is known elsewhere.
-
-`layoutkit index`: the `.idx` of a RecordIO file, which says where its records begin.
-
-Knows the file whole or damaged; how heads are found is known by `layoutkit.data`.
+`pack` writes labelled images into RecordIO files with their `.idx` and `.lst`: which images, in
+which order, and how they are encoded. `index` writes the `.idx` of a RecordIO file, which lists the
+offsets of its records. The record format itself is in `layoutkit.data`.
 """
 
 from __future__ import annotations
@@ -34,25 +31,25 @@ from ..errors import ArgumentError, DataError
 from ..images import fit, read
 from ..images.decode import pillow
 from ..memory import Array
-from .inputs import allowing
+from .inputs import pixel_limit
 from .outputs import check_destination
-from .printing import as_options, printable
+from .printing import escape_controls, keywords_to_options
 
-_QUALITIES = {"jpg": range(1, 101), "png": range(10), "npy": range(0)}
-_QUALITY = 95  # of jpg
-_AT_ONCE = 64  # pictures that are under way before the first of them is written
-_MOST_PARTS = 256  # as all parts are open until the last picture is written
-_MOST_WORKERS = 4
-_SHOWN = 20  # labels in the summary
+_QUALITY_RANGES = {"jpg": range(1, 101), "png": range(10), "npy": range(0)}
+_DEFAULT_QUALITY = 95  # for jpg
+_IMAGES_IN_FLIGHT = 64  # images that are encoded before the first of them is written
+_MAX_PARTS = 256  # all parts are open until the last image is written
+_MAX_WORKERS = 4
+_MAX_LABELS = 20  # in the summary
 
 
 @dataclass(frozen=True)
 class PackRequest:
-    """What the command was asked for.
+    """The arguments of `layoutkit pack`.
 
-    resize         what the shorter edge becomes
-    quality        of jpg 1 .. 100; of png 0 .. 9, how much time compression takes
-    pass_through   the files as they are, instead of all that
+    resize         length of the shorter edge in pixels
+    quality        for jpg 1 .. 100; for png 0 .. 9, the compression level
+    pass_through   pack the files unchanged instead of encoding them
     """
 
     source: str
@@ -69,32 +66,36 @@ class PackRequest:
     max_pixels: int | None = None
 
     def check(self) -> None:
-        """ArgumentError for options that do not fit together."""
+        """Raise ArgumentError for options that cannot be combined."""
         for name in ("resize", "quality", "encoding"):
             if self.pass_through and getattr(self, name) is not None:
-                raise ArgumentError(f"--{name}: --pass-through packs files as they are; give one")
+                raise ArgumentError(
+                    f"--{name}: --pass-through packs files unchanged; give only one of the two"
+                )
         encoding = self.encoding or "jpg"
-        if self.quality is not None and self.quality not in _QUALITIES[encoding]:
-            ends = _QUALITIES[encoding]
-            known = f"of {encoding} it is {ends[0]} to {ends[-1]}" if ends else "npy has none"
-            raise ArgumentError(f"--quality {self.quality}: {known}")
-        if self.parts > _MOST_PARTS:
-            raise ArgumentError(f"--parts {self.parts}: the most is {_MOST_PARTS}")
+        if self.quality is not None and self.quality not in _QUALITY_RANGES[encoding]:
+            levels = _QUALITY_RANGES[encoding]
+            allowed = (
+                f"for {encoding} it is {levels[0]} to {levels[-1]}" if levels else "npy has none"
+            )
+            raise ArgumentError(f"--quality {self.quality}: {allowed}")
+        if self.parts > _MAX_PARTS:
+            raise ArgumentError(f"--parts {self.parts}: the maximum is {_MAX_PARTS}")
         if self.seed and not self.shuffle:
-            raise ArgumentError("--seed: is of --shuffle; give both")
+            raise ArgumentError("--seed: applies to --shuffle; give both")
         for target in self.targets:
             check_destination([self.source], target, ".rec")
 
     @property
     def targets(self) -> list[Path]:
-        """The files that are written, without their `.idx` and `.lst`."""
+        """The `.rec` files to write."""
         if self.parts == 1:
             return [self.target]
         return [self.target.with_suffix(f".part{part:03}.rec") for part in range(self.parts)]
 
 
-class Picture(NamedTuple):
-    """A picture to be packed; `id` is that of a list, else None."""
+class ImageEntry(NamedTuple):
+    """An image to pack; `id` is its id in a list, else None."""
 
     path: Path
     labels: Sequence[float]
@@ -102,35 +103,35 @@ class Picture(NamedTuple):
 
 
 def pack(request: PackRequest) -> None:
-    """Write the files, which appear together when all is written, and say what is in them.
+    """Write the files, which appear together when all are complete, and print a summary.
 
-    Raises ArgumentError before anything is read, and DataError where no picture can be read.
+    Raises ArgumentError before any image is read, and DataError if no image can be read.
     """
     request.check()
-    pictures, names = _pictures(request)
+    images, names = _list_images(request)
     if request.shuffle:
-        order = sampler("permutation", len(pictures), seed=request.seed)
-        pictures = [pictures[place] for place in order]
+        order = sampler("permutation", len(images), seed=request.seed)
+        images = [images[index] for index in order]
     packed = 0
     with ExitStack() as files:
-        shares = [_Share(target, request, files) for target in request.targets]
-        for place, picture, payload in _payloads(pictures, request):
-            number = packed if picture.id is None else picture.id
-            shares[place * request.parts // len(pictures)].add(picture, number, payload)
+        output_parts = [_OutputPart(target, request, files) for target in request.targets]
+        for index, image, payload in _make_payloads(images, request):
+            number = packed if image.id is None else image.id
+            output_parts[index * request.parts // len(images)].add(image, number, payload)
             packed += 1
         if not packed:
-            raise DataError(f"{request.source}: none of {len(pictures)} pictures can be read")
-        for share in shares:
-            share.write_list()
-    for share in shares:
-        print(f"written: {printable(share.written)}, {share.count} pictures")
+            raise DataError(f"{request.source}: none of {len(images)} images can be read")
+        for output in output_parts:
+            output.write_list()
+    for output in output_parts:
+        print(f"written: {escape_controls(output.written)}, {output.count} images")
     if names:
-        shown = ", ".join(f"{rank} {name}" for rank, name in enumerate(names[:_SHOWN]))
-        print(f"labels: {printable(shown)}{', ...' if len(names) > _SHOWN else ''}")
+        shown = ", ".join(f"{rank} {name}" for rank, name in enumerate(names[:_MAX_LABELS]))
+        print(f"labels: {escape_controls(shown)}{', ...' if len(names) > _MAX_LABELS else ''}")
 
 
-class _Share:
-    """One of the files, and the list of what is in it."""
+class _OutputPart:
+    """One of the output files, and the list of its images."""
 
     def __init__(self, target: Path, request: PackRequest, files: ExitStack) -> None:
         self.count = 0
@@ -138,113 +139,117 @@ class _Share:
         self._folder = resolved(target).parent
         self._list: Any = None
         path = target.with_suffix(".lst")
-        # A list that is packed under its own name stays as it is.
+        # If the source list has the name of the output list, it is not rewritten.
         if not (path.exists() and path.samefile(request.source)):
             self._list = files.enter_context(replacing(path))
         self._writer = None if request.list_only else files.enter_context(RecordWriter(target))
         self.written = path if request.list_only else target
 
-    def add(self, picture: Picture, number: int, payload: bytes) -> None:
-        """Append a picture."""
-        labels = [*map(float, picture.labels)]
+    def add(self, image: ImageEntry, number: int, payload: bytes) -> None:
+        """Append an image."""
+        labels = [*map(float, image.labels)]
         if self._writer is not None:
             label = labels[0] if len(labels) == 1 else labels
             self._writer.write(pack_image(payload, label, number), number)
-        path = os.path.relpath(resolved(picture.path), self._folder)
-        self._lines.append("\t".join([str(number), *map(_number, labels), path]) + "\n")
+        path = os.path.relpath(resolved(image.path), self._folder)
+        self._lines.append("\t".join([str(number), *map(_format_label, labels), path]) + "\n")
         self.count += 1
 
     def write_list(self) -> None:
-        """Write the lines of all that were appended."""
+        """Write the list of all appended images."""
         if self._list is not None:
             self._list.writelines(line.encode() for line in self._lines)
 
 
-# ---- Pictures ---------------------------------------------------------------------------------
+# ---- Images -----------------------------------------------------------------------------------
 
 
-def _pictures(request: PackRequest) -> tuple[list[Picture], list[Any]]:
-    """What is to be packed, in order, and the names of labels that are ranks."""
+def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
+    """Return the images to pack, in order, and the class names if labels are ranks."""
     source = Path(request.source)
     if source.is_dir():
-        pictures, names = _in_folders(request.source)
+        images, names = _entries_from_folders(request.source)
     elif source.is_file() and suffix_of(request.source) == ".lst":
-        pictures, names = _in_list(request.source), []
+        images = _entries_from_list(request.source)
+        names = []
     elif source.exists():
         raise ArgumentError(f"{source}: is neither a folder of labelled folders nor a .lst")
     else:
         raise ArgumentError(f"{source}: no such folder or file; check the path")
-    if not pictures:
-        raise ArgumentError(
-            f"{source}: there are no pictures, or none that lie in labelled folders"
-        )
-    return pictures, names
+    if not images:
+        raise ArgumentError(f"{source}: there are no images, or none in labelled folders")
+    return images, names
 
 
-def _in_folders(source: str) -> tuple[list[Picture], list[Any]]:
-    """The pictures in the sub-folders, whose ranks are the labels."""
+def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
+    """Return the images in the sub-folders, labelled with the ranks of the sub-folders."""
     index = open_index(source)
     records = [record for record in index if suffix_of(record.url) in PICTURES]
     if len(records) < len(index):
-        others = len(index) - len(records)
-        print(f"{printable(source)}: files skipped as no pictures: {others}", file=sys.stderr)
+        skipped = len(index) - len(records)
+        print(
+            f"{escape_controls(source)}: files skipped that are not images: {skipped}",
+            file=sys.stderr,
+        )
     for record in records:
         if record.label is None:
-            _leave_out(f"{record.url}: it lies in no labelled folder")
-    # Labels of folders without pictures have no number.
+            _report_skipped(f"{record.url}: it is not in a labelled folder")
+    # Folders without images have no rank.
     names = sorted({record.label for record in records if record.label is not None})
     ranks = {name: rank for rank, name in enumerate(names)}
-    found = [record for record in records if record.label is not None]
-    return [Picture(Path(record.url), [ranks[record.label]]) for record in found], names
+    labelled = [record for record in records if record.label is not None]
+    return [ImageEntry(Path(record.url), [ranks[record.label]]) for record in labelled], names
 
 
-def _in_list(source: str) -> list[Picture]:
-    """The pictures that a `.lst` names, relative to its folder."""
+def _entries_from_list(source: str) -> list[ImageEntry]:
+    """Return the images that a `.lst` names, relative to its folder."""
     lines = read_list(source)
     values = np.split(lines.values, np.cumsum(lines.widths)[:-1]) if len(lines.widths) else []
     rows = zip(lines.paths, values, lines.ids.tolist(), strict=True)
-    return [Picture(Path(source).parent / path, labels.tolist(), own) for path, labels, own in rows]
+    return [
+        ImageEntry(Path(source).parent / path, labels.tolist(), id_) for path, labels, id_ in rows
+    ]
 
 
-def _payloads(
-    pictures: Sequence[Picture], request: PackRequest
-) -> Iterator[tuple[int, Picture, bytes]]:
-    """(place, picture, what is packed of it) of those that can be read, in order."""
-    from tqdm import tqdm  # not needed to refuse a request
+def _make_payloads(
+    images: Sequence[ImageEntry], request: PackRequest
+) -> Iterator[tuple[int, ImageEntry, bytes]]:
+    """Yield (index, image, payload) for each readable image, in order."""
+    from tqdm import tqdm  # slow import, not needed to reject invalid arguments
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = request.workers or min(_MOST_WORKERS, cpus)
-    bar = tqdm(total=len(pictures), unit="picture", disable=not sys.stderr.isatty())
-    with allowing(request.max_pixels), bar, ThreadPoolExecutor(workers) as pool:
-        for first in range(0, len(pictures), _AT_ONCE):
-            some = pictures[first : first + _AT_ONCE]
-            found = pool.map(lambda picture: _tried(picture, request), some)
-            for place, (picture, payload) in enumerate(zip(some, found, strict=True), first):
+    workers = request.workers or min(_MAX_WORKERS, cpus)
+    bar = tqdm(total=len(images), unit="image", disable=not sys.stderr.isatty())
+    with pixel_limit(request.max_pixels), bar, ThreadPoolExecutor(workers) as pool:
+        for first in range(0, len(images), _IMAGES_IN_FLIGHT):
+            chunk = images[first : first + _IMAGES_IN_FLIGHT]
+            payloads = pool.map(lambda image: _encode_or_error(image, request), chunk)
+            for index, (image, payload) in enumerate(zip(chunk, payloads, strict=True), first):
                 bar.update()
                 if isinstance(payload, Exception):
-                    why = getattr(payload, "strerror", None)
-                    _leave_out(f"{picture.path}: {why}" if why else str(payload))
+                    reason = getattr(payload, "strerror", None)
+                    _report_skipped(f"{image.path}: {reason}" if reason else str(payload))
                 else:
-                    yield place, picture, payload
+                    yield index, image, payload
 
 
-def _tried(picture: Picture, request: PackRequest) -> bytes | Exception:
-    """What is packed of a picture, or why it cannot be read."""
+def _encode_or_error(image: ImageEntry, request: PackRequest) -> bytes | Exception:
+    """Return the payload of an image, or the error if it cannot be read."""
     try:
-        if any(letter in str(picture.path) for letter in "\t\n\r"):
-            raise DataError(f"{picture.path}: a list has no room for tabs and newlines in names")
+        if any(letter in str(image.path) for letter in "\t\n\r"):
+            raise DataError(f"{image.path}: a list cannot contain file names with tabs or newlines")
         if request.list_only:
             return b""
-        pixels = read(picture.path)
-        return picture.path.read_bytes() if request.pass_through else _encoded(pixels, request)
+        pixels = read(image.path)
+        return image.path.read_bytes() if request.pass_through else _encode(pixels, request)
     except (DataError, OSError) as error:
         return error
 
 
-def _encoded(pixels: Array, request: PackRequest) -> bytes:
-    """The file of a picture, resized where that was asked for."""
+def _encode(pixels: Array, request: PackRequest) -> bytes:
+    """Return the encoded image, resized if requested."""
     if request.resize is not None:
-        pixels = fit(pixels, _shorter_edge(pixels.shape, request.resize), "stretch")
+        pixels = fit(pixels, _resized_shape(pixels.shape, request.resize), "stretch")
     file = io.BytesIO()
     if request.encoding == "npy":
         np.save(file, pixels)
@@ -252,50 +257,52 @@ def _encoded(pixels: Array, request: PackRequest) -> bytes:
         level = 6 if request.quality is None else request.quality
         pillow().fromarray(pixels).save(file, "PNG", compress_level=level)
     else:
-        quality = _QUALITY if request.quality is None else request.quality
+        quality = _DEFAULT_QUALITY if request.quality is None else request.quality
         pillow().fromarray(pixels).save(file, "JPEG", quality=quality)
     return file.getvalue()
 
 
-def _shorter_edge(shape: Sequence[int], edge: int) -> tuple[int, int]:
-    """Height and width of a picture whose shorter edge is to be this."""
+def _resized_shape(shape: Sequence[int], edge: int) -> tuple[int, int]:
+    """Return height and width of an image after its shorter edge is resized to `edge`."""
     height, width = shape[:2]
     if height <= width:
         return edge, max(edge, edge * width // height)
     return max(edge, edge * height // width), edge
 
 
-def _number(value: float) -> str:
-    """A label in as few digits as float32 needs."""
+def _format_label(value: float) -> str:
+    """Return a label with as few digits as float32 needs."""
     return str(int(value)) if value.is_integer() else str(np.float32(value))
 
 
-def _leave_out(why: str) -> None:
+def _report_skipped(reason: str) -> None:
     from tqdm import tqdm
 
-    tqdm.write(f"layoutkit: left out {printable(as_options(why))}", file=sys.stderr)
+    tqdm.write(
+        f"layoutkit: left out {escape_controls(keywords_to_options(reason))}", file=sys.stderr
+    )
 
 
-def make_index(path: Path) -> None:
-    """Write the index beside a file; DataError, and nothing is written, where it is damaged."""
+def write_index(path: Path) -> None:
+    """Write the index of a file beside it; raise DataError, and write nothing, if it is damaged."""
     if not path.is_file():
         raise ArgumentError(f"{path}: no such file; check the path")
     if path.suffix == ".idx":
-        raise ArgumentError(f"{path}: is an index already; give the .rec that it is of")
+        raise ArgumentError(f"{path}: is already an index; give its .rec")
     target = path.with_suffix(".idx")
     check_destination([str(path)], target, ".idx")
     with RangeFile(str(path)) as file:
         offsets, lengths = walked(file)
-        broken = (lengths < 0) | (offsets + lengths > file.size)
-        if broken.any():
-            raise _damaged(file, int(offsets[broken][0]))
-    with replacing(target) as written:
-        written.writelines(b"%d\t%d\n" % line for line in enumerate(offsets.tolist()))
-    print(f"written: {printable(target)}, {len(offsets)} records")
+        is_damaged = (lengths < 0) | (offsets + lengths > file.size)
+        if is_damaged.any():
+            raise _damage_error(file, int(offsets[is_damaged][0]))
+    with replacing(target) as file:
+        file.writelines(b"%d\t%d\n" % line for line in enumerate(offsets.tolist()))
+    print(f"written: {escape_controls(target)}, {len(offsets)} records")
 
 
-def _damaged(file: RangeFile, offset: int) -> DataError:
-    """What is wrong at a place."""
+def _damage_error(file: RangeFile, offset: int) -> DataError:
+    """Return the error that describes the damage at an offset."""
     try:
         end = offset + span_at(file, offset)
     except FrameError as error:

@@ -1,16 +1,7 @@
-"""The arguments of the command `layoutkit`: what may be said, and with which words it is explained.
+"""The command-line arguments, their types and the help texts.
 
-Knows options; files, patterns and dtypes are looked at by whoever works with them.
-
-The options of `layoutkit pack` and `layoutkit index`, as `arguments.py` has those of the others.
-
-Knows options; files are looked at by whoever works with them.
-
-The words of the help that are no option's: how a command is called, by example.
-
-What the words of the command line are turned into: numbers, sizes, shapes.
-
-A word that is none raises argparse's own error, which names the option in front of it.
+A type function converts the text of one argument; for invalid text it raises argparse's own error,
+which names the option. Files, patterns and dtypes are validated by the code that uses them.
 """
 
 import argparse
@@ -28,15 +19,15 @@ from ..errors import ArgumentError
 from ..spec import CASTINGS
 from .streaming import Crop
 
-_LONGEST_INT = 18  # digits, all of which fit into 64 bits
+_MAX_DIGITS = 18  # digits, all of which fit into 64 bits
 _CROP = re.compile(r"([^+]*?)(?:\+(\d+)\+(\d+)|\+?(center|centre)|\+?random:(\d+))?")
 
 
 def number(text: str) -> float:
-    """A finite number, perhaps a fraction such as 1/255."""
-    above, slash, below = text.partition("/")
+    """Return a finite number; fractions such as 1/255 are allowed."""
+    numerator, slash, denominator = text.partition("/")
     try:
-        value = float(above) / float(below) if slash else float(above)
+        value = float(numerator) / float(denominator) if slash else float(numerator)
     except (ValueError, ZeroDivisionError):
         value = math.nan
     if not math.isfinite(value):
@@ -45,17 +36,17 @@ def number(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    if len(text) > _LONGEST_INT:
+    if len(text) > _MAX_DIGITS:
         raise ArgumentTypeError(f"{text!r} has too many digits")
     return int(text)
 
 
 def pattern(text: str) -> str:
-    """A pattern; one that the shell has cut is refused with what to do."""
+    """Return the pattern; raise ArgumentTypeError if the shell has cut it at `>`."""
     if text.endswith("-"):
         message = (
-            f'{text!r} is half of a pattern, as the shell takes ">" for itself, and made a file '
-            "of what stands behind it; write the pattern in quotes, such as 'bhwc->bchw', and "
+            f'{text!r} is half of a pattern: the shell reads ">" as a redirection, and has created '
+            "a file named after the rest; write the pattern in quotes, such as 'bhwc->bchw', and "
             "remove that file"
         )
         raise ArgumentTypeError(message)
@@ -63,27 +54,27 @@ def pattern(text: str) -> str:
 
 
 def numbers(text: str) -> float | list[float]:
-    """A finite number, or several with commas."""
+    """Return a finite number, or a list for numbers separated by commas."""
     values = [number(part) for part in text.split(",")]
     return values[0] if len(values) == 1 else values
 
 
-def positive(text: str) -> int:
-    """A whole number above 0."""
+def positive_int(text: str) -> int:
+    """Return an integer above 0."""
     if not text.isdecimal() or _int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+        raise ArgumentTypeError(f"{text!r} is not an integer above 0")
     return _int(text)
 
 
-def whole(text: str) -> int:
-    """A whole number, 0 or more."""
+def nonnegative_int(text: str) -> int:
+    """Return an integer of 0 or more."""
     if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+        raise ArgumentTypeError(f"{text!r} is not an integer of 0 or more")
     return _int(text)
 
 
 def partition(text: str) -> tuple[int, int]:
-    """A part and how many there are, such as 0/4."""
+    """Return a part and the number of parts, such as 0/4."""
     part, slash, parts = text.partition("/")
     if not slash or not part.isdecimal() or not parts.isdecimal():
         raise ArgumentTypeError(f"{text!r} is not a part such as 0/4")
@@ -91,7 +82,7 @@ def partition(text: str) -> tuple[int, int]:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """A shape, such as 64,224,224,3."""
+    """Return a shape, such as 64,224,224,3."""
     parts = text.strip("() ").rstrip(",").split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise ArgumentTypeError(f"{text!r} is not a shape such as 64,224,224,3")
@@ -99,74 +90,100 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def size(text: str) -> tuple[str, int]:
-    """An axis and its size, such as h=32."""
+    """Return an axis and its size, such as h=32."""
     axis, equals, length = text.partition("=")
     if not equals or not axis.isidentifier():
         raise ArgumentTypeError(f"{text!r} is not an axis and its size, such as h=32")
-    return axis, positive(length)
+    return axis, positive_int(length)
 
 
 def height_width(text: str) -> tuple[int, int]:
-    """Height and width, such as 224x224."""
+    """Return height and width, such as 224x224."""
     height, cross, width = text.partition("x")
     if not cross:
         raise ArgumentTypeError(f"{text!r} is not height x width, such as 224x224")
-    return positive(height), positive(width)
+    return positive_int(height), positive_int(width)
 
 
 def crop(text: str) -> Crop:
-    """A window: its size, and where it is, such as 224x224, 224x224+16+8 or 224x224+random:7."""
-    found = _CROP.fullmatch(text)
-    if found is None or "x" not in text:
+    """Return a window: size and position, such as 224x224, 224x224+16+8 or 224x224+random:7."""
+    match = _CROP.fullmatch(text)
+    if match is None or "x" not in text:
         raise ArgumentTypeError(
             f"{text!r} is not a window such as 224x224, which is in the middle, 224x224+16+8 (from "
             "the top, from the left) or 224x224+random:7 (a seed)"
         )
-    wanted, top, left, _, seed = found.groups()
+    size_text, top, left, _, seed = match.groups()
     offset = None if top is None else (_int(top), _int(left))
-    return Crop(height_width(wanted), offset, None if seed is None else _int(seed))
+    return Crop(height_width(size_text), offset, None if seed is None else _int(seed))
 
 
 def channels(text: str) -> tuple[int, ...]:
-    """Numbers of channels, such as 2,1,0."""
+    """Return channel indices, such as 2,1,0."""
     parts = text.split(",")
     if not all(part.isdecimal() for part in parts):
         raise ArgumentTypeError(f"{text!r} is not channels such as 2,1,0, counted from 0")
     return tuple(map(_int, parts))
 
 
-PIXELS = "take pictures of so many pixels; default: what Pillow takes, 89 million"
+_MAX_PIXELS_HELP = "largest number of pixels of an image; default: Pillow's limit, 89 million"
 
 
 def add_pack(parser: argparse.ArgumentParser) -> None:
-    """Those of `layoutkit pack`."""
+    """Add the arguments of `layoutkit pack`."""
     add = parser.add_argument
     add("src", metavar="SRC", help="a folder of labelled folders, or a .lst")
     add("dst", metavar="DST", type=Path, help="the .rec file to write or replace")
     add("--list", dest="list_only", action="store_true", help="write the .lst and nothing else")
-    add("--resize", type=positive, metavar="N", help="pixels of the shorter edge, such as 256")
-    add("--encoding", choices=("jpg", "png", "npy"), help="as what they are kept (default: jpg)")
-    add("--quality", type=whole, metavar="N", help="of jpg 1 to 100 (default: 95), of png 0 to 9")
-    add("--pass-through", action="store_true", help="keep the files of pictures as they are")
-    add("--shuffle", action="store_true", help="in random order")
-    add("--seed", type=whole, default=0, metavar="N", help="of the random order (default: 0)")
-    add("--parts", type=positive, default=1, metavar="N", help="so many files of equal number")
-    add("--workers", type=positive, metavar="N", help="threads that decode (default: up to 4)")
-    add("--max-pixels", type=positive, metavar="N", help=PIXELS)
+    add("--resize", type=positive_int, metavar="N", help="pixels of the shorter edge, such as 256")
+    add(
+        "--encoding",
+        choices=("jpg", "png", "npy"),
+        help="format of the packed images (default: jpg)",
+    )
+    add(
+        "--quality",
+        type=nonnegative_int,
+        metavar="N",
+        help="for jpg 1 to 100 (default: 95), for png 0 to 9",
+    )
+    add("--pass-through", action="store_true", help="pack the image files unchanged")
+    add("--shuffle", action="store_true", help="shuffle the images")
+    add(
+        "--seed",
+        type=nonnegative_int,
+        default=0,
+        metavar="N",
+        help="seed of --shuffle (default: 0)",
+    )
+    add(
+        "--parts",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="split into N files of equal size",
+    )
+    add("--workers", type=positive_int, metavar="N", help="threads that decode (default: up to 4)")
+    add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
 
 
 def add_index(parser: argparse.ArgumentParser) -> None:
-    """The argument of `layoutkit index`."""
-    parser.add_argument("src", metavar="FILE.rec", type=Path, help="its .idx is written beside it")
+    """Add the argument of `layoutkit index`."""
+    parser.add_argument(
+        "src",
+        metavar="FILE.rec",
+        type=Path,
+        help="the file to index; its .idx is written beside it",
+    )
 
 
-ABOUT_CONVERT = dedent("""
-    Convert a file of an array, or pictures, into a .npy file.
+_CONVERT_DESCRIPTION = dedent("""
+    Convert the file of an array, or images, into a .npy file.
 
-      SRC      a file of one array (.npy, .npz, .safetensors, .pt), or pictures: files, a folder, or
+      SRC      a file of one array (.npy, .npz, .safetensors, .pt), or images: files, a folder, or
                a glob in quotes
       DST      the .npy file to write or replace
-      PATTERN  such as 'bhwc->bchw', in quotes; pictures are bhwc
+      PATTERN  such as 'bhwc->bchw', in quotes; images are bhwc
 """)
 
 _EXAMPLES = {
@@ -200,55 +217,59 @@ _EXAMPLES = {
 }
 
 
-def examples(command: str) -> str:
-    """What stands below the help of a command, and of all of them ("")."""
+def format_examples(command: str) -> str:
+    """Return the examples at the end of a command's help; "" is the main help."""
     lines = [f"  layoutkit {example}" for example in _EXAMPLES[command]]
     return "\n".join(["examples:", *lines])
 
 
 _NEGATIVE = re.compile(r"-[\d.]")
-_SIGNED = ("--scale", "--mean", "--std", "--fill")
-_FITS = ("cover", "pad", "stretch")  # those of layoutkit.images, which not every command loads
+_SIGNED_OPTIONS = ("--scale", "--mean", "--std", "--fill")
+_FIT_CHOICES = (
+    "cover",
+    "pad",
+    "stretch",
+)  # as in layoutkit.images, which not every command imports
 _DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; `command` in the result is the name of the command.
+    """Parse the command line; `command` in the result is the name of the command.
 
-    Without any word it prints the help and ends, as it does with --help.
+    Without arguments it prints the help and exits, as with --help.
     """
-    words = _joined(sys.argv[1:] if argv is None else argv)
-    arguments, others = _parser().parse_known_args(words or ["--help"])
-    if "words" in arguments:
-        others = _take_words(arguments, others)
-    if others:
-        raise ArgumentError(_too_many(arguments.command, others))
+    words = _join_negative_numbers(sys.argv[1:] if argv is None else argv)
+    arguments, unknown = _parser().parse_known_args(words or ["--help"])
+    if "positionals" in arguments:
+        unknown = _assign_positionals(arguments, unknown)
+    if unknown:
+        raise ArgumentError(_unrecognized_message(arguments.command, unknown))
     if "size" in arguments:
-        arguments.size = _distinct(arguments.size)
+        arguments.size = _distinct_sizes(arguments.size)
     return arguments
 
 
-def _joined(words: Sequence[str]) -> list[str]:
-    """The words, negative numbers joined to their option: argparse takes -0.5,1 for another one."""
+def _join_negative_numbers(words: Sequence[str]) -> list[str]:
+    """Join negative numbers to their option; argparse would read -0.5,1 as an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in _SIGNED and _NEGATIVE.match(word):
+        if joined and joined[-1] in _SIGNED_OPTIONS and _NEGATIVE.match(word):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
     return joined
 
 
-def _take_words(arguments: argparse.Namespace, others: list[str]) -> list[str]:
-    """Set SRC, DST and PATTERN of `convert`; what is left over of the words behind options.
+def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
+    """Set SRC, DST and PATTERN of `convert`; return the unrecognized words.
 
-    argparse gives all words before the first option to the first argument that takes several.
+    argparse assigns all words before the first option to the first argument that takes several.
     """
-    if any(word.startswith("-") and word != "-" for word in others):
-        return others
-    words = arguments.words + others
-    if stray := [word for word in words if _is_number(word) and not Path(word).exists()]:
-        return stray
+    if any(word.startswith("-") and word != "-" for word in rest):
+        return rest
+    words = arguments.positionals + rest
+    if numbers := [word for word in words if _is_number(word) and not Path(word).exists()]:
+        return numbers
     missing = ("SRC", "DST", "PATTERN")[len(words) :]
     if missing:
         raise ArgumentError(
@@ -265,24 +286,24 @@ def _take_words(arguments: argparse.Namespace, others: list[str]) -> list[str]:
     return []
 
 
-def _too_many(command: str, others: Sequence[str]) -> str:
-    """What to say of words that no argument takes."""
-    if any(word.startswith("-") for word in others) or command not in ("convert", "batches"):
+def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
+    """Return the error message for words that no argument accepts."""
+    if any(word.startswith("-") for word in unknown) or command not in ("convert", "batches"):
         fix = f"see layoutkit {command} --help"
-    elif all(_is_number(word) for word in others):
-        fix = "put commas between numbers, without blanks, such as 0.5,0.5,0.5"
+    elif all(_is_number(word) for word in unknown):
+        fix = "separate numbers by commas, without spaces, such as 0.5,0.5,0.5"
     else:
         fix = f"{command} takes one SRC: a folder, or a table of files"
-    return f"unrecognized arguments: {' '.join(others)}; {fix}"
+    return f"unrecognized arguments: {' '.join(unknown)}; {fix}"
 
 
-def _is_number(word: str) -> bool:
-    return bool(re.fullmatch(r"-?[\d.,]+", word))
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"-?[\d.,]+", text))
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Raise instead of exiting, so that all mistakes are reported in one way."""
+        """Raise ArgumentError instead of exiting, so that `main` reports all errors."""
         raise ArgumentError(f"{message}; see {self.prog} --help")
 
 
@@ -290,7 +311,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="layoutkit",
         description="Batches from any layout and dtype into any other.",
-        epilog=examples(""),
+        epilog=format_examples(""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"layoutkit {__version__}")
@@ -302,7 +323,7 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=summary,
             description=summary,
-            epilog=examples(name),
+            epilog=format_examples(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -313,62 +334,89 @@ def _parser() -> argparse.ArgumentParser:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.usage = "layoutkit convert SRC [SRC ...] DST PATTERN [options]"
-    parser.description = ABOUT_CONVERT
-    add("words", nargs="*", help=argparse.SUPPRESS)
+    parser.description = _CONVERT_DESCRIPTION
+    add("positionals", nargs="*", help=argparse.SUPPRESS)
     add("--dtype", help=f"dtype of the result: {_DTYPES}")
     _add_formula(parser)
     _add_sizes(parser)
     _add_windows(parser)
-    skip = _add_pictures(parser, "stretch", "--resize").add_argument
-    skip("--skip-bad", action="store_true", help="leave out what cannot be read, and say so")
+    skip = _add_image_options(parser, "stretch", "--resize").add_argument
+    skip("--skip-bad", action="store_true", help="skip images that cannot be read, with a message")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
     add("--casting", choices=CASTINGS, help=casting_help)
-    add("--chunk", type=positive, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
+    add("--chunk", type=positive_int, metavar="N", help="samples at a time (default: 16 to 64 MiB)")
     add("--quiet", action="store_true", help="no progress bar and no summary")
-    add("--scheduler", metavar="URL", help="of dask, that converts into a .zarr; default: threads")
+    add("--scheduler", metavar="URL", help="dask scheduler for a .zarr DST (default: threads)")
 
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
-    add("--sampler", default="linear", metavar="KIND", help="their order (default: linear)")
-    add("--batch-size", type=positive, default=32, metavar="N", help="default: 32")
-    add("--to", default="bhwc", metavar="LAYOUT", help="such as bchw (default: bhwc)")
+    add(
+        "--sampler", default="linear", metavar="KIND", help="order of the records (default: linear)"
+    )
+    add("--batch-size", type=positive_int, default=32, metavar="N", help="default: 32")
+    add(
+        "--to",
+        default="bhwc",
+        metavar="LAYOUT",
+        help="layout of the batches, such as bchw (default: bhwc)",
+    )
     add("--dtype", help=f"dtype of the batches: {_DTYPES}")
     _add_formula(parser)
-    _add_pictures(parser, "cover", "--size", (224, 224))
-    add("--seed", type=whole, default=0, metavar="N", help="of a random order (default: 0)")
-    add("--epoch", type=whole, default=0, metavar="N", help="which one (default: 0)")
-    add("--workers", type=whole, metavar="N", help="threads that decode (default: up to 4)")
-    part_help = "one part of P, such as 0/4; p counts from 0"
+    _add_image_options(parser, "cover", "--size", (224, 224))
+    add(
+        "--seed",
+        type=nonnegative_int,
+        default=0,
+        metavar="N",
+        help="seed of a random order (default: 0)",
+    )
+    add(
+        "--epoch",
+        type=nonnegative_int,
+        default=0,
+        metavar="N",
+        help="number of the epoch (default: 0)",
+    )
+    add(
+        "--workers",
+        type=nonnegative_int,
+        metavar="N",
+        help="threads that decode (default: up to 4)",
+    )
+    part_help = "read one of P parts, such as 0/4; p counts from 0"
     add("--partition", type=partition, default=(0, 1), metavar="p/P", help=part_help)
-    add("--limit", type=positive, metavar="N", help="end after so many batches")
+    add("--limit", type=positive_int, metavar="N", help="stop after N batches")
     add("--save", type=Path, metavar="FILE.npz", help="write the batches into this file")
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 
-def _add_pictures(
-    parser: argparse.ArgumentParser, how: str, option: str, size: tuple[int, int] | None = None
+def _add_image_options(
+    parser: argparse.ArgumentParser,
+    default_fit: str,
+    option: str,
+    size: tuple[int, int] | None = None,
 ) -> "argparse._ArgumentGroup":
-    group = parser.add_argument_group("pictures")
+    group = parser.add_argument_group("images")
     add = group.add_argument
     default = "" if size is None else f" (default: {size[0]}x{size[1]})"
-    size_help = f"bring every picture to this size{default}"
+    size_help = f"resize every image to this size{default}"
     add(option, dest="resize", type=height_width, default=size, metavar="HxW", help=size_help)
     fit_help = (
-        "cover the size and cut off what juts out, lie inside of it and fill the rest, or stretch "
-        f"(default: {how})"
+        "cover: crop what exceeds the size; pad: fit inside it and fill the rest; or stretch "
+        f"(default: {default_fit})"
     )
-    add("--fit", choices=_FITS, help=fit_help)
-    add("--fill", type=numbers, metavar="N,N,..", help="what --fit pad fills with (default: 0)")
-    add("--max-pixels", type=positive, metavar="N", help=PIXELS)
+    add("--fit", choices=_FIT_CHOICES, help=fit_help)
+    add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
+    add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
     return group
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pattern", metavar="PATTERN", type=pattern, help="such as 'bhwc->bchw'")
-    shape_help = "shape of the source; without it there is no plan, but a small example"
+    shape_help = "shape of the source; without it only a small example is shown"
     add("--shape", type=shape, metavar="N,N,..", help=shape_help)
     add("--dtype", help="dtype of the source (default: float32)")
     add(
@@ -383,11 +431,17 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="what to measure on")
-    add("--loop", action="store_true", help="in a loop, beside other work, on one and all threads")
-    others_help = "also beside XLA jit, torch.compile, timm and albumentations, where installed"
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
+    add(
+        "--loop", action="store_true", help="measure a loop with other work, on one and all threads"
+    )
+    others_help = "also measure XLA jit, torch.compile, timm and albumentations, if installed"
     add("--others", action="store_true", help=others_help)
-    add("--collate", action="store_true", help="many samples into one batch, instead")
+    add(
+        "--collate",
+        action="store_true",
+        help="measure collating many samples into one batch instead",
+    )
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
@@ -406,34 +460,36 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add("--casting", choices=CASTINGS, help="which casts are allowed (default: same_kind)")
 
 
-def warmup_request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `warmup()`: those that were given."""
+def warmup_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords of `warmup()` that were passed."""
     names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
-    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    given = {name: value for name, value in given.items() if value is not None} | arguments.size
-    needed = {"pattern": "PATTERN", "shape": "--shape"}
-    lacks = [word for name, word in needed.items() if name not in given]
-    if given and lacks:
+    keywords: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    keywords = {
+        name: value for name, value in keywords.items() if value is not None
+    } | arguments.size
+    required = {"pattern": "PATTERN", "shape": "--shape"}
+    missing = [word for name, word in required.items() if name not in keywords]
+    if keywords and missing:
         raise ArgumentError(
-            f"a kernel of your own is that of a PATTERN and a --shape: give {' and '.join(lacks)}, "
-            "too, or nothing for the usual kernels; see layoutkit warmup --help"
+            f"a kernel needs a PATTERN and a --shape: also give {' and '.join(missing)}, "
+            "or nothing for the usual kernels; see layoutkit warmup --help"
         )
-    return given
+    return keywords
 
 
-def _add_nothing(_: argparse.ArgumentParser) -> None:
-    """Exists because `info` takes no arguments."""
+def _add_no_arguments(_: argparse.ArgumentParser) -> None:
+    """Add nothing, because `info` has no arguments."""
 
 
 _COMMANDS = {
-    "convert": ("convert a file of an array, or pictures, into a .npy file", _add_convert),
-    "batches": ("make batches of labelled photographs, and time each stage", _add_batches),
-    "pack": ("pack labelled pictures into a RecordIO file, with .idx and .lst", add_pack),
+    "convert": ("convert the file of an array, or images, into a .npy file", _add_convert),
+    "batches": ("make batches of labelled images, and time each stage", _add_batches),
+    "pack": ("pack labelled images into a RecordIO file, with .idx and .lst", add_pack),
     "index": ("write the .idx of a RecordIO file", add_index),
-    "explain": ("say in words and pictures how a conversion runs", _add_explain),
-    "bench": ("time conversions side by side with other libraries", _add_bench),
-    "info": ("show versions, processor, threads and caches", _add_nothing),
-    "warmup": ("compile kernels now, the usual or your own, for later processes", _add_warmup),
+    "explain": ("show the plan and the memory orders of a conversion", _add_explain),
+    "bench": ("benchmark conversions against other libraries", _add_bench),
+    "info": ("show versions, processor, threads and caches", _add_no_arguments),
+    "warmup": ("compile the usual kernels, or your own, for later processes", _add_warmup),
 }
 
 
@@ -447,24 +503,26 @@ def _add_formula(parser: argparse.ArgumentParser) -> None:
 def _add_windows(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("windows").add_argument
     crop_help = (
-        "cut this window out of every picture: in the middle, from a offset (+y+x, from the top "
-        "and the left), or where a seed says (+random:N), for each picture elsewhere"
+        "crop every image to this window: in the middle, at an offset (+y+x, from the top and the "
+        "left), or at a random position for each image (+random:N, a seed)"
     )
     add("--crop", type=crop, metavar="HxW[+y+x]", help=crop_help)
-    add("--flip", action="store_true", help="mirror every picture, left to right")
-    channels_help = "channels in the order of the result, such as 2,1,0; --mean is one for each"
+    add("--flip", action="store_true", help="mirror every image left to right")
+    channels_help = (
+        "channel indices in the order of the result, such as 2,1,0; --mean has one value for each"
+    )
     add("--channels", type=channels, metavar="N,N,..", help=channels_help)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    help_text = "size of an axis inside a fold, such as h=32 or height=32; once for each"
+    help_text = "size of an axis inside a fold, such as h=32 or height=32; repeatable"
     parser.add_argument(
         "--size", type=size, action="append", default=[], metavar="AXIS=N", help=help_text
     )
 
 
-def _distinct(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    named = dict(sizes)
-    if len(named) < len(sizes):
+def _distinct_sizes(sizes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    by_axis = dict(sizes)
+    if len(by_axis) < len(sizes):
         raise ArgumentError("--size: the same axis twice; give each axis one size")
-    return named
+    return by_axis

@@ -1,11 +1,11 @@
-"""Conversions into zarr stores, chunk by chunk, on threads here or on a cluster of dask.
+"""Convert into zarr stores, chunk by chunk, on local threads or on a dask cluster.
 
-A chunk of the store is one task: it reads its part of the source, converts it and writes it, whole
-or not at all. So a worker that is killed costs the time of its chunks, which others do again; and
-a second run of the same conversion does only the chunks that are not there.
+A chunk of the store is one task: it reads its part of the source, converts it and writes it
+completely or not at all. If a worker is killed, other workers redo its chunks; a second run of the
+same conversion computes only the missing chunks.
 
-A store says in its attributes of which conversion it is, and whether all of it is there. One half
-written is only gone on with by the conversion that began it.
+The attributes of a store record its conversion, and whether it is complete. An incomplete store is
+continued only by the same conversion.
 """
 
 from __future__ import annotations
@@ -32,80 +32,87 @@ from ..errors import ArgumentError, DataError
 from ..layout.pattern import Pattern
 from .streaming import FileJob, check_sign
 
-__all__ = ["convert_to_store"]
-
-_BLOCK_BYTES = 16 << 20  # of a chunk, where the source has none
-_SHORTEST = 64  # bytes of a header of a .npy file, at least
+_BLOCK_BYTES = 16 << 20  # size of a chunk, if the source does not have chunks
+_MIN_HEADER_BYTES = 64  # minimum size of the header of a .npy file
 
 
 def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | None = None) -> None:
     """Convert an array of a `.zarr` or `.npy` file or URL into a zarr store.
 
-    Chunks that are there already are left as they are, if they are of the same conversion.
+    Existing chunks are kept if they are from the same conversion.
 
     Raises
     ------
     ArgumentError, DataError
-        Source and target do not fit together, or the target is another array.
+        Source and target cannot be combined, or the target contains another array.
     """
-    began = time.perf_counter()
-    with _needed():
+    start = time.perf_counter()
+    with _explain_missing_package():
         import dask.array as da
         import zarr
     converter = job.converter()
-    x = _lazy(da, source)
+    x = _lazy_array(da, source)
     y = converter(x)
     if "casting" not in job.options:
-        check_sign(x.dtype, y.dtype, "say what becomes of them: --casting saturate, or same_kind")
+        check_sign(x.dtype, y.dtype, "choose --casting saturate or same_kind")
     y = y.rechunk(tuple(max(sizes) for sizes in y.chunks))
-    known = open_store(source).metadata.dimension_names if is_store(source) else None
-    names = _names(converter.task.pattern.completed(x.ndim), known)
-    said = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
-    store = _begun(zarr, target, y, names, said)
-    missing = _missing(store, y.numblocks)
+    source_names = open_store(source).metadata.dimension_names if is_store(source) else None
+    names = _dimension_names(converter.task.pattern.completed(x.ndim), source_names)
+    description = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
+    store = _open_or_create(zarr, target, y, names, description)
+    missing = _missing_chunks(store, y.numblocks)
     _write(y, target, missing, scheduler)
-    if lost := _missing(store, y.numblocks):
-        raise DataError(f"{target}: {len(lost)} chunks are not there, though written; run it again")
-    store.attrs[MARK] = {"of": said, "complete": True}
+    if lost := _missing_chunks(store, y.numblocks):
+        raise DataError(
+            f"{target}: {len(lost)} chunks are missing although they were written; run it again"
+        )
+    store.attrs[MARK] = {"of": description, "complete": True}
     if not job.quiet:
-        count, seconds = int(np.prod(y.numblocks)), time.perf_counter() - began
-        kept = f", {count - len(missing)} were there" if len(missing) < count else ""
+        count = int(np.prod(y.numblocks))
+        seconds = time.perf_counter() - start
+        existing = f", {count - len(missing)} existed" if len(missing) < count else ""
         print(
             f"{source} {x.shape} {x.dtype} -> {target} {y.shape} {y.dtype}: {len(missing)} chunks "
-            f"in {seconds:.2f} s{kept}",
+            f"in {seconds:.2f} s{existing}",
             file=sys.stderr,
         )
 
 
-def _lazy(da: Any, source: str) -> Any:
-    """The source as an array of dask, in its own chunks; each is read where it is converted."""
+def _lazy_array(da: Any, source: str) -> Any:
+    """Return the source as a dask array in its own chunks, read by the tasks that convert them."""
     if is_store(source):
         array = open_store(source)
         chunks = getattr(array, "shards", None) or array.chunks
-        reader = _Reader(source, array.shape, array.dtype)
+        reader = _StoreReader(source, array.shape, array.dtype)
     else:
         local = local_path(source)
-        reader = _RemoteNpy(source) if local is None else _Mapped(local)
-        shape, nbytes = reader.shape, prod(reader.shape) * reader.dtype.itemsize
+        reader = _RemoteNpyReader(source) if local is None else _MappedNpyReader(local)
+        shape = reader.shape
+        nbytes = prod(reader.shape) * reader.dtype.itemsize
         rows = max(1, _BLOCK_BYTES * shape[0] // max(1, nbytes)) if shape else 1
         chunks = (rows, *shape[1:])
-    meta = np.empty((0,) * reader.ndim, reader.dtype)  # else dask reads some to find out
+    meta = np.empty(
+        (0,) * reader.ndim, reader.dtype
+    )  # without it dask reads elements to find the dtype
     return da.from_array(reader, chunks=chunks, name=False, meta=meta)
 
 
-class _Reader:
-    """An array that is opened where parts of it are read: in a worker, by its name."""
+class _StoreReader:
+    """An array that is opened by name in the worker that reads a part of it."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.name, self.shape, self.dtype, self.ndim = name, tuple(shape), dtype, len(shape)
+        self.name = name
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.ndim = len(shape)
         self.run = uuid4().hex
 
     def __getitem__(self, key: Any) -> Any:
-        return np.asarray(_read(self.name, self.run)[key])
+        return np.asarray(_open_source_store(self.name, self.run)[key])
 
 
-class _Mapped(_Reader):
-    """That of a `.npy` file here."""
+class _MappedNpyReader(_StoreReader):
+    """A reader of a local `.npy` file through a memory map."""
 
     def __init__(self, path: str) -> None:
         array = self._array(path)
@@ -119,17 +126,17 @@ class _Mapped(_Reader):
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-class _RemoteNpy(_Reader):
-    """That of a `.npy` file at a URL, of which rows are asked for by their bytes."""
+class _RemoteNpyReader(_StoreReader):
+    """A reader of a `.npy` file at a URL, which requests the byte ranges of rows."""
 
     def __init__(self, url: str) -> None:
         with explained(url):
             reader = Reader()
-            self._offset = header_length(reader.read(url, 0, _SHORTEST))
+            self._offset = header_length(reader.read(url, 0, _MIN_HEADER_BYTES))
             header = read_header(io.BytesIO(reader.read(url, 0, self._offset)))
         if header.fortran_order:
             raise ArgumentError(
-                f"{url}: is in Fortran's order, in which no row lies together; download it first"
+                f"{url}: is in Fortran order, in which rows are not contiguous; download it first"
             )
         super().__init__(url, header.shape, header.dtype)
 
@@ -142,138 +149,155 @@ class _RemoteNpy(_Reader):
         return rows[(slice(None), *key[1:])] if key else rows.reshape(())
 
 
-def _names(pattern: Pattern, known: Sequence[str | None] | None) -> list[str]:
-    """The names of dimensions: the source's, else those of axes, and of a fold all that it has.
+def _dimension_names(pattern: Pattern, source_names: Sequence[str | None] | None) -> list[str]:
+    """Return the names of the result's dimensions.
 
-    `known` are those of the source; where the pattern has names, these count.
+    `source_names` are the names in the source store, or None; names in the pattern take precedence.
+    A fold without a name of its own joins the names of its axes.
     """
-    source, target = pattern.source, pattern.target
-    if pattern.left.names or pattern.right.names or known is None:
-        known = ()
-    there = {group: name for group, name in zip(source.groups, known, strict=False) if name}
+    source = pattern.source
+    target = pattern.target
+    if pattern.left.names or pattern.right.names or source_names is None:
+        source_names = ()
+    group_names = {
+        group: name for group, name in zip(source.groups, source_names, strict=False) if name
+    }
     return [
-        there.get(group)
-        or "_".join(there.get(letter) or target.name(letter) for letter in group)
+        group_names.get(group)
+        or "_".join(group_names.get(letter) or target.name(letter) for letter in group)
         or "1"
         for group in target.groups
     ]
 
 
-def _begun(zarr: Any, target: str, y: Any, names: list[str], said: str) -> Any:
-    """The store, made now or by an earlier run of the same conversion."""
+def _open_or_create(zarr: Any, target: str, y: Any, names: list[str], description: str) -> Any:
+    """Open the store of an earlier run of the same conversion, or create it."""
     try:
         store = zarr.open_array(target, mode="r+")
     except Exception as error:
-        if _is_something(target):
+        if _exists(target):
             raise ArgumentError(
-                f"{target}: is there and no array of zarr; choose another name"
+                f"{target}: exists and is not a zarr array; choose another name"
             ) from error
         return zarr.create_array(
-            target, shape=y.shape, dtype=y.dtype, chunks=y.chunksize, dimension_names=names,
-            attributes={MARK: {"of": said, "complete": False}},
-        )  # fmt: skip
+            target,
+            shape=y.shape,
+            dtype=y.dtype,
+            chunks=y.chunksize,
+            dimension_names=names,
+            attributes={MARK: {"of": description, "complete": False}},
+        )
     mark: Mapping[str, Any] = store.attrs.get(MARK) or {"of": "something else"}
-    if mark["of"] != said:
+    if mark["of"] != description:
         raise ArgumentError(
-            f"{target}: holds another array, of {mark['of']}; choose another name, or delete it"
+            f"{target}: holds another array ({mark['of']}); choose another name, or delete it"
         )
     return store
 
 
-def _is_something(target: str) -> bool:
+def _exists(target: str) -> bool:
     if "://" in target:
-        with _needed():
+        with _explain_missing_package():
             import fsspec
         system, path = fsspec.core.url_to_fs(target)
         return bool(system.exists(path))
     return Path(target).exists()
 
 
-def _missing(store: Any, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The chunks that are not in their store, in which each is whole or not at all.
+def _missing_chunks(store: Any, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the indices of the chunks that are not in the store.
 
-    The store is listed: to ask for each would take days where an answer takes milliseconds.
+    The store is listed once, in milliseconds; a request for each chunk could take days.
     """
     from zarr.core.sync import sync
 
-    place = store.store_path
+    location = store.store_path
 
-    async def listed() -> set[str]:
-        return {key async for key in place.store.list_prefix(place.path)}
+    async def list_keys() -> set[str]:
+        return {key async for key in location.store.list_prefix(location.path)}
 
-    there = sync(listed())
-    keys = {at: (place / store.metadata.encode_chunk_key(at)).path for at in np.ndindex(*blocks)}
-    return [at for at, key in keys.items() if key not in there]
+    existing = sync(list_keys())
+    keys = {
+        index: (location / store.metadata.encode_chunk_key(index)).path
+        for index in np.ndindex(*blocks)
+    }
+    return [index for index, key in keys.items() if key not in existing]
 
 
 def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str | None) -> None:
-    """Compute these chunks, each where it is written: on a cluster, or on threads here."""
+    """Compute and write the missing chunks, on a cluster or on local threads."""
     if not missing:
         return
     from dask.array import optimize
 
-    done = y.map_blocks(
-        _at, write=_written, target=_Target(target, uuid4().hex), sizes=y.chunksize,
-        dtype=np.int8, meta=np.empty((0,) * y.ndim, np.int8),
+    written = y.map_blocks(
+        _write_block,
+        write=_write_to_store,
+        target=_StoreId(target, uuid4().hex),
+        chunk_shape=y.chunksize,
+        dtype=np.int8,
+        meta=np.empty((0,) * y.ndim, np.int8),
         chunks=tuple((1,) * len(sizes) for sizes in y.chunks),
-    )  # fmt: skip
-    keys = [(done.name, *at) for at in missing]
-    graph = optimize(done.dask, keys)  # reading, converting and writing as one task
+    )
+    keys = [(written.name, *index) for index in missing]
+    graph = optimize(written.dask, keys)  # merges reading, converting and writing into one task
     if scheduler is None:
         from dask.threaded import get
 
         get(graph, keys)
         return
-    with _needed():
+    with _explain_missing_package():
         from distributed import Client, KilledWorker
     with Client(scheduler, set_as_default=False) as client:
         try:
             client.get(graph, keys)
         except KilledWorker as error:
             raise DataError(
-                f"{target}: one chunk after the other cost its worker's life, perhaps for want of "
-                "memory; give them more, or the source smaller chunks, and run it again: what is "
-                "written stays"
+                f"{target}: a chunk has killed several workers in a row, perhaps for lack of "
+                "memory; give the workers more memory, or the source smaller chunks, and run it "
+                "again: written chunks are kept"
             ) from error
 
 
-class _Target(NamedTuple):
-    """A store, as one run of a conversion knows it: another run may have made it anew."""
+class _StoreId(NamedTuple):
+    """A store in one run of a conversion; another run may have created it again."""
 
     name: str
     run: str
 
 
-def _at(block: Any, *, write: Any, target: _Target, sizes: Sequence[int], block_id: Any) -> Any:
-    """Write a chunk, whole; what is left of it is one element."""
-    starts = [at * size for at, size in zip(block_id, sizes, strict=True)]
-    sides = zip(starts, block.shape, strict=True)
-    write(block, target, tuple(slice(start, start + size) for start, size in sides))
+def _write_block(
+    block: Any, *, write: Any, target: _StoreId, chunk_shape: Sequence[int], block_id: Any
+) -> Any:
+    """Write a whole chunk and return one element in its place."""
+    starts = [index * size for index, size in zip(block_id, chunk_shape, strict=True)]
+    spans = zip(starts, block.shape, strict=True)
+    write(block, target, tuple(slice(start, start + size) for start, size in spans))
     return np.ones((1,) * block.ndim, np.int8)
 
 
-def _written(block: Any, target: _Target, window: tuple[slice, ...]) -> None:
-    _opened(target)[window] = block
+def _write_to_store(block: Any, target: _StoreId, window: tuple[slice, ...]) -> None:
+    _open_target(target)[window] = block
 
 
 @lru_cache(maxsize=8)
-def _opened(target: _Target) -> Any:
-    """The store to write to: to open it takes longer than to write a small chunk."""
+def _open_target(target: _StoreId) -> Any:
+    """Open the store to write to; cached, as this takes longer than writing a small chunk."""
     import zarr
 
-    # What is not there is not done; else a chunk of zeros would not be written.
+    # A missing chunk counts as not converted, so chunks of zeros have to be written, too.
     return zarr.open_array(target.name, mode="r+").with_config({"write_empty_chunks": True})
 
 
 @lru_cache(maxsize=8)
-def _read(source: str, run: str) -> Any:
-    """The store to read from, as one run knows it."""
+def _open_source_store(source: str, run: str) -> Any:
+    """Open the store to read from; cached for one run."""
     return open_store(source)
 
 
 @contextmanager
-def _needed() -> Iterator[None]:
-    """Say how to get a library that is not installed."""
+def _explain_missing_package() -> Iterator[None]:
+    """Raise ArgumentError with the pip command if an import in the block fails."""
     try:
         yield
     except ImportError as error:

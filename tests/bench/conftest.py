@@ -1,11 +1,11 @@
-"""Whatever a benchmark sets in the environment is gone when its test ends."""
+"""Restore environment variables that a benchmark sets."""
 
 import pytest
 
-from layoutkit.bench.host import VARIABLE
+from layoutkit.bench.host import WAIT_POLICY
 
 
 @pytest.fixture(autouse=True)
 def _openmp_is_not_told(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "")  # so that it is known what to bring back
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(WAIT_POLICY, "")  # so that monkeypatch restores it
+    monkeypatch.delenv(WAIT_POLICY)

@@ -1,4 +1,4 @@
-"""The benchmark: its arithmetic on a fake clock, its rows on tiny shapes, what it writes."""
+"""The benchmark: protocol on a fake clock, rows of tiny shapes, and output."""
 
 import dataclasses
 import gc
@@ -21,7 +21,7 @@ from layoutkit.bench.rows import Row, all_rows
 from layoutkit.buffers import empty
 from layoutkit.kernels.cpu.params import LINE
 
-# ---- The protocol, on a clock that only moves when a call says so --------------------------
+# ---- The protocol, on a clock that only calls advance --------------------------------------
 
 
 class Clock:
@@ -52,7 +52,8 @@ def test_every_round_runs_every_variant_once_and_the_first_moves_on():
     clock = Clock()
     variants = [clock.variant(name, 0.01) for name in "abc"]
     measure(variants, budget(low=4, high=4), clock)
-    warm_up, rounds = clock.log[:3], clock.log[3:]
+    warm_up = clock.log[:3]
+    rounds = clock.log[3:]
     assert warm_up == ["a0", "b0", "c0"]
     assert rounds == ["a0", "b0", "c0", "b0", "c0", "a0", "c0", "a0", "b0", "a0", "b0", "c0"]
 
@@ -153,8 +154,8 @@ def test_the_twelve_pairs_are_all_ordered_pairs_of_the_views_layouts():
     shapes = {(64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3), (256, 512, 64)}
     assert {row.sizes for row in pairs} == shapes
     for shape in shapes:
-        found = {(row.pattern, row.dtype) for row in pairs if row.sizes == shape}
-        assert len(found) == 6 * 3
+        actual = {(row.pattern, row.dtype) for row in pairs if row.sizes == shape}
+        assert len(actual) == 6 * 3
 
 
 def test_rows_have_distinct_names_and_quick_is_a_part():
@@ -178,13 +179,13 @@ def test_rows_have_distinct_names_and_quick_is_a_part():
     ],
 )
 def test_goals_are_those_of_the_design(pattern, dtype, channels, goal):
-    found = {
+    actual = {
         row.at_least
         for row in ROWS
         if row.group == "pairs"
         and (row.pattern, row.dtype, row.sizes[-1]) == (pattern, dtype, channels)
     }
-    assert found == {goal}
+    assert actual == {goal}
 
 
 def test_fused_and_accumulate_goals():
@@ -266,7 +267,7 @@ class Liar(NumPy):
     name = "Liar"
 
     def into(self, row, sources, out):
-        return lambda: None  # leaves whatever was there
+        return lambda: None  # leaves the previous values
 
     def fresh(self, row, sources):
         return lambda: np.zeros(row.shape(row.target), np.float32)
@@ -306,7 +307,8 @@ def random_bytes(count, seed=0):
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("lines", [1, 2, 17, 5000])
 def test_the_limit_of_equal_sizes_reads_and_writes_everything(streaming, lines):
-    source, target = random_bytes(lines * LINE), random_bytes(lines * LINE, 1)
+    source = random_bytes(lines * LINE)
+    target = random_bytes(lines * LINE, 1)
     limit_pass([source], target, streaming)()
     assert np.array_equal(source, target)
 
@@ -314,7 +316,8 @@ def test_the_limit_of_equal_sizes_reads_and_writes_everything(streaming, lines):
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("lines", [1, 3, 3000])
 def test_the_limit_writes_more_than_it_reads(streaming, lines):
-    source, target = random_bytes(lines * LINE), random_bytes(4 * lines * LINE, 1)
+    source = random_bytes(lines * LINE)
+    target = random_bytes(4 * lines * LINE, 1)
     limit_pass([source], target, streaming)()
     expected = np.repeat(source.reshape(lines, 1, LINE), 4, axis=1)
     assert np.array_equal(target, expected.ravel())
@@ -322,7 +325,8 @@ def test_the_limit_writes_more_than_it_reads(streaming, lines):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_limit_reads_more_than_it_writes(streaming):
-    source, target = random_bytes(4 * 700 * LINE), random_bytes(700 * LINE, 1)
+    source = random_bytes(4 * 700 * LINE)
+    target = random_bytes(700 * LINE, 1)
     limit_pass([source], target, streaming)()
     expected = np.bitwise_xor.reduce(source.reshape(700, 4, LINE), axis=1)
     assert np.array_equal(target, expected.ravel())
@@ -336,7 +340,8 @@ def test_the_limit_of_several_sources_reads_all_of_them():
 
 
 def test_the_limit_leaves_out_less_than_a_line_and_writes_nothing_beyond():
-    source, memory = random_bytes(1000), random_bytes(1100, 1)
+    source = random_bytes(1000)
+    memory = random_bytes(1100, 1)
     before = memory.copy()
     limit_pass([source], memory[:1000], streaming=False)()
     assert np.array_equal(memory[:960], source[:960])
@@ -357,27 +362,27 @@ def result(row=ROWS[0], wrong=(), **seconds):
 
 def test_shares_speeds_and_speedups():
     row = Row("g", "move", ("bc",), "cb", "bc", (1000, 1000), "uint8", "uint8", 0.5)
-    found = result(row, limit=1e-3, layoutkit=2e-3, NumPy=8e-3)
-    assert found.of_limit == pytest.approx(0.5)
-    assert found.reached
-    assert found.speedup("NumPy") == pytest.approx(4)
-    assert found.speedup("torch") is None
-    assert found.gigabytes_per_second("layoutkit") == pytest.approx(1.0)
-    assert found.gigabytes_per_second("torch") is None
+    actual = result(row, limit=1e-3, layoutkit=2e-3, NumPy=8e-3)
+    assert actual.of_limit == pytest.approx(0.5)
+    assert actual.reached
+    assert actual.speedup("NumPy") == pytest.approx(4)
+    assert actual.speedup("torch") is None
+    assert actual.gigabytes_per_second("layoutkit") == pytest.approx(1.0)
+    assert actual.gigabytes_per_second("torch") is None
     assert not result(row, limit=0.9e-3, layoutkit=2e-3).reached
     assert result(row, layoutkit=2e-3).of_limit is None
     assert result(row, layoutkit=2e-3).reached is None
 
 
 def test_the_picture_has_the_ratios_of_the_table():
-    """Where rounds disagree, medians of three quotients do: only two of them can be shown."""
+    """Medians of three ratios can be inconsistent if rounds differ: only two can be shown."""
     row = Row("g", "move", ("bc",), "cb", "bc", (1000, 1000), "uint8", "uint8")
     rounds = {"limit": (1.0, 2.0, 9.0), "layoutkit": (2.0, 2.0, 4.0), "NumPy": (3.0, 10.0, 8.0)}
-    found = Result(row, {name: Times(dict(enumerate(times))) for name, times in rounds.items()})
-    assert found.share("NumPy") == found.of_limit / found.speedup("NumPy")
-    assert found.share("NumPy") != paired_ratio(found.times["limit"], found.times["NumPy"])
-    assert found.share("layoutkit") == found.of_limit
-    assert found.share("torch") is None
+    actual = Result(row, {name: Times(dict(enumerate(times))) for name, times in rounds.items()})
+    assert actual.share("NumPy") == actual.of_limit / actual.speedup("NumPy")
+    assert actual.share("NumPy") != paired_ratio(actual.times["limit"], actual.times["NumPy"])
+    assert actual.share("layoutkit") == actual.of_limit
+    assert actual.share("torch") is None
 
 
 def test_geometric_mean():
@@ -406,9 +411,9 @@ def test_the_table_shows_what_was_measured():
     table = Table(stream, ["NumPy"])
     table.begin(environment([NumPy()], quick=True))
     row = dataclasses.replace(ROWS[0], at_least=0.6)
-    found = result(row, ["torch"], limit=1e-3, layoutkit=2e-3, NumPy=9e-3)
-    table.add(found)
-    table.end([found])
+    actual = result(row, ["torch"], limit=1e-3, layoutkit=2e-3, NumPy=9e-3)
+    table.add(actual)
+    table.end([actual])
     text = stream.getvalue()
     line = next(line for line in text.splitlines() if line.startswith(row.name))
     for cell in ("2.000", "50 %", "60 % !", "x4.5"):
@@ -448,7 +453,8 @@ def _tiny_bench(monkeypatch, _few_sets):
 @pytest.mark.usefixtures("_tiny_bench")
 def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    numbers, picture = tmp_path / "numbers.json", tmp_path / "picture.png"
+    numbers = tmp_path / "numbers.json"
+    picture = tmp_path / "picture.png"
     assert bench.main(quick=True, plot=str(picture), json=str(numbers)) == 0
     text = capsys.readouterr().out
     data = json.loads(numbers.read_text())

@@ -1,4 +1,4 @@
-"""The benchmark of a GPU, without one: memory is NumPy's, and time passes when work is done.
+"""The GPU benchmark on a fake GPU: NumPy memory, and a clock that advances with work.
 
 `FakeCupy` stands in for the module `cupy`. What the device is asked to do goes through `submit`:
 it is done at once and costs device time, or becomes a part of the graph that is being captured.
@@ -34,19 +34,21 @@ GIGABYTES_PER_SECOND = 1000
 
 
 class FakeError(RuntimeError):
-    """CUDA's own, which is a RuntimeError as well."""
+    """The error of CUDA, a RuntimeError."""
 
 
 class FakeCupy:
     """The part of CuPy that the benchmark uses."""
 
-    ndarray, ascontiguousarray, empty = np.ndarray, np.ascontiguousarray, np.empty
+    ndarray = np.ndarray
+    ascontiguousarray = np.ascontiguousarray
+    empty = np.empty
     __version__ = "14.2.0"
 
     def __init__(self):
         self.now = 5.0  # seconds of the device
-        self.graph = None  # what is being captured
-        self.copied = []  # bytes, by each memcpyAsync that was done
+        self.graph = None  # the graph being captured
+        self.copied = []  # bytes of each completed memcpyAsync
         self.frees = 0
         runtime = types.SimpleNamespace(
             memcpyDefault=4,
@@ -98,7 +100,7 @@ class FakeCupy:
         self.submit(lambda: np.copyto(out, source), 2 * out.nbytes)
 
     def ElementwiseKernel(self, inputs, output, operation, name):  # noqa: N802
-        """Runs the operation as the Python that it is, too."""
+        """Run the operation, which is also valid Python."""
         names = [declared.split()[1] for declared in inputs.split(",")]
 
         def kernel(*arguments):
@@ -158,7 +160,8 @@ class FakeStream:
 
 class FakeGraph:
     def __init__(self, cupy, nodes):
-        self._cupy, self._nodes = cupy, nodes
+        self._cupy = cupy
+        self._nodes = nodes
 
     def launch(self):
         assert self._cupy.graph is None
@@ -190,7 +193,7 @@ def device(cupy):
 
 @pytest.fixture(autouse=True)
 def _on_the_fake(monkeypatch, cupy):
-    """Let layoutkit put its work on the fake device: the same functions, later, and timed."""
+    """Run layoutkit's work on the fake device: the real functions, deferred and timed."""
     for name in ("convert", "accumulate"):
         monkeypatch.setattr(layoutkit, name, functools.partial(_submitted, cupy, name))
     monkeypatch.setattr(layoutkit, "Converter", functools.partial(_Converter, cupy))
@@ -211,10 +214,11 @@ def _submitted(cupy, name, *arguments, out=None, **keywords):
 
 
 class _Converter:
-    """Says nothing of devices to the real one: memory is the host's on either side."""
+    """Omit devices in calls of the real library: all memory is host memory."""
 
     def __init__(self, cupy, pattern, device=None, **keywords):
-        self._cupy, self.device = cupy, device
+        self._cupy = cupy
+        self.device = device
         self._converter = REAL["Converter"](pattern, **keywords)
 
     def __call__(self, x, out=None):
@@ -271,17 +275,17 @@ def test_warming_up_and_the_length_of_samples_go_by_the_timer():
 
 def test_a_graph_holds_all_sets_and_is_replayed_without_the_calls(device, cupy):
     outs = [np.zeros(4, np.uint8) for _ in range(3)]
-    made = []
+    log = []
 
     def call(number):
-        made.append(number)
+        log.append(number)
         cupy.submit(lambda: outs[number].__iadd__(1), 10**9)
 
     variant = device.variant("a", [functools.partial(call, n) for n in range(3)], 0.0, replay=True)
-    assert made == [0, 0, 1, 2]  # the first once more, to compile
+    assert log == [0, 0, 1, 2]  # the first call twice, to compile
     assert (len(variant.calls), variant.batch, variant.note) == (1, 3, "")
     times = measure([variant], budget(), timer=device.timer)
-    assert made == [0, 0, 1, 2]
+    assert log == [0, 0, 1, 2]
     assert [int(out[0]) for out in outs] == [1 + 4, 4, 4]
     assert times["a"].rounds == pytest.approx({0: 1e-3, 1: 1e-3, 2: 1e-3})
 
@@ -299,26 +303,26 @@ def test_a_replay_keeps_the_arrays_of_its_calls_alive(device, cupy):
 
 
 def test_without_replay_calls_are_made_every_time(device):
-    made = []
-    variant = device.variant("a", [lambda: made.append(1), lambda: made.append(2)], 0.0, False)
-    assert made == []
+    log = []
+    variant = device.variant("a", [lambda: log.append(1), lambda: log.append(2)], 0.0, False)
+    assert log == []
     variant.calls[0]()
-    assert (made, variant.batch, variant.note) == ([1, 2], 2, "")
+    assert (log, variant.batch, variant.note) == ([1, 2], 2, "")
 
 
 def test_what_a_graph_cannot_hold_is_called_as_it_is_and_marked(device, cupy):
-    made = []
+    log = []
 
     def call():
         if cupy.graph is not None:
             raise FakeError("cudaErrorStreamCaptureUnsupported")
-        made.append(1)
+        log.append(1)
 
     variant = device.variant("a", [call, call], 0.0, replay=True)
     assert cupy.graph is None
-    made.clear()
+    log.clear()
     variant.calls[0]()
-    assert made == [1, 1]
+    assert log == [1, 1]
     assert "without a CUDA graph" in variant.note
     assert "cudaErrorStreamCaptureUnsupported" in variant.note
 
@@ -377,7 +381,7 @@ def test_the_limit_copies_half_of_all_bytes_or_those_between_host_and_device(kin
 
 
 class Liar(NumPy):
-    """Right when it is asked, and writes nothing in a graph."""
+    """A peer that is right when called directly, but writes nothing in a graph."""
 
     name = "Liar"
 
@@ -412,7 +416,8 @@ class Broken(NumPy):
 def test_who_fails_is_named_with_the_reason_and_the_others_are_timed(where, device, monkeypatch):
     other = CuPy(device.cupy)
     if where == "cpu":
-        device, other = Host(), NumPy()
+        device = Host()
+        other = NumPy()
         monkeypatch.setattr(layoutkit, "convert", REAL["convert"])
     case = cases.prepare(row_of("move"), [Broken(), other], True, device)
     assert case.failed == {
@@ -430,7 +435,7 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
     values = np.random.default_rng(0).integers(0, 256, LARGE.shape("bhwc"), np.uint8)
     result = np.ascontiguousarray(values.transpose(3, 1, 2, 0))
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2400)
-    right = cases._Right(LARGE, [values], device)
+    right = cases._ResultChecker(LARGE, [values], device)
     assert [part.stop - part.start for part, _ in right._expected if part.start] == [1, 1]
     assert right(result)
     assert not right(np.concatenate([result, result], axis=-1))
@@ -440,11 +445,11 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
 
 def test_up_to_the_bound_all_is_compared(device, monkeypatch):
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600)
-    assert cases._parts(LARGE) == [slice(None)]
+    assert cases._compared_parts(LARGE) == [slice(None)]
     monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600 - 1)
-    assert len(cases._parts(LARGE)) == 3
+    assert len(cases._compared_parts(LARGE)) == 3
     matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(99, 99))
-    assert cases._parts(matrix) == [slice(None)]
+    assert cases._compared_parts(matrix) == [slice(None)]
 
 
 # ---- Other libraries -----------------------------------------------------------------------
@@ -473,8 +478,8 @@ def test_torch_gives_right_results_on_the_stream_of_all(kind, device, monkeypatc
     )
     peer = CudaTorch(device)
     assert streams == [FakeStream.ptr]
-    # Replays of the fake know nothing of what torch does.
-    monkeypatch.setattr(device, "_captured", lambda calls: functools.partial(_all, calls))
+    # The fake's graphs do not replay torch's work.
+    monkeypatch.setattr(device, "_capture", lambda calls: functools.partial(_all, calls))
     case = prepared(row_of(kind), device, [peer])
     assert (case.wrong, case.failed) == ([], {})
     assert "torch" in {variant.name for variant in case.variants}
@@ -494,7 +499,7 @@ def test_every_array_is_larger_than_the_cache():
             continue
         items = np.prod(row.sizes, dtype=np.int64)
         for dtype in (row.dtype, row.to_dtype):
-            assert items * as_dtype(dtype).itemsize >= device_rows.LEAST_BYTES
+            assert items * as_dtype(dtype).itemsize >= device_rows.MIN_ARRAY_BYTES
 
 
 def test_rows_are_those_of_the_cpu_with_larger_batches():
@@ -527,7 +532,7 @@ def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
     ("sizes", "grown"),
     [
         ((1024, 32, 32, 256), (1024, 32, 32, 256)),  # just large enough
-        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # twice is enough, but would be even
+        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # a factor of two would suffice, but is even
         ((1022, 32, 32, 256), (2044, 32, 32, 256)),
         ((300, 32, 32, 256), (1200, 32, 32, 256)),
         ((1, 1024, 256, 256), (1, 4096, 256, 256)),
@@ -535,7 +540,7 @@ def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
 )
 def test_batches_grow_until_they_are_large_enough_and_begin_as_even_as_they_did(sizes, grown):
     row = Row("g", "move", ("bhwc",), "bchw", "bhwc", sizes, "uint8", "float32")
-    assert device_rows._grown(row) == grown
+    assert device_rows._enlarged_sizes(row) == grown
 
 
 def test_one_row_has_more_elements_than_31_bits_count():
@@ -563,12 +568,12 @@ def test_quick_has_some_of_every_group():
     ],
 )
 def test_goals_are_those_of_the_design(group, dtype, channels, goal):
-    found = {
+    actual = {
         row.at_least
         for row in ROWS
         if (row.group, row.dtype, row.sizes[-1]) == (group, dtype, channels)
     }
-    assert found == {goal}
+    assert actual == {goal}
 
 
 def test_rows_without_a_goal_on_the_cpu_get_none_but_small_formulas():
@@ -585,25 +590,25 @@ def test_traffic_is_what_the_limit_moves():
     assert dataclasses.replace(row, kind="fused").traffic == 600
 
 
-# ---- Results and the whole -----------------------------------------------------------------
+# ---- Results and a whole run ---------------------------------------------------------------
 
 
 def test_table_and_json_say_which_gpu_and_what_to_know(device):
     about = environment([CuPy(device.cupy)], quick=True) | device.about()
-    found = Result(
+    actual = Result(
         ROWS[0], {}, failed={"layoutkit": "DeviceError: no"}, notes={"torch": "without a graph"}
     )
     stream = io.StringIO()
     table = Table(stream, ["CuPy"])
     table.begin(about)
-    table.add(found)
-    table.end([found])
+    table.add(actual)
+    table.end([actual])
     text = stream.getvalue()
     for words in ("Fake H200, 139 GiB", "cache 60 MiB", "CUDA 13.1", "runtime 13.0", "CuPy 14.2.0"):
         assert words in text
     assert "layoutkit: FAILED, DeviceError: no" in text
     assert "torch: without a graph" in text
-    data = json.loads(json.dumps(as_json([found], about, ["CuPy"])))
+    data = json.loads(json.dumps(as_json([actual], about, ["CuPy"])))
     assert data["gpu"]["l2_bytes"] == 60 << 20
     assert data["rows"][0]["notes"] == {"torch": "without a graph"}
     assert data["rows"][0]["failed"] == {"layoutkit": "DeviceError: no"}
@@ -622,7 +627,8 @@ def _tiny_bench(monkeypatch, device):
 @pytest.mark.usefixtures("_tiny_bench")
 def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys, device, cupy):
     pytest.importorskip("matplotlib")
-    numbers, picture = tmp_path / "numbers.json", tmp_path / "picture.png"
+    numbers = tmp_path / "numbers.json"
+    picture = tmp_path / "picture.png"
     options = ["--quick", "--json", str(numbers), "--plot", str(picture)]
     assert cli.main(["bench", "--device", "cuda", *options]) == 0
     text = capsys.readouterr().out
@@ -657,7 +663,7 @@ def test_what_was_measured_is_kept_when_it_ends_early(tmp_path, monkeypatch):
         seen.append(row)
         return Result(row, {})
 
-    monkeypatch.setattr(run, "_measured", interrupted)
+    monkeypatch.setattr(run, "_measure_row", interrupted)
     numbers = tmp_path / "numbers.json"
     with contextlib.suppress(KeyboardInterrupt):
         bench.main(quick=True, json=str(numbers), device="cuda")

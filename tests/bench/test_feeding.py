@@ -1,4 +1,4 @@
-"""The comparison of feeders: every variant delivers every record, and the table says so."""
+"""The comparison of data loaders: every variant delivers every record, and the printed table."""
 
 import re
 from contextlib import ExitStack
@@ -33,8 +33,8 @@ def test_the_table_leads_to_every_record(table, rows):
 @pytest.mark.parametrize("kind", ["table", "array"])
 def test_our_epochs_have_every_record_in_a_new_order(kind, workers, table, rows):
     with ExitStack() as stack:
-        found = feeding.epochs(stack, kind, table, rows, workers, 16)
-        epoch = found[feeding.OURS]
+        result = feeding.epochs(stack, kind, table, rows, workers, 16)
+        epoch = result[feeding.OURS]
         first, second = (np.concatenate(list(epoch())) for _ in range(2))
     assert not np.array_equal(first, second)
     for got in (first, second):
@@ -49,10 +49,10 @@ def test_torchs_epochs_have_every_record(table, rows):
         "array": [feeding.TORCH, feeding.BY_BATCHES],
     }.items():
         with ExitStack() as stack:
-            found = feeding.epochs(stack, kind, table, rows, 0, 16)
-            assert [*found] == [*names, feeding.OURS]
+            result = feeding.epochs(stack, kind, table, rows, 0, 16)
+            assert [*result] == [*names, feeding.OURS]
             for name in names:
-                feeding.check(name, found[name], rows)
+                feeding.check(name, result[name], rows)
 
 
 def test_a_variant_that_misses_or_repeats_a_record_ends_it(rows):
@@ -68,23 +68,23 @@ def test_speeds_and_ratios_of_a_line():
         feeding.OURS: Times({0: 0.5, 1: 0.25}),
         feeding.TORCH: Times({0: 1.0, 1: 1.0}),
     }
-    cells = feeding.line("table", 2, 3000, times).split()
+    cells = feeding.format_line("table", 2, 3000, times).split()
     assert cells == ["table", "2", "8,000", "3,000", "x3.0"]
 
 
 def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypatch, capsys):
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
     monkeypatch.setattr(feeding.feeding_mnist, "main", lambda folder, count, rounds: print(count))
-    monkeypatch.setattr(feeding.feeding_images, "table", lambda folder, count, rounds: None)
-    given = ["--records", "40", "--pictures", "50", "--rounds", "1", "--batch-size", "16"]
-    assert feeding.main(given) == 0
+    monkeypatch.setattr(feeding.feeding_images, "print_table", lambda folder, count, rounds: None)
+    arguments = ["--records", "40", "--pictures", "50", "--rounds", "1", "--batch-size", "16"]
+    assert feeding.main(arguments) == 0
     openmp, first, head, *lines, pictures = capsys.readouterr().out.splitlines()
     assert pictures == "50"
     assert openmp.startswith("OMP_WAIT_POLICY=passive")
     assert first.startswith("40 records of 64 floats, batches of 16")
     assert head.split()[:3] == ["source", "workers", "layoutkit"]
-    found = [re.fullmatch(r"(\w+) +(\d) +[\d,]+", line).groups() for line in lines]
-    assert found == [(kind, str(n)) for kind in ("table", "array") for n in feeding.WORKERS]
+    result = [re.fullmatch(r"(\w+) +(\d) +[\d,]+", line).groups() for line in lines]
+    assert result == [(kind, str(n)) for kind in ("table", "array") for n in feeding.WORKERS]
 
 
 # ---- JPEGs -----------------------------------------------------------------------------------
@@ -94,25 +94,25 @@ def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypat
 def test_every_feeder_of_photographs_has_every_picture_in_one_form(tmp_path, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    monkeypatch.setattr(feeding_images, "_dali", lambda path, workers: None)
+    monkeypatch.setattr(feeding_images, "_make_dali_epoch", lambda path, workers: None)
     path = feeding_images.write_photos(5, tmp_path)
     with ExitStack() as stack:
-        found = feeding_images.epochs(path, 0, stack)
-        assert feeding_images.OURS in found
-        for name, epoch in found.items():
+        result = feeding_images.epochs(path, 0, stack)
+        assert feeding_images.OURS in result
+        for name, epoch in result.items():
             feeding_images.check(name, epoch, 5)
-        with pytest.raises(SystemExit, match="does not have every picture"):
-            feeding_images.check("less", found[feeding_images.OURS], 6)
+        with pytest.raises(SystemExit, match="does not have every image"):
+            feeding_images.check("less", result[feeding_images.OURS], 6)
 
 
 def test_the_table_of_photographs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("PIL")
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    for name in ("_dali", "_torch"):
+    for name in ("_make_dali_epoch", "_make_torch_epoch"):
         monkeypatch.setattr(feeding_images, name, lambda path, workers: None)
-    feeding_images.table(tmp_path, 4, rounds=1, workers=1)
+    feeding_images.print_table(tmp_path, 4, rounds=1, workers=1)
     first, head, *lines = capsys.readouterr().out.strip().splitlines()
     assert first.startswith("4 JPEGs of 260 x 240")
-    assert head.split() == ["pictures/s", "share"]
+    assert head.split() == ["images/s", "share"]
     names = [line.rsplit(maxsplit=2)[0] for line in lines]
     assert names == ["decoding alone", "read and decoded", "layoutkit"]

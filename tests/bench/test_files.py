@@ -1,4 +1,4 @@
-"""What is looked at before anything is measured: files to write, and how OpenMP's threads wait."""
+"""Checks before measuring: output files, and how OpenMP threads wait."""
 
 import os
 
@@ -25,7 +25,7 @@ def test_a_folder_is_no_file(option, tmp_path):
 
 @pytest.mark.parametrize("option", ["plot", "json"])
 def test_what_may_not_be_written_is_an_error(option, tmp_path, monkeypatch):
-    # Root may write everywhere, so that modes of files would show nothing.
+    # Root may write everywhere, so file modes would have no effect.
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     path = tmp_path / "file.png"
     names = {"plot": None, "json": None, option: str(path)}
@@ -44,7 +44,7 @@ def test_a_picture_needs_matplotlib(monkeypatch, tmp_path):
 
 def test_a_picture_has_a_suffix_of_pictures(tmp_path):
     pytest.importorskip("matplotlib")
-    with pytest.raises(ArgumentError, match=r"has no suffix of a picture.*\.svg"):
+    with pytest.raises(ArgumentError, match=r"does not have the suffix of an image.*\.svg"):
         check_files(str(tmp_path / "picture.json"), None)
 
 
@@ -68,22 +68,24 @@ def test_good_places_pass_and_nothing_is_written(tmp_path):
 
 def test_openmp_is_made_passive_before_it_is_loaded(monkeypatch):
     monkeypatch.setattr(host, "libraries", set)
-    assert host.made_passive().startswith("OMP_WAIT_POLICY=passive: else threads of OpenMP")
-    assert os.environ[host.VARIABLE] == "passive"
+    assert host.set_passive_wait_policy().startswith(
+        "OMP_WAIT_POLICY=passive: otherwise OpenMP threads"
+    )
+    assert os.environ[host.WAIT_POLICY] == "passive"
 
 
 def test_it_is_said_when_that_comes_too_late(monkeypatch):
     monkeypatch.setattr(host, "libraries", lambda: {"/lib/libgomp.so.1"})
-    assert "comes too late" in host.made_passive()
+    assert "is set too late" in host.set_passive_wait_policy()
 
 
 def test_what_somebody_asked_for_stays(monkeypatch):
-    monkeypatch.setenv(host.VARIABLE, "active")
-    for words in (host.made_passive(), host.as_found()):
-        assert words.startswith("OMP_WAIT_POLICY=active, as the environment has it.")
-    assert os.environ[host.VARIABLE] == "active"
+    monkeypatch.setenv(host.WAIT_POLICY, "active")
+    for words in (host.set_passive_wait_policy(), host.describe_wait_policy()):
+        assert words.startswith("OMP_WAIT_POLICY=active, as set in the environment.")
+    assert os.environ[host.WAIT_POLICY] == "active"
 
 
 def test_the_loop_leaves_it_and_says_so():
-    assert "is not set, and stays so" in host.as_found()
-    assert host.VARIABLE not in os.environ
+    assert "is not set: OpenMP threads" in host.describe_wait_policy()
+    assert host.WAIT_POLICY not in os.environ

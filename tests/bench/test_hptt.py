@@ -1,4 +1,4 @@
-"""HPTT as a peer, by a stand-in that has its C functions and a loop of one item at a time."""
+"""HPTT as a peer, with a stand-in library that has its C functions and a simple loop."""
 
 import dataclasses
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from layoutkit import bench
 from layoutkit.bench import cases, run
-from layoutkit.bench.peers import HPTT_VARIABLE, available, hptt
+from layoutkit.bench.peers import HPTT_VARIABLE, available, load_hptt
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.rows import Row
 from layoutkit.errors import ArgumentError
@@ -44,10 +44,11 @@ MOVE = Row("g", "move", ("bhwc",), "chwb", "bhwc", (3, 4, 5, 6), "float32", "flo
 
 
 def compiled(folder, text):
-    """The path of a library made of C source."""
+    """Compile a library from C source and return its path."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc to compile a stand-in for HPTT")
-    source, library = folder / "hptt.c", folder / "libhptt.so"
+    source = folder / "hptt.c"
+    library = folder / "libhptt.so"
     source.write_text(text)
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
     return str(library)
@@ -61,7 +62,7 @@ def library(tmp_path_factory):
 @pytest.fixture
 def peer(library, monkeypatch):
     monkeypatch.setenv(HPTT_VARIABLE, library)
-    return hptt(2)
+    return load_hptt(2)
 
 
 def row_of(dtype, **changes):
@@ -102,7 +103,7 @@ def test_it_takes_part_where_the_environment_names_it(peer, monkeypatch):
     assert available(2)[-1].name == "HPTT"
     assert available(2)[-1].version == "libhptt.so"
     monkeypatch.delenv(HPTT_VARIABLE)
-    assert "HPTT" not in [each.name for each in available(2)]
+    assert "HPTT" not in [peer.name for peer in available(2)]
 
 
 @pytest.mark.usefixtures("peer")

@@ -1,4 +1,4 @@
-"""`bench --loop`: its turns on a fake clock, its rules on made-up times, runs on tiny arrays."""
+"""`bench --loop`: turns on a fake clock, rules on made-up times, runs on tiny arrays."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ import pytest
 import layoutkit
 from layoutkit import bench, cli
 from layoutkit.bench import loop, situations
-from layoutkit.bench.loop import Column, columns_of, loop_row, take_turns
+from layoutkit.bench.loop import Column, make_columns, make_loop_row, take_turns
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.report import markdown
@@ -20,7 +20,7 @@ from layoutkit.bench.results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, 
 from layoutkit.bench.situations import Situation, all_situations
 from layoutkit.errors import ArgumentError
 
-# ---- Turns, on a clock that only moves when a call says so -----------------------------------
+# ---- Turns, on a clock that only calls advance -----------------------------------------------
 
 
 class Clock:
@@ -61,7 +61,7 @@ def turns(clock, columns, rounds=1, **budget):
 
 def test_a_sample_is_the_situation_a_call_the_situation_and_a_timed_call(clock):
     times = turns(clock, [Column("a", clock.call("a", 0.5), 2)])
-    assert clock.log == ["gap", "a2", "gap", "a2"] * 2  # a round that does not count, and one
+    assert clock.log == ["gap", "a2", "gap", "a2"] * 2  # an uncounted round, and one
     assert times["a"].rounds == {0: 0.5}
 
 
@@ -83,7 +83,7 @@ def test_a_pause_lies_between_the_situation_and_the_call(clock):
 def test_who_follows_threads_that_spin_goes_on_untimed_until_they_sleep(clock):
     columns = [Column("n", clock.call("n", 1.0), 1), Column("t", clock.call("t", 1.0), 1, 15.0)]
     turns(clock, columns, rounds=1)
-    # The round that does not count goes backwards: n follows t, in turns of 6 seconds.
+    # The uncounted round runs backwards: n follows t, in turns of 6 seconds.
     calls = [name for name in clock.log if name != "gap"]
     assert calls == ["t1", "t1", "n1", "n1", "n1", "n1", "n1", "n1", "t1", "t1"]
 
@@ -125,7 +125,7 @@ def test_the_product_of_torch_comes_last_and_with_a_pause():
 
 
 def test_beside_a_thread_there_is_one_that_converts_until_the_end():
-    (situation,) = [each for each in all_situations() if each.name == "beside a thread"]
+    (situation,) = [item for item in all_situations() if item.name == "beside a thread"]
     called = threading.Event()
     seen = set()
 
@@ -137,7 +137,7 @@ def test_beside_a_thread_there_is_one_that_converts_until_the_end():
         assert called.wait(60)
     (thread,) = seen
     assert thread != threading.get_ident()
-    assert thread not in {each.ident for each in threading.enumerate()}
+    assert thread not in {item.ident for item in threading.enumerate()}
 
 
 # ---- Rules -----------------------------------------------------------------------------------
@@ -172,10 +172,10 @@ def test_what_a_row_misses(microseconds, missed):
 
 
 def test_the_number_of_samples_fits_the_size():
-    assert loop_row(1).sizes == (61, 64, 64)
-    assert loop_row(0.1).bytes_read <= 100_000
-    assert loop_row(0.001).sizes == (1, 64, 64)
-    assert all(abs(loop_row(mb).bytes_read / 1e6 - mb) < 0.02 for mb in loop.MEGABYTES)
+    assert make_loop_row(1).sizes == (61, 64, 64)
+    assert make_loop_row(0.1).bytes_read <= 100_000
+    assert make_loop_row(0.001).sizes == (1, 64, 64)
+    assert all(abs(make_loop_row(mb).bytes_read / 1e6 - mb) < 0.02 for mb in loop.MEGABYTES)
     assert set(loop.QUICK_MEGABYTES) < set(loop.MEGABYTES)
 
 
@@ -184,15 +184,15 @@ class Liar(NumPy):
     lingers = 0.5
 
     def into(self, row, sources, out):
-        return lambda: None  # leaves whatever was there
+        return lambda: None  # leaves the previous values
 
 
 def test_columns_are_checked_before_they_are_timed():
-    row = replace(loop_row(0.1), sizes=(2, 8, 8))
+    row = replace(make_loop_row(0.1), sizes=(2, 8, 8))
     before = layoutkit.get_num_threads()
-    found = columns_of(row, [NumPy(), Liar()], 3)
-    assert [(c.name, c.threads) for c in found.columns] == [(ONE, 1), (ALL, 3), (NUMPY, 3)]
-    assert found.wrong == ["torch"]
+    actual = make_columns(row, [NumPy(), Liar()], 3)
+    assert [(c.name, c.threads) for c in actual.columns] == [(ONE, 1), (ALL, 3), (NUMPY, 3)]
+    assert actual.wrong == ["torch"]
     assert layoutkit.get_num_threads() == before
 
 
@@ -225,9 +225,9 @@ def test_a_run_prints_its_table_and_saves_what_it_measured(tmp_path, capsys):
     data = json.loads(numbers.read_text())
     assert data["table"] == "loop"
     assert data["openmp"] in text
-    assert "is not set, and stays so" in text
+    assert "is not set: OpenMP threads" in text
     assert [(row["megabytes"], row["situation"]) for row in data["rows"]] == [
-        (megabytes, each.name) for megabytes in (0.02, 0.05) for each in FEW
+        (megabytes, item.name) for megabytes in (0.02, 0.05) for item in FEW
     ]
     assert data["summary"]["rows"] == 4
     first, second = data["rows"][:2]
@@ -245,12 +245,12 @@ def test_a_run_prints_its_table_and_saves_what_it_measured(tmp_path, capsys):
 def test_the_environment_of_openmp_is_left_as_it_is(monkeypatch, capsys):
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     assert bench.main(quick=True, loop=True) == 0
-    assert "OMP_WAIT_POLICY=passive, as the environment has it." in capsys.readouterr().out
+    assert "OMP_WAIT_POLICY=passive, as set in the environment." in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_tiny_loop")
 def test_a_wrong_result_of_ours_is_exit_code_1(monkeypatch, capsys):
-    monkeypatch.setattr(loop, "_ours", lambda row, source, out: lambda: None)
+    monkeypatch.setattr(loop, "_make_call", lambda row, source, out: lambda: None)
     assert bench.main(quick=True, loop=True) == 1
     assert f"{ALL}: WRONG RESULT, not timed" in capsys.readouterr().out
 
@@ -275,7 +275,8 @@ def test_what_was_measured_is_kept_when_it_ends_early(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_tiny_loop")
 def test_the_picture_is_drawn_by_a_run_and_from_saved_results(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    numbers, pictures = tmp_path / "loop.json", [tmp_path / "run.png", tmp_path / "saved.png"]
+    numbers = tmp_path / "loop.json"
+    pictures = [tmp_path / "run.png", tmp_path / "saved.png"]
     assert bench.main(quick=True, loop=True, json=str(numbers), plot=str(pictures[0])) == 0
     assert bench.main(saved=str(numbers), plot=str(pictures[1])) == 0
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
@@ -310,7 +311,7 @@ def test_markdown_has_situations_down_and_sizes_across():
         "| right after torch.mm | 0.60 / 0.50 |  |",
         "| the same, by what it takes 30 ms later | 1.20 ! |  |",
         "",
-        "2 of 3 rows miss what is wanted.",
+        "2 of 3 rows miss their goal.",
     ]
 
 
@@ -328,7 +329,9 @@ def test_markdown_has_situations_down_and_sizes_across():
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ArgumentError, match=r"--from: .*other\.json is no file of layoutkit bench"):
+    with pytest.raises(
+        ArgumentError, match=r"--from: .*other\.json is not a file of layoutkit bench"
+    ):
         load(str(path))
 
 
@@ -350,7 +353,7 @@ def test_a_file_that_is_not_there_is_an_error_of_one_line(tmp_path, capsys):
 )
 def test_options_that_would_be_ignored_are_refused(options, capsys):
     assert cli.main(["bench", *options]) == 2
-    assert "leave out" in capsys.readouterr().err
+    assert "; omit --" in capsys.readouterr().err
 
 
 def test_the_picture_shows_the_ratios_of_the_table(tmp_path, monkeypatch):

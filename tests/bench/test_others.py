@@ -1,4 +1,4 @@
-"""Compilers and pipelines of training beside us: each gives the right answer, or takes no part."""
+"""Compilers and training pipelines as peers: each gives the right result, or is excluded."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ROWS = {
 
 
 def measured(peer, row):
-    """The names of what would be timed, and of what would not."""
+    """Return the names of the timed variants, and of the excluded ones."""
     sizes = (4, 8, 6, row.sizes[-1])[-len(row.sizes) :]
     case = cases.prepare(replace(row, sizes=sizes), [peer], fresh_peers=True)
     assert case.failed == {}

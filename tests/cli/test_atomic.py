@@ -1,4 +1,4 @@
-"""A file appears complete or not at all, and says at once when there is no room for it."""
+"""A file appears complete or not at all; a full disk is an error before any work."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from layoutkit._utils.files import replacing, reserve
 
 @pytest.fixture(params=["unnamed", "named"])
 def either_way(request, monkeypatch):
-    """Both ways of hiding an unfinished file; systems without unnamed files take the second."""
+    """Both ways of hiding an unfinished file: unnamed, and a temporary name as the fallback."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif not hasattr(os, "O_TMPFILE"):
@@ -57,7 +57,8 @@ class TestReplacing:
         assert os.listdir(tmp_path) == ["x"]
 
     def test_a_link_is_followed(self, tmp_path):
-        real, link = tmp_path / "real", tmp_path / "link"
+        real = tmp_path / "real"
+        link = tmp_path / "link"
         real.write_bytes(b"old")
         link.symlink_to(real)
         with replacing(link) as file:
@@ -66,7 +67,7 @@ class TestReplacing:
         assert real.read_bytes() == b"new"
 
     def test_names_that_are_taken_are_left_alone(self, tmp_path, monkeypatch):
-        """As a killed process leaves them; the next name is tried."""
+        """Create the temporary file that a killed process leaves behind; the next name is tried."""
         words = iter(["taken", "taken", "free"])
         monkeypatch.setattr("secrets.token_hex", lambda _: next(words))
         (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
@@ -84,7 +85,7 @@ class TestReplacing:
         assert os.listdir(tmp_path) == [".x.taken.tmp"]
 
     def test_two_writers_of_one_process_id(self, tmp_path):
-        """Containers: each is process 1. Who ends last has the name, and neither fails."""
+        """Processes in containers all have id 1: the last to finish gets the name, none fails."""
         target = tmp_path / "x"
         with replacing(target) as outer:
             outer.write(b"outer")
@@ -102,8 +103,8 @@ class TestReplacing:
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(write, range(8)))
-        found = (tmp_path / "x").read_bytes()
-        assert (len(found), len(set(found))) == (1000, 1)
+        result = (tmp_path / "x").read_bytes()
+        assert (len(result), len(set(result))) == (1000, 1)
         assert os.listdir(tmp_path) == ["x"]
 
     def test_a_long_name(self, tmp_path):
@@ -141,7 +142,7 @@ class TestReplacing:
 def test_a_failed_renaming_leaves_nothing(tmp_path):
     target = tmp_path / "x"
     with pytest.raises(OSError, match="directory"), replacing(target):
-        target.mkdir()  # appears meanwhile: a file cannot take the name of a folder
+        target.mkdir()  # created meanwhile: a file cannot replace a folder
     assert os.listdir(tmp_path) == ["x"]
 
 

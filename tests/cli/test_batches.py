@@ -1,4 +1,4 @@
-"""`layoutkit batches`: what is saved of photographs, drawn, printed, left out and refused."""
+"""`layoutkit batches`: saved files, previews, printed tables, dropped images and errors."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from batches_of import forget_others, our_threads
 Image = pytest.importorskip("PIL.Image")
 
 from layoutkit.cli import main
-from layoutkit.cli.contactsheet import MOST_PICTURES, Caption, contact_sheet
+from layoutkit.cli.contactsheet import MAX_IMAGES, Caption, contact_sheet
 from layoutkit.data import Dataset, open_index, sampler
 
 SIDE = 8
@@ -31,7 +31,7 @@ def _save(path, array, **options):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven pictures of three classes, exactly as large as they are asked for."""
+    """Seven images of three classes, of exactly the requested size."""
     for number, label in enumerate(["ant", "ant", "ant", "bee", "bee", "cat", "cat"]):
         _save(tmp_path / "photos" / label / f"{number}.png", _noise(number))
     return tmp_path / "photos"
@@ -48,21 +48,21 @@ def _saved(source, tmp_path, *options, **size):
         return dict(arrays)
 
 
-def _names(found):
-    return [Path(name).name for name in found["name"]]
+def _dimension_names(actual):
+    return [Path(name).name for name in actual["name"]]
 
 
-# ---- what is saved -------------------------------------------------------------------------
+# ---- saved files ---------------------------------------------------------------------------
 
 
 def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
-    found = _saved(photos, tmp_path, "--batch-size", 3)
-    assert {*found} == {"input", "name", "target", "classes"}
-    np.testing.assert_array_equal(found["input"], [_noise(number) for number in range(7)])
-    assert found["input"].dtype == np.uint8
-    assert found["target"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert found["classes"].tolist() == ["ant", "bee", "cat"]
-    assert _names(found) == [f"{number}.png" for number in range(7)]
+    actual = _saved(photos, tmp_path, "--batch-size", 3)
+    assert {*actual} == {"input", "name", "target", "classes"}
+    np.testing.assert_array_equal(actual["input"], [_noise(number) for number in range(7)])
+    assert actual["input"].dtype == np.uint8
+    assert actual["target"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert actual["classes"].tolist() == ["ant", "bee", "cat"]
+    assert _dimension_names(actual) == [f"{number}.png" for number in range(7)]
 
 
 @pytest.mark.parametrize("layout", ["bchw", "chwb", "hwcb", "cbhw", "b(hwc)"])
@@ -71,37 +71,37 @@ def test_batches_are_joined_along_b_wherever_it_is(photos, tmp_path, monkeypatch
     monkeypatch.setattr("layoutkit.cli.batches._WINDOW_BYTES", window)
     formula = ["--scale", "1/255", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.1,0.25"]
     options = ["--batch-size", 3, "--to", layout, "--dtype", "float32", *formula]
-    found = _saved(photos, tmp_path, *options)["input"]
+    actual = _saved(photos, tmp_path, *options)["input"]
     pictures = np.stack([_noise(number) for number in range(7)])
     expected = (pictures / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.1, 0.25]
     if layout == "b(hwc)":
         expected = expected.reshape(7, -1)
     else:
         expected = expected.transpose(["bhwc".index(axis) for axis in layout])
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_order_is_the_samplers(photos, tmp_path):
     options = ["--sampler", "permutation", "--seed", 5, "--epoch", 2, "--batch-size", 3]
-    found = _saved(photos, tmp_path, *options, "--workers", 2)
+    actual = _saved(photos, tmp_path, *options, "--workers", 2)
     order = list(sampler("permutation", 7, seed=5, epoch=2))
     assert order != sorted(order)
-    assert _names(found) == [f"{number}.png" for number in order]
-    np.testing.assert_array_equal(found["input"], [_noise(number) for number in order])
+    assert _dimension_names(actual) == [f"{number}.png" for number in order]
+    np.testing.assert_array_equal(actual["input"], [_noise(number) for number in order])
     again = _saved(photos, tmp_path, *options, "--workers", 0)
-    np.testing.assert_array_equal(again["input"], found["input"])
+    np.testing.assert_array_equal(again["input"], actual["input"])
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 3), (2, 6), (3, 7), (9, 7)])
 def test_a_limit_ends_after_so_many_batches(photos, tmp_path, limit, count):
-    found = _saved(photos, tmp_path, "--batch-size", 3, "--limit", limit)
-    assert len(found["input"]) == len(found["target"]) == len(found["name"]) == count
+    actual = _saved(photos, tmp_path, "--batch-size", 3, "--limit", limit)
+    assert len(actual["input"]) == len(actual["target"]) == len(actual["name"]) == count
 
 
 def test_partitions_have_every_picture_once_and_the_same_classes(photos, tmp_path):
     parts = [_saved(photos, tmp_path, "--partition", f"{number}/3") for number in range(3)]
-    names = [name for part in parts for name in _names(part)]
+    names = [name for part in parts for name in _dimension_names(part)]
     assert sorted(names) == [f"{number}.png" for number in range(7)]
     assert {tuple(part["classes"]) for part in parts} == {("ant", "bee", "cat")}
     assert [len(part["name"]) for part in parts] == [3, 2, 2]
@@ -138,9 +138,9 @@ def test_a_table_names_pictures_and_labels(photos, tmp_path, suffix, comma):
     ]
     quoted = [comma.join(f'"{cell}"' for cell in row) for row in rows]
     table.write_text("\n".join(quoted) + "\n")
-    found = _saved(table, tmp_path)
-    np.testing.assert_array_equal(found["input"], [_noise(6), _noise(0)])
-    assert found["classes"][found["target"]].tolist() == ["Felis, the cat", "b"]
+    actual = _saved(table, tmp_path)
+    np.testing.assert_array_equal(actual["input"], [_noise(6), _noise(0)])
+    assert actual["classes"][actual["target"]].tolist() == ["Felis, the cat", "b"]
 
 
 def test_a_table_leads_to_pictures_inside_of_one_file(tmp_path):
@@ -154,12 +154,12 @@ def test_a_table_leads_to_pictures_inside_of_one_file(tmp_path):
     for seed, part in enumerate(parts):
         lines.append(f"all.bin,{sum(map(len, parts[:seed]))},{len(part)},{'xyz'[seed]}")
     (tmp_path / "list.csv").write_text("\n".join(lines))
-    found = _saved(tmp_path / "list.csv", tmp_path)
-    np.testing.assert_array_equal(found["input"], [_noise(seed) for seed in range(3)])
-    assert found["classes"].tolist() == ["x", "y", "z"]
+    actual = _saved(tmp_path / "list.csv", tmp_path)
+    np.testing.assert_array_equal(actual["input"], [_noise(seed) for seed in range(3)])
+    assert actual["classes"].tolist() == ["x", "y", "z"]
 
 
-# ---- what a picture becomes ----------------------------------------------------------------
+# ---- decoded images ------------------------------------------------------------------------
 
 
 def _decoded(tmp_path, array, size, name="a.png", **options):
@@ -168,19 +168,20 @@ def _decoded(tmp_path, array, size, name="a.png", **options):
 
 
 def test_grey_is_repeated_and_alpha_dropped(tmp_path):
-    grey, rgba = _noise(0, SIDE, SIDE), _noise(1, SIDE, SIDE, 4)
+    grey = _noise(0, SIDE, SIDE)
+    rgba = _noise(1, SIDE, SIDE, 4)
     _save(tmp_path / "one" / "a.png", grey)
     _save(tmp_path / "one" / "b.png", rgba)
-    found = _saved(tmp_path / "one", tmp_path)["input"]
-    np.testing.assert_array_equal(found[0], np.repeat(grey[..., None], 3, axis=2))
-    np.testing.assert_array_equal(found[1], rgba[..., :3])
+    actual = _saved(tmp_path / "one", tmp_path)["input"]
+    np.testing.assert_array_equal(actual[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(actual[1], rgba[..., :3])
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_photograph_is_turned_upright(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    # Four plain quarters survive a JPEG, and each of the eight orientations is another picture.
+    # Four plain quarters survive a JPEG, and each of the eight orientations is a different image.
     corners = np.array([[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 250)]], np.uint8)
     stored = corners.repeat(64, axis=0).repeat(64, axis=1)
     turned = {
@@ -193,8 +194,8 @@ def test_a_photograph_is_turned_upright(tmp_path, orientation):
         7: lambda x: x[::-1, ::-1].transpose(1, 0, 2),
         8: lambda x: np.rot90(x),
     }[orientation](corners)
-    found = _decoded(tmp_path, stored, "16x16", "a.jpg", quality=95, exif=exif)
-    middles = found[4::8, 4::8].astype(int)
+    actual = _decoded(tmp_path, stored, "16x16", "a.jpg", quality=95, exif=exif)
+    middles = actual[4::8, 4::8].astype(int)
     assert np.abs(middles - turned).max() < 16
 
 
@@ -209,34 +210,35 @@ def test_what_juts_out_is_cut_off_on_both_sides(tmp_path):
 
 
 def test_a_picture_keeps_its_shape(tmp_path):
-    """A circle stays one: what is twice as wide as high is not squeezed."""
+    """A circle stays a circle: an image twice as wide as high is not squeezed."""
     y, x = np.mgrid[:200, :400]
     disc = np.where((y - 100) ** 2 + (x - 200) ** 2 < 60**2, 255, 0).astype(np.uint8)
-    found = _decoded(tmp_path, np.repeat(disc[..., None], 3, 2), "40x40")[..., 0] > 127
-    rows, columns = found.any(axis=1).sum(), found.any(axis=0).sum()
+    actual = _decoded(tmp_path, np.repeat(disc[..., None], 3, 2), "40x40")[..., 0] > 127
+    rows = actual.any(axis=1).sum()
+    columns = actual.any(axis=0).sum()
     assert (rows, columns) == (24, 24)
 
 
 def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
-    """A JPEG is decoded at a fraction of its size, which shows in the last bits only."""
+    """A JPEG is decoded at a fraction of its size, which changes only the last bits."""
     y, x = np.mgrid[:480, :640]
     waves = np.stack([128 + 100 * np.sin(y / 40), 128 + 100 * np.cos(x / 50), (x + y) / 5], axis=2)
-    found = _decoded(tmp_path, waves.astype(np.uint8), "48x48", "a.jpg", quality=95)
+    actual = _decoded(tmp_path, waves.astype(np.uint8), "48x48", "a.jpg", quality=95)
     square = waves[:, 80:560].reshape(48, 10, 48, 10, 3).mean(axis=(1, 3))
-    assert np.abs(found.astype(float) - square).max() < 6
+    assert np.abs(actual.astype(float) - square).max() < 6
 
 
-# ---- what is left out ----------------------------------------------------------------------
+# ---- dropped images ------------------------------------------------------------------------
 
 
 def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
-    whole = (photos / "bee" / "3.png").read_bytes()
+    full = (photos / "bee" / "3.png").read_bytes()
     (photos / "ant" / "notes.txt").write_text("not a picture")
-    (photos / "bee" / "broken.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "bee" / "broken.png").write_bytes(full[: len(full) // 2])
     (photos / "cat" / "empty.jpg").write_bytes(b"")
     _save(photos / "cat" / "float.tif", np.ones((SIDE, SIDE), np.float32))
-    found = _saved(photos, tmp_path, "--batch-size", 4)
-    assert _names(found) == [f"{number}.png" for number in range(7)]
+    actual = _saved(photos, tmp_path, "--batch-size", 4)
+    assert _dimension_names(actual) == [f"{number}.png" for number in range(7)]
     captured = capsys.readouterr()
     assert "7 records in 3 batches, 4 left out" in captured.out
     lines = captured.err.splitlines()
@@ -279,7 +281,7 @@ def test_nothing_but_failures_is_an_error_and_writes_nothing(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["texts"]
 
 
-# ---- what is printed -----------------------------------------------------------------------
+# ---- printed tables ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -306,7 +308,8 @@ def test_records_per_second_are_of_those_that_came(photos, capsys):
     (photos / "notes.txt").write_text("no picture")
     assert _run(photos) == 0
     speed = capsys.readouterr().out.splitlines()[2].split()
-    records, seconds = float(speed[0].replace(",", "")), float(speed[3])
+    records = float(speed[0].replace(",", ""))
+    seconds = float(speed[3])
     assert speed[1:3] == ["records/s", "in"]
     assert abs(records * seconds - 7) <= 0.006 * records + 0.5 * seconds + 0.01
 
@@ -325,8 +328,9 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
     with Image.open(target) as image:
         sheet = np.asarray(image.convert("RGB"))
     places = [_place(sheet, colour) for colour in COLOURS.values()]
-    # Three pictures of 160 x 160 in one row, 12 pixels apart; a fourth there is not.
-    left, top = places[0][0], places[0][1]
+    # Three images of 160 x 160 in one row, 12 pixels apart, and no fourth one.
+    left = places[0][0]
+    top = places[0][1]
     assert places == [(left + 172 * k, top, 160, 160) for k in range(3)]
     assert sheet.shape[1] == left + 3 * 172 - 12 + left
     captions = sheet[top + 160 :]
@@ -337,9 +341,10 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
 
 
 def _place(sheet, colour):
-    """Left, top, width and height of where a colour is."""
+    """Return left, top, width and height of the region of a colour."""
     rows, columns = np.nonzero((sheet == colour).all(axis=2))
-    width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
+    width = np.ptp(columns) + 1
+    height = np.ptp(rows) + 1
     assert width * height == len(rows)
     return int(columns.min()), int(rows.min()), int(width), int(height)
 
@@ -350,11 +355,11 @@ def _sheet(count, height=10, width=10, label="cat", name="a.png"):
     return np.asarray(contact_sheet(pictures, captions, "title"))
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 24, MOST_PICTURES, MOST_PICTURES + 1])
+@pytest.mark.parametrize("count", [1, 2, 7, 24, MAX_IMAGES, MAX_IMAGES + 1])
 def test_every_picture_is_on_the_sheet_up_to_a_hundred(count):
     sheet = _sheet(count)
     pixels = (sheet == (10, 200, 90)).all(axis=2).sum()
-    assert pixels == min(count, MOST_PICTURES) * 160 * 160
+    assert pixels == min(count, MAX_IMAGES) * 160 * 160
     assert sheet.shape[1] <= 13 * 172 - 12 + 2 * 20
 
 
@@ -368,13 +373,14 @@ def test_small_pictures_grow_by_whole_numbers_and_large_ones_shrink(height, widt
 
 
 def test_a_caption_stays_within_its_cell():
-    short, long = _sheet(2), _sheet(2, label="w" * 500, name="é" * 300 + "\n")
+    short = _sheet(2)
+    long = _sheet(2, label="w" * 500, name="é" * 300 + "\n")
     assert long.shape == short.shape
     left, _, _, _ = _place(_sheet(1), (10, 200, 90))
     assert (long[:, left + 160 : left + 172] == 255).all()  # the gap between the two
 
 
-# ---- what is refused -----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def _refused(capsys, *arguments):

@@ -1,4 +1,4 @@
-"""The command as a whole: what it prints, what it refuses and how it says so."""
+"""The whole command: output, rejected arguments and error messages."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ def source(tmp_path):
 
 
 def _refused(capsys, *arguments):
-    """What stands on stderr after a refusal: one line or a pattern with its caret."""
+    """Return the error on stderr: one line, or a pattern with its caret."""
     assert main([str(argument) for argument in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -30,7 +30,7 @@ def _refused(capsys, *arguments):
     return captured.err
 
 
-# ---- where to read and write ---------------------------------------------------------------
+# ---- sources and destinations --------------------------------------------------------------
 
 
 def test_a_link_to_the_source_is_the_source(tmp_path, source, capsys):
@@ -83,7 +83,7 @@ def test_a_folder_that_nobody_may_write(source, capsys):
 
 
 def test_a_write_protected_file_is_not_replaced(tmp_path, source, capsys, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)  # as for anyone but root
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for users other than root
     (tmp_path / "y.npy").write_bytes(b"as it was")
     error = _refused(capsys, "convert", source, tmp_path / "y.npy", "bhwc->bchw")
     assert "write-protected" in error
@@ -103,7 +103,7 @@ def test_an_array_needs_no_suffix(tmp_path, source):
     assert np.load(target).shape == (2, 3, 4, 5)
 
 
-# ---- what is wrong with the request --------------------------------------------------------
+# ---- invalid arguments ---------------------------------------------------------------------
 
 
 def test_a_bad_pattern_is_shown_before_a_file_is_looked_for(tmp_path, capsys):
@@ -225,7 +225,7 @@ def test_explain_names_the_picture_it_cannot_write(tmp_path, capsys):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    """`layoutkit explain ... | head -1` ends without a word."""
+    """`layoutkit explain ... | head -1` ends without an error message."""
     code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "explain", "bhwc->bchw", "--shape", "2,2,2,3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -265,7 +265,9 @@ def test_warmup_says_what_it_compiled(capsys, monkeypatch):
 
 def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
     seen = {}
-    monkeypatch.setattr(layoutkit, "warmup", lambda **given: seen.update(given) or ["split 3"])
+    monkeypatch.setattr(
+        layoutkit, "warmup", lambda **keywords: seen.update(keywords) or ["split 3"]
+    )
     words = ["bhwc->bchw", "--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
     words += ["--scale", "1/255", "--mean", "-1,0,1", "--std", "2", "--casting", "unsafe"]
     assert main(["warmup", *words]) == 0
@@ -280,11 +282,11 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
-        (["bhwc->bchw"], "give --shape, too"),
-        (["--shape", "1,2"], "give PATTERN, too"),
-        (["--dtype", "uint8"], "give PATTERN and --shape, too"),
+        (["bhwc->bchw"], "also give --shape,"),
+        (["--shape", "1,2"], "also give PATTERN,"),
+        (["--dtype", "uint8"], "also give PATTERN and --shape,"),
         (["--size", "h=4"], "PATTERN and --shape"),
         (["bhwc->bchw", "--shape", "1,2,x,3"], "is not a shape such as"),
         (["bhwc->bchw", "--shape", "1,2,3"], "3 axes|axes"),
@@ -293,13 +295,13 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
         (["bhwc->bchw", "more", "--shape", "1,2,3,4"], "unrecognized arguments: more"),
     ],
 )
-def test_mistakes_of_warmup_are_one_line(capsys, words, said):
+def test_mistakes_of_warmup_are_one_line(capsys, words, output):
     assert main(["warmup", *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("layoutkit: error: ")
     assert err.count("\n") == 1
-    assert re.search(said, err)
+    assert re.search(output, err)
 
 
 def test_version_and_help(capsys):
@@ -339,11 +341,11 @@ def test_it_runs_in_a_thread(source, tmp_path):
     assert codes == [0]
 
 
-# ---- in the words of the command line ------------------------------------------------------
+# ---- messages with command-line options ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (
             ["x.npy", "y.npy", "bhwc-"],
@@ -352,15 +354,15 @@ def test_it_runs_in_a_thread(source, tmp_path):
         (["x.npy", "bhwc->bchw", "y.npy"], "PATTERN comes last"),
         (["x.npy", "y.npy"], "the following arguments are required: PATTERN"),
         (["x.npy"], "the following arguments are required: DST, PATTERN"),
-        (["--mean", "1", "2", "3", "x.npy", "y.npy", "bhwc->bchw"], "put commas between numbers"),
-        (["x.npy", "y.npy", "bhwc->bchw", "--mean", "1", "2", "3"], "put commas between numbers"),
-        (["x.npy", "-", "bhwc->bchw"], "-: the result is no stream"),
-        (["-", "y.npy", "bhwc->bchw"], "-: is no file; write what comes from it into one first"),
+        (["--mean", "1", "2", "3", "x.npy", "y.npy", "bhwc->bchw"], "separate numbers by commas"),
+        (["x.npy", "y.npy", "bhwc->bchw", "--mean", "1", "2", "3"], "separate numbers by commas"),
+        (["x.npy", "-", "bhwc->bchw"], "-: the result cannot be a stream"),
+        (["-", "y.npy", "bhwc->bchw"], "-: is not a regular file; write its data into one first"),
     ],
 )
-def test_words_that_are_not_understood(tmp_path, source, capsys, monkeypatch, words, said):
+def test_words_that_are_not_understood(tmp_path, source, capsys, monkeypatch, words, output):
     monkeypatch.chdir(tmp_path)
-    assert said in _refused(capsys, "convert", *words)
+    assert output in _refused(capsys, "convert", *words)
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
@@ -379,7 +381,7 @@ def test_changes_of_sign_are_asked_for(tmp_path, capsys, stored, dtype):
     np.save(tmp_path / "x.npy", x)
     files = [tmp_path / "x.npy", tmp_path / "y.npy", "bf->fb", "--dtype", dtype]
     error = _refused(capsys, "convert", *files)
-    assert f"{x.dtype} to {dtype} makes negative numbers" in error
+    assert f"{x.dtype} to {dtype} would make values negative" in error
     assert "--casting saturate" in error
     clipped = np.minimum(x, np.iinfo(dtype).max).astype(dtype)
     for casting, expected in [("saturate", clipped), ("same_kind", x.astype(dtype))]:
@@ -400,17 +402,17 @@ def test_other_casts_are_numpys(tmp_path, stored, dtype):
 def test_batches_may_not_change_the_sign(tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     error = _refused(capsys, "batches", tmp_path / "photos", "--dtype", "int8")
-    assert "uint8 to int8 makes negative numbers of those above 127" in error
+    assert "uint8 to int8 would make values negative that are above 127" in error
 
 
 @pytest.mark.parametrize("command", ["convert", "batches", "explain", "bench", "info", "warmup"])
 def test_the_help_of_every_command_has_examples_that_are_understood(capsys, command):
-    from layoutkit.cli.parser import examples, parse
+    from layoutkit.cli.parser import format_examples, parse
 
     with pytest.raises(SystemExit):
         main([command, "--help"])
     out = capsys.readouterr().out
-    lines = examples(command).splitlines()[1:]
+    lines = format_examples(command).splitlines()[1:]
     assert lines
     for line in lines:
         assert line in out

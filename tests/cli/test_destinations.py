@@ -1,4 +1,4 @@
-"""Results at URLs of fsspec: whole or not there, and refused before anything is converted."""
+"""Results at fsspec URLs: complete or absent, and rejected before any conversion."""
 
 import sys
 
@@ -15,10 +15,10 @@ X = np.random.default_rng(0).integers(0, 255, (8, 6, 5, 3)).astype(np.uint8)
 
 
 class Recorded(MemoryFileSystem):
-    """A file system in memory that notes what is asked of it."""
+    """A file system in memory that records its calls."""
 
     protocol = "recorded"
-    store, pseudo_dirs, asked, refused = {}, [""], [], set()
+    store, pseudo_dirs, calls, refused = {}, [""], [], set()
 
     def pipe_file(self, path, value, **kwargs):
         self._note("pipe", path)
@@ -36,14 +36,14 @@ class Recorded(MemoryFileSystem):
         self._note("rm", path)
         super().rm_file(path)
 
-    def _note(self, what, path):
-        self.asked.append((what, path.endswith(".tmp") or path))
-        if what in self.refused:
+    def _note(self, operation, path):
+        self.calls.append((operation, path.endswith(".tmp") or path))
+        if operation in self.refused:
             raise PermissionError("you may not")
 
 
 class Objects(Recorded):
-    """The same as a store of objects."""
+    """An object store in memory that records its calls."""
 
     protocol = ("s3", "s3a")
 
@@ -53,7 +53,7 @@ def system(request, monkeypatch):
     kind = request.param
     scheme = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
     monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, scheme, kind)
-    for name, value in [("store", {}), ("pseudo_dirs", [""]), ("asked", []), ("refused", set())]:
+    for name, value in [("store", {}), ("pseudo_dirs", [""]), ("calls", []), ("refused", set())]:
         monkeypatch.setattr(kind, name, value)
     kind.clear_instance_cache()
     yield kind, f"{scheme}://folder/y.npy"
@@ -72,9 +72,9 @@ def test_a_result_is_seen_when_it_is_whole(tmp_path, system):
     with fsspec.open(url, "rb") as file:
         np.testing.assert_array_equal(np.load(file), convert(X, "bhwc->chwb"))
     if kind is Objects:
-        assert kind.asked == [("pipe", True), ("put", url), ("rm", True)]
+        assert kind.calls == [("pipe", True), ("put", url), ("rm", True)]
     else:
-        assert kind.asked[:3] == [("pipe", True), ("put", True), ("mv", url)]
+        assert kind.calls[:3] == [("pipe", True), ("put", True), ("mv", url)]
 
 
 def test_nothing_is_left_of_what_was_broken_off(tmp_path, system, monkeypatch, capsys):
@@ -97,7 +97,7 @@ def test_nothing_is_left_of_what_was_broken_off(tmp_path, system, monkeypatch, c
 def test_who_may_not_write_waits_for_nothing(tmp_path, system, monkeypatch, capsys):
     kind, url = system
     kind.refused.add("pipe")
-    monkeypatch.setattr(streaming, "_convert_chunks", None)  # which is not called
+    monkeypatch.setattr(streaming, "_convert_chunks", None)  # must not be called
     assert run(tmp_path, url) == 2
     assert "cannot be written (PermissionError" in capsys.readouterr().err
     assert not kind.store
@@ -106,7 +106,7 @@ def test_who_may_not_write_waits_for_nothing(tmp_path, system, monkeypatch, caps
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://localhost/y.npy", "web servers are only read from"),
+        ("http://localhost/y.npy", "web servers are read-only"),
         ("nobody://folder/y.npy", "cannot be written (ValueError: Protocol not known"),
         ("memory://folder/y.png", "the result is a .npy file"),
     ],

@@ -1,4 +1,4 @@
-"""The pictures show the order that NumPy gives, whatever the pattern, and are valid SVG."""
+"""The drawings show NumPy's memory order for any pattern, and are valid SVG."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -14,7 +14,7 @@ SPELLED = {"bf->bhwc": ("bhwc", "bhwc"), "bchw->b(hwc)": ("bchw", "bhwc")}
 
 
 def _orders(pattern):
-    """The elements before and after, as NumPy moves them: a letter and digits each."""
+    """Return the labels of the elements before and after, as NumPy moves them."""
     left, right = SPELLED.get(pattern) or pattern.split("->")
     coloured = "c" if "c" in left else left[-1]
     letters = "RGB" if coloured == "c" else "ABC"
@@ -79,13 +79,14 @@ def test_a_long_example_says_how_much_is_left_out():
 @pytest.mark.parametrize("pattern", [*PATTERNS, "bcdhw->bdhwc", "abcdeghi->ihgedcba"])
 def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
     root = ET.fromstring(svg_picture(pattern))
-    width, height = float(root.get("width")), float(root.get("height"))
+    width = float(root.get("width"))
+    height = float(root.get("height"))
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
         if text.get("class") != "cell":
             right = float(text.get("x")) + float(text.get("textLength"))
             assert right <= width - 20, text.text
             assert text.get("lengthAdjust") == "spacingAndGlyphs"
-            # Squeezed or stretched by little: a letter is 0.5 to 0.7 of its height wide.
+            # Only slightly squeezed or stretched: a character is 0.5 to 0.7 as wide as high.
             letter = float(text.get("textLength")) / len(text.text)
             assert 0.5 <= letter / float(text.get("font-size")) <= 0.7
         assert float(text.get("y")) < height - 10

@@ -1,4 +1,4 @@
-"""Odd words and odd names on the command line: one line each, no traceback, no hang."""
+"""Unusual arguments and file names: an error of one line, no traceback, no hang."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from layoutkit.cli import main
 RUN = [sys.executable, "-c", "import sys; from layoutkit.cli import main; sys.exit(main())"]
 
 
-# Commands in one process: most of the time of each is that of its start.
+# Run many commands in one process, because most of the time of a command is its startup.
 SEVERAL = [
     sys.executable,
     "-c",
@@ -30,7 +30,7 @@ print("codes", *codes)
 
 
 def run(*words, cwd, encoding="utf-8:strict", start=RUN):
-    """The command as a process of its own, and what it said."""
+    """Run the command in a separate process and return its output."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(
         [*start, *words], cwd=cwd, capture_output=True, timeout=60, env=environment, check=False
@@ -48,10 +48,10 @@ def folder(tmp_path, monkeypatch):
 
 def refused(capsys, *words):
     assert main(["convert", *words]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("layoutkit: error: ")
-    assert said.count("\n") == 1
-    return said
+    output = capsys.readouterr().err
+    assert output.startswith("layoutkit: error: ")
+    assert output.count("\n") == 1
+    return output
 
 
 @pytest.mark.parametrize("option", ["--scale", "--mean", "--std"])
@@ -59,8 +59,8 @@ def refused(capsys, *words):
     "number", ["1e400", "1e99999999999", "-1e400", "nan", "inf", "1/0", "1e400/2", "9" * 9999]
 )
 def test_numbers_beyond_any_float(folder, capsys, option, number):
-    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", option, number)
-    assert "is not a finite number" in said
+    output = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", option, number)
+    assert "is not a finite number" in output
 
 
 @pytest.mark.parametrize("words", [["--chunk", ""], ["--size", "h="], ["--resize", "4x"]])
@@ -73,16 +73,16 @@ def test_numbers_of_too_many_digits(folder, capsys, words):
 def test_negative_numbers_need_no_equals_sign(folder, words):
     files = ["x.npy", "y.npy", "bhwc->bchw", "--quiet"]
     assert main(["convert", *files, *words, "--scale", "-2", "--std", ".5"]) == 0
-    found = np.load("y.npy")
-    np.testing.assert_array_equal(found[0, :, 0, 0], [-3.0, -5.0, -6.0])
+    result = np.load("y.npy")
+    np.testing.assert_array_equal(result[0, :, 0, 0], [-3.0, -5.0, -6.0])
 
 
 def test_words_that_the_shell_has_split(folder, capsys):
-    said = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
-    assert "a.jpg: no such file" in said
-    said = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
-    assert "put commas between numbers" in said
-    assert 'takes ">" for itself' in refused(capsys, "x.npy", "y.npy", "bhwc-")
+    output = refused(capsys, "a.jpg", "b.jpg", "c.jpg", "y.npy", "bhwc->bchw")
+    assert "a.jpg: no such file" in output
+    output = refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--mean", "0.4", "0.5", "0.6")
+    assert "separate numbers by commas" in output
+    assert 'reads ">" as a redirection' in refused(capsys, "x.npy", "y.npy", "bhwc-")
     assert "--help" in refused(capsys, "x.npy", "y.npy", "bhwc->bchw", "--fast")
 
 
@@ -113,10 +113,10 @@ def test_a_pipe_among_pictures(folder):
     Image.new("RGB", (4, 4)).save("p/b.png")
     done = run("convert", "p", "y.npy", "bhwc->bchw", cwd=folder)
     assert done.returncode == 0
-    assert b"skipped as no pictures: 1" in done.stderr
+    assert b"skipped that are not images: 1" in done.stderr
 
 
-NAMES = [  # escapes, a line of ours, no text, backwards
+NAMES = [  # escapes, a fake message, invalid text, right-to-left override
     b"\x1b]0;title\x07\x1b[2J",
     b"a\nlayoutkit: error: all is lost",
     b"\xff\xfe",
@@ -125,7 +125,7 @@ NAMES = [  # escapes, a line of ours, no text, backwards
 
 
 def commands_with(folder, name):
-    """Commands on files of a name, and the exit code of each."""
+    """Yield commands on files of a name, with their exit codes."""
     cats = folder / os.fsdecode(name) / "cats"
     cats.mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(cats / "a.png")
@@ -151,10 +151,10 @@ def test_names_do_not_write_to_the_terminal(folder, encoding):
     done = run(*words, cwd=folder, encoding=encoding, start=SEVERAL)
     codes = " ".join(map(str, commands.values()))
     assert done.stdout.splitlines()[-1].decode() == f"codes {codes}", done.stderr
-    said = done.stdout + done.stderr.replace(b"\r", b"")
-    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", said))
-    assert not re.search(rb"^layoutkit: error: all is lost", said, re.MULTILINE)
-    assert "\u202e".encode() not in said
+    output = done.stdout + done.stderr.replace(b"\r", b"")
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", re.sub(rb"\x1b\[A", b"", output))
+    assert not re.search(rb"^layoutkit: error: all is lost", output, re.MULTILINE)
+    assert "\u202e".encode() not in output
 
 
 def test_many_axes_are_explained_at_once(folder, capsys):
@@ -172,10 +172,10 @@ def test_what_nobody_has_thought_of_is_one_line(folder, capsys, monkeypatch):
 
     monkeypatch.setitem(cli._COMMANDS, "info", fail)
     assert main(["info"]) == 70
-    said = capsys.readouterr().err
-    assert said.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")
-    assert "LAYOUTKIT_TRACEBACK=1" in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")
+    assert "LAYOUTKIT_TRACEBACK=1" in output
+    assert output.count("\n") == 1
     monkeypatch.setenv("LAYOUTKIT_TRACEBACK", "1")
     with pytest.raises(RecursionError):
         main(["info"])

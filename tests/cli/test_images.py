@@ -1,4 +1,4 @@
-"""Pictures become uint8 RGB whatever they were, upright, in name order, or a clear error."""
+"""Images of any kind become uint8 RGB, upright, in name order, or raise a clear error."""
 
 import sys
 
@@ -11,7 +11,8 @@ from layoutkit.cli import main
 from layoutkit.cli.inputs import find_images
 from layoutkit.errors import ArgumentError
 
-HEIGHT, WIDTH = 6, 4
+HEIGHT = 6
+WIDTH = 4
 
 
 def _pixels(seed=0, *channels):
@@ -24,7 +25,7 @@ def _save(path, array, **options):
 
 
 def _convert(source, tmp_path, *options):
-    """The pictures as the command writes them, in bhwc."""
+    """Return the images as the command writes them, in bhwc."""
     target = tmp_path / "out.npy"
     code = main(["convert", str(source), str(target), "bhwc->bhwc", "--quiet", *options])
     return np.load(target) if code == 0 else code
@@ -37,7 +38,7 @@ def folder(tmp_path):
     return folder
 
 
-# ---- what a picture becomes ----------------------------------------------------------------
+# ---- decoded images ------------------------------------------------------------------------
 
 
 def test_rgb_is_taken_as_it_is(tmp_path, folder):
@@ -81,7 +82,7 @@ def test_a_palette_is_looked_up(tmp_path, folder, transparency):
 
 def test_cmyk_becomes_rgb(tmp_path, folder):
     none, full = (Image.new("L", (WIDTH, HEIGHT), value) for value in (0, 255))
-    cyan = Image.merge("CMYK", (full, none, none, none))  # takes the red away
+    cyan = Image.merge("CMYK", (full, none, none, none))  # removes the red
     cyan.save(folder / "a.tif")
     expected = np.broadcast_to(np.array([0, 255, 255], np.uint8), (1, HEIGHT, WIDTH, 3))
     np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
@@ -90,7 +91,7 @@ def test_cmyk_becomes_rgb(tmp_path, folder):
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
 def test_sixteen_bit_grey_is_scaled(tmp_path, folder, suffix):
     values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
-    # Older Pillows write the 16 bits of a PGM from 32.
+    # Older versions of Pillow write a 16-bit PGM from 32-bit pixels.
     stored = values.astype(np.int32) if suffix == "pgm" else values
     Image.fromarray(stored).save(folder / f"a.{suffix}")
     expected = np.rint(values / 257).astype(np.uint8)
@@ -111,7 +112,7 @@ def test_of_an_animation_the_first_picture_is_taken(tmp_path, folder):
     assert (_convert(folder, tmp_path) == 9).all()
 
 
-# What a viewer does for each orientation, and what was stored for it to come out upright.
+# The viewer's operation for each orientation, and the stored image that it makes upright.
 STORED = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
@@ -133,7 +134,7 @@ def _save_turned(path, upright, orientation):
 
 @pytest.mark.parametrize("channels", [(), (3,)], ids=["grey", "rgb"])
 def test_pictures_are_turned_upright(tmp_path, folder, channels):
-    """All eight orientations, of which four are stored lying on their side, in one batch."""
+    """All eight orientations, four of them stored rotated by 90 degrees, in one batch."""
     for orientation in STORED:
         _save_turned(folder / f"{orientation}.png", _pixels(0, *channels), orientation)
     result = _convert(folder, tmp_path)
@@ -150,7 +151,7 @@ def test_sixteen_bit_grey_is_turned_too(tmp_path, folder):
     np.testing.assert_array_equal(result, np.rint(values / 257).astype(np.uint8))
 
 
-# ---- which pictures, in which order --------------------------------------------------------
+# ---- selection and order of images ---------------------------------------------------------
 
 
 def test_a_folder_in_name_order_whatever_the_chunk(tmp_path, folder):
@@ -177,7 +178,7 @@ def test_other_files_are_skipped_and_counted(tmp_path, folder, capsys):
     (folder / "nested.png").mkdir()
     files = [str(folder), str(tmp_path / "out.npy")]
     assert main(["convert", *files, "bhwc->bchw"]) == 0
-    assert f"{folder}: files skipped as no pictures: 2" in capsys.readouterr().err
+    assert f"{folder}: files skipped that are not images: 2" in capsys.readouterr().err
     assert np.load(tmp_path / "out.npy").shape == (1, 3, HEIGHT, WIDTH)
 
 
@@ -190,9 +191,9 @@ def test_names_in_several_folders_go_by_path(folder):
     for name in ("b/1.png", "a/2.png", "a-b/0.png"):
         (folder / name).parent.mkdir()
         (folder / name).write_bytes(b"")
-    found, others = find_images([f"{folder}/**/*.png"])
-    assert [str(path.relative_to(folder)) for path in found] == ["a/2.png", "a-b/0.png", "b/1.png"]
-    assert others == 0
+    actual, skipped = find_images([f"{folder}/**/*.png"])
+    assert [str(path.relative_to(folder)) for path in actual] == ["a/2.png", "a-b/0.png", "b/1.png"]
+    assert skipped == 0
 
 
 @pytest.mark.parametrize("name", ["empty", "empty/*.png", "nowhere"])
@@ -239,7 +240,7 @@ def test_resize_keeps_left_left_and_top_top(tmp_path, folder):
     assert picture[3, 0].tolist() == [0, 0, 255]
 
 
-# ---- mistakes ------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", None], ids=["empty", "text", "cut off"])

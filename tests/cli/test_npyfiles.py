@@ -1,4 +1,4 @@
-"""Slabs of `.npy` files: every header, both orders, every axis, and files that are none."""
+"""Slabs of `.npy` files: every header, both orders, every axis, and invalid files."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ SHAPE = (5, 4, 3, 2)
 
 @pytest.fixture(params=[1, 1 << 20], ids=["many-windows", "one-window"])
 def window_bytes(request, monkeypatch):
-    """Windows of one run each, and windows that hold everything; of a file that is too large."""
+    """Windows of one run each, and windows of everything; for a file larger than the limit."""
     monkeypatch.setattr(outputs, "_WINDOW_BYTES", request.param)
     monkeypatch.setattr(outputs, "_WIDE_BYTES", 0)
 
@@ -73,7 +73,7 @@ def test_small_and_empty_arrays(tmp_path, shape):
 
 
 def test_a_slab_is_no_window(tmp_path):
-    """Its memory is its own: what becomes of the file cannot reach it, nor it the file."""
+    """A slab does not share memory with the file: changes of either do not affect the other."""
     np.save(tmp_path / "x.npy", _numbers())
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         slab = file.read(0, 0, 2)
@@ -88,7 +88,7 @@ def test_a_slab_is_no_window(tmp_path):
 @pytest.mark.parametrize("axis", [None, 0, 1, 3])
 def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
     monkeypatch.setattr(outputs, "_GAP_BYTES", gap)
-    monkeypatch.setattr(outputs, "_MOST_READ", most)
+    monkeypatch.setattr(outputs, "_MAX_READ_BYTES", most)
     array = _numbers()
     np.save(tmp_path / "x.npy", array)
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:
@@ -96,7 +96,7 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
             file.read(axis, 1, 2), array if axis is None else array.take([1], axis)
         )
         os.truncate(tmp_path / "x.npy", 200)
-        with pytest.raises(DataError, match=r"x\.npy: was shortened while it was read"):
+        with pytest.raises(DataError, match=r"x\.npy: was truncated while it was read"):
             file.read(axis, 0, 1)
 
 
@@ -159,7 +159,7 @@ def test_scattered_slabs_of_a_small_file_are_parts_of_one_reading(tmp_path, axis
     np.save(tmp_path / "x.npy", array)
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:
         os.truncate(tmp_path / "x.npy", 200)
-        with pytest.raises(DataError, match=r"x\.npy: was shortened while it was read"):
+        with pytest.raises(DataError, match=r"x\.npy: was truncated while it was read"):
             file.read(axis, 1, 2)
 
 
@@ -185,7 +185,7 @@ def test_slabs_make_up_the_file_that_numpy_loads(tmp_path, axis):
 
 @pytest.mark.parametrize("at_once", [7, 1 << 31])
 def test_a_run_is_written_to_its_end(tmp_path, monkeypatch, at_once):
-    """The system may take less than it is given."""
+    """A write call may write less than requested."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:at_once], at))
     array = _numbers("<f8")

@@ -1,4 +1,4 @@
-"""Windows and macOS, as far as Linux can play them: what they lack is taken away.
+"""Windows and macOS, simulated on Linux by removing the functions that they lack.
 
 Missing names are taken from modules of the standard library before anything else is imported, in a
 process of its own, which then does what users do.

@@ -19,7 +19,7 @@ from layoutkit.data.recordio import read_records
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven pictures of two classes, and files that are none."""
+    """Seven images of two classes, and files that are not images."""
     for number in range(7):
         label = ("ant", "bee")[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 8, 9, 3))
@@ -34,9 +34,9 @@ def run(*words):
 
 
 def unpacked(path):
-    """(label or labels, id, picture's bytes) of image records."""
-    found = [unpack_image(payload) for payload in read_records(path)]
-    return [(header.labels, header.id, data) for header, data in found]
+    """Return (label or labels, id, image bytes) of image records."""
+    result = [unpack_image(payload) for payload in read_records(path)]
+    return [(header.labels, header.id, data) for header, data in result]
 
 
 def decoded(data):
@@ -59,11 +59,11 @@ def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, c
     assert lines[0] == "0\t0\tphotos/ant/0.png"
     assert lines[4] == "4\t1\tphotos/bee/1.png"
     assert (tmp_path / "t.idx").read_text().splitlines()[0] == "0\t0"
-    said = capsys.readouterr()
-    assert "t.rec, 7 pictures" in said.out
-    assert "labels: 0 ant, 1 bee" in said.out
-    for words in ("left out", "bad.jpg", "alone.png: it lies in no labelled folder", "skipped"):
-        assert words in said.err
+    output = capsys.readouterr()
+    assert "t.rec, 7 images" in output.out
+    assert "labels: 0 ant, 1 bee" in output.out
+    for words in ("left out", "bad.jpg", "alone.png: it is not in a labelled folder", "skipped"):
+        assert words in output.err
 
 
 def test_a_list_is_packed_as_it_says(photos, tmp_path):
@@ -91,9 +91,9 @@ def test_parts_share_a_random_order(photos, tmp_path, workers):
     together = [record for part in parts for record in part]
     assert [number for _, number, _ in together] == list(range(7))
     pictures = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
-    found = [data for _, _, data in together]
-    assert sorted(found) == sorted(pictures)
-    assert found != pictures
+    result = [data for _, _, data in together]
+    assert sorted(result) == sorted(pictures)
+    assert result != pictures
     assert len(open_index(tmp_path / "t.part{000..002}.rec")) == 7
     assert run("pack", photos, tmp_path / "u.rec", "--pass-through", "--shuffle", "--seed", 3) == 0
     assert unpacked(tmp_path / "u.rec") == together
@@ -123,17 +123,17 @@ def test_pixels_are_kept_as_an_array(photos, tmp_path):
 def test_a_list_alone_is_written(photos, tmp_path):
     assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "t.lst"}
-    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # of which one cannot be read
+    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # one of them cannot be read
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--pass-through", "--resize", "8"], "--resize: --pass-through"),
-        (["--quality", "101"], "--quality 101: of jpg it is 1 to 100"),
+        (["--quality", "101"], "--quality 101: for jpg it is 1 to 100"),
         (["--encoding", "npy", "--quality", "1"], "npy has none"),
-        (["--seed", "3"], "--seed: is of --shuffle"),
-        (["--parts", "257"], "--parts 257: the most is 256"),
+        (["--seed", "3"], "--seed: applies to --shuffle"),
+        (["--parts", "257"], "--parts 257: the maximum is 256"),
         (["--parts", "0"], "--parts"),
     ],
 )
@@ -147,7 +147,7 @@ def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys
     for source, target, words in (
         (tmp_path / "none", tmp_path / "t.rec", "no such folder or file"),
         (photos / "ant/0.png", tmp_path / "t.rec", "neither a folder"),
-        (photos / "ant", tmp_path / "t.rec", "none that lie in labelled folders"),
+        (photos / "ant", tmp_path / "t.rec", "or none in labelled folders"),
         (photos, tmp_path / "t.npz", "is a .rec file"),
         (photos, tmp_path / "no/t.rec", "there is no folder"),
     ):
@@ -162,9 +162,9 @@ def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
         (tmp_path / f"photos/ant/{number}.jpg").write_bytes(b"\xff\xd8 no picture")
     for words in ([], ["--pass-through"], ["--parts", "2"]):
         assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 2
-        said = capsys.readouterr().err
-        assert "none of 3 pictures can be read" in said
-        assert all(f"{number}.jpg" in said for number in range(3))
+        output = capsys.readouterr().err
+        assert "none of 3 images can be read" in output
+        assert all(f"{number}.jpg" in output for number in range(3))
     assert os.listdir(tmp_path) == ["photos"]
 
 
@@ -174,7 +174,7 @@ def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
 def test_an_index_is_written_beside_a_file(tmp_path, capsys):
     write_rec(tmp_path / "a.rec", [image(b"x" * n, n) for n in range(20)])
     before = (tmp_path / "a.idx").read_text()
-    (tmp_path / "a.idx").write_text("0\t4\n")  # which nobody reads
+    (tmp_path / "a.idx").write_text("0\t4\n")  # must not be read
     assert run("index", tmp_path / "a.rec") == 0
     assert (tmp_path / "a.idx").read_text() == before
     assert "20 records" in capsys.readouterr().out
@@ -212,23 +212,23 @@ def saved(source, tmp_path, *words):
 PICTURES = [encoded(noise(number, 8, 8, 3)) for number in range(5)]
 
 
-def check(found, name, count=5):
-    np.testing.assert_array_equal(found["input"], [noise(n, 8, 8, 3) for n in range(count)])
-    assert [str(each).rpartition("/")[2] for each in found["name"]] == [
+def check(result, name, count=5):
+    np.testing.assert_array_equal(result["input"], [noise(n, 8, 8, 3) for n in range(count)])
+    assert [str(url).rpartition("/")[2] for url in result["name"]] == [
         f"{name}#{n}" for n in range(count)
     ]
 
 
 def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
     write_rec(tmp_path / "a.rec", [image(data, n % 2, n) for n, data in enumerate(PICTURES)])
-    found = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
-    check(found, "a.rec")
-    assert found["target"].tolist() == [0, 1, 0, 1, 0]
-    assert found["classes"].tolist() == [0, 1]
+    result = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
+    check(result, "a.rec")
+    assert result["target"].tolist() == [0, 1, 0, 1, 0]
+    assert result["classes"].tolist() == [0, 1]
     write_rec(tmp_path / "b.rec", [image(data, [n, 0.5], n) for n, data in enumerate(PICTURES)])
-    found = saved(tmp_path / "b.rec", tmp_path)
-    assert found["target"].tolist() == [[n, 0.5] for n in range(5)]
-    assert "classes" not in found
+    result = saved(tmp_path / "b.rec", tmp_path)
+    assert result["target"].tolist() == [[n, 0.5] for n in range(5)]
+    assert "classes" not in result
     check(saved(f"{tmp_path}/[a].rec", tmp_path, "--partition", "0/1"), "a.rec")
     write_rec(tmp_path / "a.rec", [image(PICTURES[0], 1), image(b"no picture", 1)])
     capsys.readouterr()
@@ -240,9 +240,9 @@ def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
 def test_batches_of_an_archive_are_saved_and_drawn(tmp_path):
     members = [(f"{n}.{name}", data) for n, p in enumerate(PICTURES) for name, data in _pair(n, p)]
     (tmp_path / "s.tar").write_bytes(tar(members))
-    found = saved(tmp_path / "s.tar", tmp_path)
-    check(found, "s.tar")
-    assert found["classes"].tolist() == ["bee", "cat"]
+    result = saved(tmp_path / "s.tar", tmp_path)
+    check(result, "s.tar")
+    assert result["classes"].tolist() == ["bee", "cat"]
 
 
 def _pair(number, picture):
@@ -255,13 +255,13 @@ def test_batches_of_a_table_are_saved_and_drawn(tmp_path):
 
     columns = table({"image": PICTURES, "label": [1, 2, 3, 4, 5]})
     parquet.write_table(columns, tmp_path / "a.parquet")
-    found = saved(tmp_path / "a.parquet", tmp_path)
-    check(found, "a.parquet")
-    assert found["target"].tolist() == [0, 1, 2, 3, 4]
+    result = saved(tmp_path / "a.parquet", tmp_path)
+    check(result, "a.parquet")
+    assert result["target"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_the_reader_gives_what_the_folder_has(photos, tmp_path):
-    """The default getter gives a picture's own bytes, from folders and from records."""
+    """The default getter returns the bytes of an image, from folders and from records."""
     assert run("pack", photos, tmp_path / "t.rec", "--pass-through") == 0
     index = open_index(tmp_path / "t.rec")
     get = index.getter(Reader())

@@ -1,4 +1,4 @@
-"""`convert` of pictures that are of many sizes, damaged, large, or named one by one."""
+"""`convert` of images of different sizes, damaged or large images, and images named one by one."""
 
 import errno
 import io
@@ -17,14 +17,14 @@ from layoutkit.cli import (
     inputs,
     main,
 )
-from layoutkit.cli.parser import _FITS
+from layoutkit.cli.parser import _FIT_CHOICES
 from layoutkit.images import fit, read
 from layoutkit.images.resize import WAYS
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Three pictures of different sizes, in the folder where the command runs."""
+    """Three images of different sizes, in the working directory of the command."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["a", "b", "c"]):
         save(Path("photos", f"{name}.png"), noise(number, 20 + 4 * number, 30, 3))
@@ -47,84 +47,87 @@ def _refused(capsys, *words):
 # ---- one size ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["cover", "pad", "stretch", None])
-def test_pictures_are_fitted_as_the_library_does(folder, how):
-    words = [] if how is None else ["--fit", how]
-    found = _convert(folder, "--resize", "16x24", *words)
+@pytest.mark.parametrize("fit_mode", ["cover", "pad", "stretch", None])
+def test_pictures_are_fitted_as_the_library_does(folder, fit_mode):
+    words = [] if fit_mode is None else ["--fit", fit_mode]
+    actual = _convert(folder, "--resize", "16x24", *words)
     names = sorted(folder.iterdir())
-    expected = np.stack([fit(read(name), (16, 24), how or "stretch") for name in names])
-    np.testing.assert_array_equal(found, expected)
+    expected = np.stack([fit(read(name), (16, 24), fit_mode or "stretch") for name in names])
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(("fill", "colour"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
 def test_what_lies_beside_a_picture_has_a_colour(folder, fill, colour):
-    found = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
-    assert (found[0, :20] == colour).all()
-    np.testing.assert_array_equal(found[0, 20:40], noise(0, 20, 30, 3))
+    actual = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
+    assert (actual[0, :20] == colour).all()
+    np.testing.assert_array_equal(actual[0, 20:40], noise(0, 20, 30, 3))
 
 
 @pytest.mark.parametrize("skip", [["--skip-bad"], []])
 def test_windows_of_pictures_of_any_size(folder, capsys, skip):
-    said = _refused(capsys, folder, "out.npy", "bhwc->bchw", "--crop", "20x2000")
-    assert "reaches beyond a picture" in said
-    assert ".png: " in said
+    message = _refused(capsys, folder, "out.npy", "bhwc->bchw", "--crop", "20x2000")
+    assert "reaches beyond an image" in message
+    assert ".png: " in message
     words = ["--crop", "20x24", "--flip", "--quiet", *skip]
     assert main(["convert", str(folder), "out.npy", "bhwc->bhwc", *words]) == 0
-    found = np.load("out.npy")
-    for pixels, path in zip(found, sorted(folder.glob("*.png")), strict=True):
-        whole = read(str(path))
-        top, left = (whole.shape[0] - 20) // 2, (whole.shape[1] - 24) // 2
-        expected = whole[top : top + 20, left : left + 24][:, ::-1]
+    actual = np.load("out.npy")
+    for pixels, path in zip(actual, sorted(folder.glob("*.png")), strict=True):
+        full = read(str(path))
+        top = (full.shape[0] - 20) // 2
+        left = (full.shape[1] - 24) // 2
+        expected = full[top : top + 20, left : left + 24][:, ::-1]
         np.testing.assert_array_equal(pixels, expected)
 
 
 def test_batches_fit_them_too(folder):
     words = ["--size", "40x40", "--fit", "pad", "--fill", "9", "--save", "saved.npz"]
     assert main(["batches", str(folder), *words]) == 0
-    with np.load("saved.npz") as found:
-        expected = [fit(read(str(name)), (40, 40), "pad", fill=9) for name in found["name"]]
-        np.testing.assert_array_equal(found["input"], expected)
-        assert len(found["input"]) == 3
+    with np.load("saved.npz") as actual:
+        expected = [fit(read(str(name)), (40, 40), "pad", fill=9) for name in actual["name"]]
+        np.testing.assert_array_equal(actual["input"], expected)
+        assert len(actual["input"]) == 3
 
 
 def test_the_words_are_the_librarys():
-    assert _FITS == WAYS
+    assert _FIT_CHOICES == WAYS
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["--fit", "pad"], "--fit: says how pictures become one size; give --resize HxW"),
-        (["--fill", "9"], "--fill: says how pictures become one size; give --resize HxW"),
+        (["--fit", "pad"], "--fit: says how images are brought to one size; give --resize HxW"),
+        (["--fill", "9"], "--fill: says how images are brought to one size; give --resize HxW"),
         (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
         (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "from 0 to 255"),
         (["--resize", "8x8", "--fit", "crop"], "invalid choice: 'crop'"),
-        (["--max-pixels", "0"], "not a whole number above 0"),
+        (["--max-pixels", "0"], "not an integer above 0"),
     ],
 )
-def test_options_that_do_not_go_together(folder, capsys, words, said):
-    assert said in _refused(capsys, folder, "out.npy", "bhwc->bchw", *words)
+def test_options_that_do_not_go_together(folder, capsys, words, message):
+    assert message in _refused(capsys, folder, "out.npy", "bhwc->bchw", *words)
 
 
 @pytest.mark.parametrize("option", [["--fit", "pad"], ["--skip-bad"], ["--max-pixels", "9"]])
 def test_options_of_pictures_are_not_for_arrays(folder, capsys, option):
     np.save("x.npy", np.zeros((2, 3)))
-    said = _refused(capsys, "x.npy", "out.npy", "bf->fb", *option)
-    assert f"{option[0]}: is for pictures, and x.npy is an array" in said
+    message = _refused(capsys, "x.npy", "out.npy", "bf->fb", *option)
+    assert f"{option[0]}: applies to images, but x.npy is an array" in message
 
 
-# ---- several words -------------------------------------------------------------------------
+# ---- several sources -----------------------------------------------------------------------
 
 
 def test_what_the_shell_makes_of_a_glob(folder, capsys):
-    """Files that are no pictures are skipped, as in the glob itself; the order is that given."""
+    """Files that are not images are skipped, as with a glob; the order of SRC is kept."""
     Path("photos/notes.txt").write_text("no picture")
     words = [folder / "c.png", folder / "notes.txt", folder / "a.png"]
-    found = _convert(*words, "--resize", "8x8")
+    actual = _convert(*words, "--resize", "8x8")
     expected = [fit(read(folder / name), (8, 8), "stretch") for name in ("c.png", "a.png")]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     assert main(["convert", *map(str, words), "out.npy", "bhwc->bhwc", "--resize", "8x8"]) == 0
-    assert "photos/c.png and 2 more: files skipped as no pictures: 1" in capsys.readouterr().err
+    assert (
+        "photos/c.png and 2 more: files skipped that are not images: 1" in capsys.readouterr().err
+    )
 
 
 def test_options_may_stand_between_the_words(folder):
@@ -141,22 +144,22 @@ def test_folders_and_globs_one_after_the_other(folder):
 def test_several_arrays_are_refused(folder, capsys):
     np.save("x.npy", np.zeros((2, 3)))
     for words in (["x.npy", "x.npy"], ["photos/a.png", "x.npy"]):
-        said = _refused(capsys, *words, "out.npy", "bhwc->bchw")
-        assert "x.npy: is an array, and several SRC are pictures of one batch" in said
+        message = _refused(capsys, *words, "out.npy", "bhwc->bchw")
+        assert "x.npy: is an array, but several SRC must be images of one batch" in message
 
 
 def test_the_destination_is_none_of_the_sources(folder, capsys):
     os.link("photos/b.png", "b.npy")
-    said = _refused(capsys, "photos/a.png", "photos/b.png", "b.npy", "bhwc->bchw")
-    assert "b.npy: is the source itself" in said
+    message = _refused(capsys, "photos/a.png", "photos/b.png", "b.npy", "bhwc->bchw")
+    assert "b.npy: is the source itself" in message
 
 
 def test_sub_folders_are_hinted_at(folder, capsys):
     Path("empty").mkdir()
     folder.rename("empty/inside")
-    said = _refused(capsys, "empty", "out.npy", "bhwc->bchw")
-    assert "empty: no pictures there" in said
-    assert "there are some in its sub-folders: give 'empty/**/*', in quotes" in said
+    message = _refused(capsys, "empty", "out.npy", "bhwc->bchw")
+    assert "empty: no images there" in message
+    assert "there are some in its sub-folders: give 'empty/**/*', in quotes" in message
     assert len(_convert("empty/**/*", "--resize", "8x8")) == 3
     Path("none/inside").mkdir(parents=True)
     assert "sub-folders" not in _refused_again(capsys, "none")
@@ -164,20 +167,20 @@ def test_sub_folders_are_hinted_at(folder, capsys):
 
 @pytest.mark.parametrize("source", ["none", "none/*", "none/notes.txt*"])
 def test_a_source_without_pictures_is_not_passed_over(folder, capsys, source):
-    """Beside one that has some; a file named by itself is skipped, as a shell's glob has them."""
+    """A folder without images next to one with images; other named files are skipped."""
     Path("none/inside").mkdir(parents=True)
     Path("none/notes.txt").write_text("text")
     save(Path("none/inside/d.png"), noise(4, 20, 30, 3))
-    said = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
-    assert f"error: {source}: no pictures there" in said
-    assert ("give 'none/**/*'" in said) == (source == "none")
+    message = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
+    assert f"error: {source}: no images there" in message
+    assert ("give 'none/**/*'" in message) == (source == "none")
     assert len(_convert("photos/a.png", "none/notes.txt")) == 1
 
 
 @pytest.mark.parametrize("name", ["photos/a.png", "out", "out.npz"])
 def test_a_destination_of_another_kind(folder, capsys, name):
-    said = _refused(capsys, "photos/b.png", name, "bhwc->bchw")
-    assert f"{name}: the result is a .npy file; name it {Path(name).with_suffix('.npy')}" in said
+    message = _refused(capsys, "photos/b.png", name, "bhwc->bchw")
+    assert f"{name}: the result is a .npy file; name it {Path(name).with_suffix('.npy')}" in message
 
 
 def _refused_again(capsys, name):
@@ -185,7 +188,7 @@ def _refused_again(capsys, name):
     return capsys.readouterr().err
 
 
-# ---- bad ones ------------------------------------------------------------------------------
+# ---- damaged images ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->chwb"])
@@ -215,17 +218,17 @@ def test_a_full_disk_is_said_of_the_folder(folder, capsys, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(inputs, "TemporaryFile", lambda **_: Full())
-    said = _refused(capsys, "photos", "out.npy", "bhwc->bhwc", "--resize", "8x8", "--skip-bad")
-    assert f"error: {Path.cwd()}: No space left on device; make room" in said
+    message = _refused(capsys, "photos", "out.npy", "bhwc->bhwc", "--resize", "8x8", "--skip-bad")
+    assert f"error: {Path.cwd()}: No space left on device; make room" in message
 
 
 def test_many_of_them_in_chunks(folder):
     for number in range(150):
         data = b"bad" if number % 7 == 3 else encoded(np.full((6, 6, 3), number, np.uint8))
         Path(f"many{number:03}.png").write_bytes(data)
-    found = _convert("many*.png", "--skip-bad", "--chunk", "11")
-    assert found[:, 0, 0, 0].tolist() == [n for n in range(150) if n % 7 != 3]
-    assert found.shape[1:] == (6, 6, 3)
+    actual = _convert("many*.png", "--skip-bad", "--chunk", "11")
+    assert actual[:, 0, 0, 0].tolist() == [n for n in range(150) if n % 7 != 3]
+    assert actual.shape[1:] == (6, 6, 3)
 
 
 def test_sizes_are_those_of_the_good_ones(folder, capsys):
@@ -235,8 +238,8 @@ def test_sizes_are_those_of_the_good_ones(folder, capsys):
     assert _convert("same", "--skip-bad").shape == (2, 6, 4, 3)
     save(Path("same/d.png"), noise(1, 4, 6, 3))
     Path("out.npy").unlink()
-    said = _refused(capsys, "same", "out.npy", "bhwc->bchw", "--skip-bad")
-    assert "same/d.png: 4x6 (height x width), but same/b.png is 6x4" in said
+    message = _refused(capsys, "same", "out.npy", "bhwc->bchw", "--skip-bad")
+    assert "same/d.png: 4x6 (height x width), but same/b.png is 6x4" in message
 
 
 @pytest.mark.parametrize("words", [[], ["--resize", "8x8"]])
@@ -244,30 +247,30 @@ def test_nothing_but_bad_ones_is_an_error(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         Path(f"{name}.png").write_bytes(b"no picture")
-    said = _refused(capsys, "a.png", "b.png", "out.npy", "bhwc->bchw", "--skip-bad", *words)
-    assert said.count("left out") == 2
-    assert "none of 2 pictures can be read; what is wrong with each stands above" in said
+    message = _refused(capsys, "a.png", "b.png", "out.npy", "bhwc->bchw", "--skip-bad", *words)
+    assert message.count("left out") == 2
+    assert "none of 2 images can be read; see the messages above" in message
 
 
 def test_a_picture_that_has_no_white(folder, capsys):
     save(Path("photos/d.tif"), np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4))
-    said = _refused(capsys, "photos", "out.npy", "bhwc->bchw", "--resize", "8x8")
-    assert "photos/d.tif: its grey values are floats from 0 to 1" in said
+    message = _refused(capsys, "photos", "out.npy", "bhwc->bchw", "--resize", "8x8")
+    assert "photos/d.tif: its grey values are floats from 0 to 1" in message
 
 
-# ---- large ones ----------------------------------------------------------------------------
+# ---- large images --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [500, 200])
 def test_large_pictures_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
-    """Above Pillow's limit, where it warns, and above twice of it, where it raises."""
+    """Sizes above Pillow's limit, where it warns, and above twice the limit, where it raises."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        said = _refused(capsys, "photos/a.png", "out.npy", "bhwc->bchw")
-        assert "decompression bomb; give a larger --max-pixels if you trust it" in said
-        found = _convert("photos/a.png", "--max-pixels", "600")
-    np.testing.assert_array_equal(found, noise(0, 20, 30, 3)[None])
+        message = _refused(capsys, "photos/a.png", "out.npy", "bhwc->bchw")
+        assert "decompression bomb; give a larger --max-pixels if you trust it" in message
+        actual = _convert("photos/a.png", "--max-pixels", "600")
+    np.testing.assert_array_equal(actual, noise(0, 20, 30, 3)[None])
     assert limit == Image.MAX_IMAGE_PIXELS
     Path("out.npy").unlink()
     assert "600 pixels, more than 599" in _refused(

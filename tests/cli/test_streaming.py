@@ -1,4 +1,4 @@
-"""Files through conversions: right for every place of `b`, bounded memory, all or nothing."""
+"""Conversions of files: correct for every position of `b`, bounded memory, all or nothing."""
 
 import contextlib
 import errno
@@ -54,8 +54,8 @@ def test_windows_flips_and_channels(tmp_path, pattern, chunk):
     np.testing.assert_array_equal(_convert(tmp_path, array, pattern, *options), few)
     middle = array[tuple({"h": slice(1, 3)}.get(axis, slice(None)) for axis in left)]
     middle = middle.transpose([left.index(axis) for axis in right])
-    found = _convert(tmp_path, array, pattern, "--crop", "2x5", *chunk)
-    np.testing.assert_array_equal(found, middle)
+    actual = _convert(tmp_path, array, pattern, "--crop", "2x5", *chunk)
+    np.testing.assert_array_equal(actual, middle)
     np.testing.assert_array_equal(
         _convert(tmp_path, array, pattern, "--crop", "2x5+center", *chunk), middle
     )
@@ -63,13 +63,13 @@ def test_windows_flips_and_channels(tmp_path, pattern, chunk):
 
 def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
     array = _array("bhwc")
-    found = [
+    actual = [
         _convert(tmp_path, array, "bhwc->bhwc", "--crop", f"2x2+random:{seed}", "--chunk", chunk)
         for seed, chunk in [("7", "3"), ("7", "11"), ("8", "11")]
     ]
-    np.testing.assert_array_equal(found[0], found[1])
-    assert (found[1] != found[2]).any()
-    for sample, window in zip(array, found[0], strict=True):
+    np.testing.assert_array_equal(actual[0], actual[1])
+    assert (actual[1] != actual[2]).any()
+    for sample, window in zip(array, actual[0], strict=True):
         corners = itertools.product(range(3), range(4))
         assert any((sample[y : y + 2, x : x + 2] == window).all() for y, x in corners)
 
@@ -77,14 +77,14 @@ def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
 def test_a_fold_with_channels_goes_in_chunks(tmp_path):
     array = _array("bhwc").reshape(11 * 4 * 5 * 3)
     words = ["--size", "h=4", "--size", "w=5", "--size", "c=3", "--channels", "2,0", "--chunk", "3"]
-    found = _convert(tmp_path, array, "(bhwc)->bchw", *words)
-    np.testing.assert_array_equal(found, _array("bhwc")[..., [2, 0]].transpose(0, 3, 1, 2))
+    actual = _convert(tmp_path, array, "(bhwc)->bchw", *words)
+    np.testing.assert_array_equal(actual, _array("bhwc")[..., [2, 0]].transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
-        (["--crop", "9x2"], "reaches beyond a picture of 4x5"),
+        (["--crop", "9x2"], "reaches beyond an image of 4x5"),
         (["--crop", "2x2+1+4"], "--crop 2x2 at 1,4 reaches beyond"),
         (["--crop", "2"], "is not a window such as 224x224"),
         (["--crop", "2x2+1"], "is not a window such as"),
@@ -92,11 +92,11 @@ def test_a_fold_with_channels_goes_in_chunks(tmp_path):
         (["--channels", "r"], "is not channels such as 2,1,0"),
     ],
 )
-def test_what_is_no_window(tmp_path, capsys, options, said):
+def test_what_is_no_window(tmp_path, capsys, options, output):
     np.save(tmp_path / "x.npy", _array("bhwc"))
     paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *paths, "bhwc->bchw", *options]) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
     assert not (tmp_path / "y.npy").exists()
 
 
@@ -105,7 +105,7 @@ def test_windows_want_axes_of_their_own(tmp_path, capsys):
     paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     words = ["--size", "h=4", "--size", "w=5", "--crop", "2x2"]
     assert main(["convert", *paths, "b(hwc)->bchw", *words]) == 2
-    assert "no axes h and w of their own" in capsys.readouterr().err
+    assert "has no separate axes h and w" in capsys.readouterr().err
 
 
 # ---- right values --------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_folds_with_b_outermost_are_in_chunks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("nbytes", [1, 100, 400, 1000])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbytes, long):
-    """Every order of the axes, in chunks from one position to nearly all."""
+    """Every order of the axes, in chunks of one index to nearly all."""
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
@@ -211,14 +211,14 @@ def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbyte
     ],
 )
 def test_which_axis_is_cut(pattern, options, axis):
-    """`b`, unless another has longer runs in the file in which its runs are shorter."""
+    """The axis is `b`, unless another axis has longer runs in the file where `b` has short ones."""
     sizes = {"b": 4000, "h": 224, "w": 224, "c": 3} if "h" in pattern else {"b": 9000, "c": 9000}
     left, right = pattern.replace("(hb)", "h").split("->")
     files = [
         NpyFile(None, 0, tuple(map(sizes.get, text)), np.dtype("u1")) for text in (left, right)
     ]
     job = FileJob(pattern, **options)
-    assert streaming._streamed(*files, streaming._Walk(job, files[0].shape), job) == axis
+    assert streaming._choose_axis(*files, streaming._StreamAxes(job, files[0].shape), job) == axis
 
 
 def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypatch):
@@ -370,7 +370,7 @@ MEASURE = """
     folder, small, large, pattern = sys.argv[1], *map(eval, sys.argv[2:4]), sys.argv[4]
 
     def run(shape):
-        # A file of holes: as large as it says, without the time to write it.
+        # A sparse file has the size without the time to write it.
         x = np.lib.format.open_memmap(f"{folder}/x.npy", "w+", "u1", shape)
         del x
         assert main(["convert", f"{folder}/x.npy", f"{folder}/y.npy", pattern, "--quiet"]) == 0
@@ -391,7 +391,7 @@ MEASURE = """
     ],
 )
 def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
-    """160 MiB are read and as much is written, with about one chunk of 64 MiB in memory."""
+    """160 MiB are read and 160 MiB written, with about one chunk of 64 MiB in memory."""
     code = textwrap.dedent(MEASURE)
     arguments = [sys.executable, "-c", code, str(tmp_path), str(small), str(large), pattern]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
@@ -403,7 +403,7 @@ def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
 
 @pytest.fixture
 def slow(tmp_path):
-    """A conversion that takes long, one sample at a time, over a DST that is there already."""
+    """Start a slow conversion, one sample at a time, over an existing DST."""
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", (1 << 17, 16, 16, 3))
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
@@ -416,7 +416,7 @@ def slow(tmp_path):
 
 @contextlib.contextmanager
 def _in_a_terminal(command):
-    """A process whose stderr is one, as without it there is no bar to wait for."""
+    """Start a process whose stderr is a terminal, because otherwise there is no progress bar."""
     master, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     with subprocess.Popen(command, stderr=terminal) as process:
@@ -426,8 +426,8 @@ def _in_a_terminal(command):
         process.stderr = None
 
 
-def _read(terminal):
-    """What was written next; nothing at its end, which to Linux is an error."""
+def _open_source_store(terminal):
+    """Return the next output, or nothing at its end, which Linux reports as an error."""
     try:
         return terminal.read(1000)
     except OSError:
@@ -435,15 +435,15 @@ def _read(terminal):
 
 
 def _rest_of(terminal):
-    return b"".join(iter(lambda: _read(terminal), b""))
+    return b"".join(iter(lambda: _open_source_store(terminal), b""))
 
 
 def _wait_until_under_way(process):
     seen = b""
     deadline = time.monotonic() + 60
-    under_way = re.compile(rb"[1-9]\d?%")  # whichever the bar shows first
+    under_way = re.compile(rb"[1-9]\d?%")  # any progress that the bar shows first
     while not under_way.search(seen) and time.monotonic() < deadline:
-        seen += _read(process.stderr)
+        seen += _open_source_store(process.stderr)
     assert under_way.search(seen), seen
     assert process.poll() is None
 
@@ -519,7 +519,7 @@ def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("chunk", [["--chunk", "4"], []], ids=["of b", "of any axis"])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "hbwc->bchw", "chwb->bhwc"])
 def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, chunk, wide):
-    """In the midst of it: an error that names it, and DST as it was."""
+    """A disk error during the conversion: the error names DST, which is unchanged."""
     if wide and pattern == "chwb->bhwc" and chunk:
         pytest.skip("all of it is one wide slab, read at the start")
     np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 128), "f4"))
@@ -535,13 +535,13 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
     )
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *files, pattern, "--quiet", *chunk]) == 2
-    assert "x.npy: was shortened while it was read; convert it when" in capsys.readouterr().err
+    assert "x.npy: was truncated while it was read; convert it when" in capsys.readouterr().err
     assert (tmp_path / "y.npy").read_bytes() == b"as it was"
 
 
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
 def test_another_process_makes_the_source_shorter(tmp_path, pattern):
-    """While a thread reads ahead: an error with words, no signal, and nothing is left behind."""
+    """Truncated while a thread reads ahead: an error message, no signal, and no file remains."""
     shape = (1 << 17, 16, 16, 3) if pattern[0] == "b" else (3, 1 << 19, 4, 16)
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", shape)
     del x
@@ -555,7 +555,7 @@ def test_another_process_makes_the_source_shorter(tmp_path, pattern):
         os.truncate(tmp_path / "x.npy", 200)
         error = _rest_of(process.stderr)
         assert process.wait(60) == 2
-    assert b"x.npy: was shortened while it was read" in error
+    assert b"x.npy: was truncated while it was read" in error
     assert b"Traceback" not in error
     assert (tmp_path / "y.npy").read_bytes() == b"as it was"
     assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]

@@ -1,4 +1,4 @@
-"""Other processes for tests: what a fresh interpreter does, and what it leaves behind."""
+"""Run code in fresh Python processes and return their output."""
 
 import os
 import signal
@@ -9,14 +9,14 @@ TIMEOUT = 120  # seconds; a hang is a failure, not a wait
 
 
 def environment(**variables):
-    """This process's environment with some variables changed."""
-    # Newer Pythons warn of forks beside threads, which is what some of the tests are about.
+    """Return the environment of this process with some variables changed."""
+    # Python 3.12 warns of forks in processes with threads, which some tests need.
     changed = {**os.environ, "PYTHONWARNINGS": "ignore::DeprecationWarning", **variables}
     return {name: str(value) for name, value in changed.items()}
 
 
 def start(code, sys_argv=(), **variables):
-    """Run `code` in a new interpreter and don't wait for it."""
+    """Run `code` in a new interpreter and do not wait for it."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *sys_argv],
         env=environment(**variables),
@@ -28,11 +28,11 @@ def start(code, sys_argv=(), **variables):
 
 
 def finish(process):
-    """What a started interpreter printed. It has to end well and say nothing on stderr."""
+    """Return the output of a started interpreter; it must succeed and write nothing to stderr."""
     try:
         out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with the children that it has forked
+        os.killpg(process.pid, signal.SIGKILL)  # including its forked children
         process.communicate()
         raise
     assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}{err}"
@@ -40,5 +40,5 @@ def finish(process):
 
 
 def python(code, sys_argv=(), **variables):
-    """What `code` prints in a new interpreter."""
+    """Run `code` in a new interpreter and return its output."""
     return finish(start(code, sys_argv, **variables))

@@ -1,11 +1,11 @@
-"""Every code block of README.md, docs/ and docs/recipes/ is a test, in the order of the page.
+"""Run every code block of README.md, docs/ and docs/recipes/ as a test, in the order of the page.
 
-Python blocks of one page share their names, and where a block shows `>>>` its output is
-compared. Shell blocks are run by bash with the command `layoutkit` at hand, and must succeed.
-Both work in an empty folder that a page has to itself. Blocks marked `text` are not run.
+Python blocks of one page share their names, and the output of blocks with `>>>` is compared. Shell
+blocks are run by bash with the `layoutkit` command on PATH, and must succeed. Each page has an
+empty working directory. Blocks marked `text` are not run.
 
-A page is all that its reader sees: no code is hidden in comments. Only what says which blocks are
-skipped stands there, and may ask whether packages are missing, or a program:
+A page has no hidden code in comments, except the conditions for skipping blocks, which can test
+for missing packages or programs:
 
     <!-- skip: start if(missing("torch"), reason="PyTorch is not installed") -->
     <!-- skip: start if(no_command("java"), reason="Java is not installed") -->
@@ -30,23 +30,23 @@ __all__ = ["pytest_collect_file"]
 def _run_shell(example: Example) -> None:
     commands = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", example.parsed],
         env=environment,
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    if process.returncode:
+        raise AssertionError(f"exit code {process.returncode}\n{process.stdout}{process.stderr}")
 
 
 def _missing(*packages: str) -> bool:
-    """Whether one of these packages is not installed."""
+    """Return True if one of these packages is not installed."""
     return any(find_spec(package) is None for package in packages)
 
 
 def _no_command(name: str) -> bool:
-    """Whether a program is not installed."""
+    """Return True if a program is not installed."""
     return which(name) is None
 
 
