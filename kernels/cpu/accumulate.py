@@ -32,15 +32,15 @@ from .simd import i64_at, i64_put, stack
 from .walk import inline
 
 STARTS = 8 * MAX_LOOPS  # bytes for the first place along each loop
-LOOP, STEP = 4, 5  # words of a loop, and of a step without the steps of its loops
+LOOP_WORDS, STEP_WORDS = 4, 5  # words of a loop, and of a step without the steps of its loops
 
 
 @inline
-def place(params, starts, unit):
+def locate_tile(params, starts, unit):
     """Find a tile: the first place along each loop to `starts`; the offset in the output."""
     offset = 0
     for i in range(i64_at(params, 0) - 1, -1, -1):
-        loop = params + uintp(8 * (2 + LOOP * i))
+        loop = params + uintp(8 * (2 + LOOP_WORDS * i))
         count = i64_at(loop, 0)
         first = min(unit % count * i64_at(loop, 1), i64_at(loop, 2))
         unit //= count
@@ -50,11 +50,11 @@ def place(params, starts, unit):
 
 
 @inline
-def offset_of(params, starts, step):
+def tile_offset(params, starts, step):
     """The offset of a tile in a part."""
     offset = 0
     for i in range(i64_at(params, 0)):
-        offset += i64_at(starts, i) * i64_at(step, STEP + i)
+        offset += i64_at(starts, i) * i64_at(step, STEP_WORDS + i)
     return offset
 
 
@@ -66,7 +66,7 @@ def run_step(step, src, dst):
 
 
 @inline
-def claim(areas):
+def claim_area(areas):
     """The number of a free area, now taken."""
     number = 0
     while not exchange_if(areas + uintp(8 * (3 + number)), 0, 1):
@@ -83,15 +83,15 @@ def build(role):
         starts = stack(STARTS)
         n, k = i64_at(params, 0), i64_at(params, 1)
         areas = call + uintp(8 * k)
-        number = claim(areas)
+        number = claim_area(areas)
         area = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))
         for unit in range(lo, hi):
-            offset = place(params, starts, unit)
-            step = params + uintp(8 * (2 + LOOP * n))
+            offset = locate_tile(params, starts, unit)
+            step = params + uintp(8 * (2 + LOOP_WORDS * n))
             for part in range(k):
-                src = i64_at(call, part) + offset_of(params, starts, step)
+                src = i64_at(call, part) + tile_offset(params, starts, step)
                 run_step(step, uintp(src), area)
-                step += uintp(8 * (STEP + n))
+                step += uintp(8 * (STEP_WORDS + n))
             run_step(step, area, dst + uintp(offset))
         store_release(areas + uintp(8 * (3 + number)), 0)
 

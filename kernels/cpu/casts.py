@@ -20,7 +20,7 @@ from .compiler import cpu_features
 from .simd import shuffle
 
 FLOATS = [row.name for row in DTYPES.values() if row.kind == "f"]
-HARDWARE = 32  # items that AVX-512 makes bf at once
+BFLOAT_ITEMS = 32  # items that AVX-512 makes bf at once
 FPCLASS, SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512", 0x20
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
 
@@ -33,13 +33,13 @@ def is_signed(name: str) -> bool:
     return DTYPES[name].kind == "i"
 
 
-def element(name: str) -> Any:
+def element_type(name: str) -> Any:
     """The LLVM type that a dtype has in memory."""
     memory = {"f2": ir.HalfType(), "bf": ir.IntType(16), **COMPUTED}
     return memory.get(name) or ir.IntType(8 * itemsize(name))
 
 
-def vector(type_: Any, like: Any) -> Any:
+def vector_type(type_: Any, like: Any) -> Any:
     return ir.VectorType(type_, like.type.count)
 
 
@@ -56,9 +56,9 @@ def call(b: Any, name: str, result: Any, *args: Any) -> Any:
     return b.call(function, args)
 
 
-def mangled(type_: Any) -> str:
+def mangle(type_: Any) -> str:
     letter = {ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}
-    base = type_.element
+    base = type_.element_type
     return f"v{type_.count}" + (letter.get(type(base)) or f"i{base.width}")
 
 
@@ -68,51 +68,55 @@ def mangled(type_: Any) -> str:
 def widen(b: Any, x: Any, name: str) -> Any:
     """A 16-bit float as f4, exactly."""
     if name == "f2":
-        return b.fpext(x, vector(COMPUTED["f4"], x))
-    words = vector(ir.IntType(32), x)
-    return b.bitcast(b.shl(b.zext(x, words), splat(words, 16)), vector(COMPUTED["f4"], x))
+        return b.fpext(x, vector_type(COMPUTED["f4"], x))
+    words = vector_type(ir.IntType(32), x)
+    return b.bitcast(b.shl(b.zext(x, words), splat(words, 16)), vector_type(COMPUTED["f4"], x))
 
 
 def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
     """An f4 as a 16-bit float, rounded to even; `nan`: a NaN with any payload may be among x."""
     if name == "f2":
-        return b.fptrunc(x, vector(ir.HalfType(), x))
-    if "avx512bf16" in cpu_features() and x.type.count % HARDWARE == 0:
-        return narrowed_in_hardware(b, x, nan)
-    return rounded_by_words(b, x, nan)
+        return b.fptrunc(x, vector_type(ir.HalfType(), x))
+    if "avx512bf16" in cpu_features() and x.type.count % BFLOAT_ITEMS == 0:
+        return round_to_bfloat_by_instruction(b, x, nan)
+    return round_to_bfloat_by_integers(b, x, nan)
 
 
-def rounded_by_words(b: Any, x: Any, nan: bool) -> Any:
+def round_to_bfloat_by_integers(b: Any, x: Any, nan: bool) -> Any:
     """f4 to bf with integers alone."""
-    words = vector(ir.IntType(32), x)
+    words = vector_type(ir.IntType(32), x)
     bits = b.bitcast(x, words)
     odd = b.and_(b.lshr(bits, splat(words, 16)), splat(words, 1))
     rounded = b.add(bits, b.add(odd, splat(words, 0x7FFF)))
     if nan:  # a full payload must not round up to infinity
         quiet = b.or_(bits, splat(words, 0x400000))
         rounded = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
-    return b.trunc(b.lshr(rounded, splat(words, 16)), vector(ir.IntType(16), x))
+    return b.trunc(b.lshr(rounded, splat(words, 16)), vector_type(ir.IntType(16), x))
 
 
-def narrowed_in_hardware(b: Any, x: Any, nan: bool) -> Any:
+def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
     """f4 to bf by AVX-512, which takes subnormals for zeros: where there are some, by integers.
 
     It rounds and packs two registers in 3 steps, for which integers need 15.
     """
-    half = HARDWARE // 2
+    half = BFLOAT_ITEMS // 2
     firsts = range(0, x.type.count, half)
     floats = [shuffle(b, x, x, list(range(first, first + half))) for first in firsts]
     bits = ir.VectorType(ir.IntType(1), half)
-    some = [call(b, FPCLASS, bits, f, ir.Constant(ir.IntType(32), SUBNORMAL)) for f in floats]
-    while len(some) > 1:
-        some = [b.or_(*pair) for pair in zip(some[::2], some[1::2], strict=True)]
-    found = b.icmp_unsigned("!=", b.bitcast(some[0], ir.IntType(half)), ir.IntType(half)(0))
-    target = vector(ir.IntType(16), x)
-    with b.if_else(found, likely=False) as (then, otherwise):
+    subnormals = [call(b, FPCLASS, bits, f, ir.Constant(ir.IntType(32), SUBNORMAL)) for f in floats]
+    while len(subnormals) > 1:
+        subnormals = [b.or_(*pair) for pair in zip(subnormals[::2], subnormals[1::2], strict=True)]
+    has_subnormals = b.icmp_unsigned(
+        "!=", b.bitcast(subnormals[0], ir.IntType(half)), ir.IntType(half)(0)
+    )
+    target = vector_type(ir.IntType(16), x)
+    with b.if_else(has_subnormals, likely=False) as (then, otherwise):
         with then:
-            by_words, then_end = rounded_by_words(b, x, nan), b.block
+            by_words, then_end = round_to_bfloat_by_integers(b, x, nan), b.block
         with otherwise:
-            packed = [_packed(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)]
+            packed = [
+                _pack_bfloat(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)
+            ]
             while len(packed) > 1:
                 packed = [
                     shuffle(b, low, high, list(range(2 * low.type.count)))
@@ -125,7 +129,7 @@ def narrowed_in_hardware(b: Any, x: Any, nan: bool) -> Any:
     return result
 
 
-def _packed(b: Any, low: Any, high: Any) -> Any:
+def _pack_bfloat(b: Any, low: Any, high: Any) -> Any:
     """Two registers of f4 as one of bf."""
     type_ = ir.VectorType(ir.IntType(16), 2 * low.type.count)
     signature = ir.FunctionType(type_, [low.type, low.type])
@@ -134,12 +138,12 @@ def _packed(b: Any, low: Any, high: Any) -> Any:
 
 def round_to_odd(b: Any, x: Any) -> Any:
     """An f8 as f4: what does not fit makes the last bit 1, so a second rounding is right."""
-    near = b.fptrunc(x, vector(COMPUTED["f4"], x))
+    near = b.fptrunc(x, vector_type(COMPUTED["f4"], x))
     back = b.fpext(near, x.type)
-    name = "llvm.fabs." + mangled(x.type)
+    name = "llvm.fabs." + mangle(x.type)
     beyond = b.fcmp_ordered(">", call(b, name, x.type, back), call(b, name, x.type, x))
     inexact = b.fcmp_ordered("!=", back, x)
-    words = vector(ir.IntType(32), x)
+    words = vector_type(ir.IntType(32), x)
     bits = b.bitcast(near, words)
     toward_zero = b.sub(bits, b.zext(beyond, words))
     return b.bitcast(b.or_(toward_zero, b.zext(inexact, words)), near.type)
@@ -151,11 +155,11 @@ def float_to_float(b: Any, x: Any, source: str, target: str) -> Any:
     if source == target:
         return x
     if (source, target) == ("f4", "f8"):
-        return b.fpext(x, vector(COMPUTED["f8"], x))
+        return b.fpext(x, vector_type(COMPUTED["f8"], x))
     if source == "f8":
         if target == "f2":
             return narrow(b, round_to_odd(b, x), "f2")
-        x = b.fptrunc(x, vector(COMPUTED["f4"], x))
+        x = b.fptrunc(x, vector_type(COMPUTED["f4"], x))
     return x if target == "f4" else narrow(b, x, target)
 
 
@@ -169,16 +173,16 @@ def bounds(name: str) -> tuple[int, int]:
 
 def clip(b: Any, x: Any, source: str, target: str) -> Any:
     """Clamp integers to the target's range, as far as the source can leave it."""
-    (low, high), (least, most) = bounds(source), bounds(target)
+    (low, high), (lowest, highest) = bounds(source), bounds(target)
     compare = b.icmp_signed if is_signed(source) else b.icmp_unsigned
-    if least > low:
-        x = b.select(compare("<", x, splat(x.type, least)), splat(x.type, least), x)
-    if most < high:
-        x = b.select(compare(">", x, splat(x.type, most)), splat(x.type, most), x)
+    if lowest > low:
+        x = b.select(compare("<", x, splat(x.type, lowest)), splat(x.type, lowest), x)
+    if highest < high:
+        x = b.select(compare(">", x, splat(x.type, highest)), splat(x.type, highest), x)
     return x
 
 
-def within(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
+def clip_to_bounds(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
     """Clip to a window whose bounds are of the same dtype; NaN stays."""
     if name in FLOATS:
         x = b.select(b.fcmp_ordered("<", x, low), low, x)
@@ -190,7 +194,7 @@ def within(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
 
 def resize(b: Any, x: Any, source: str, target: str) -> Any:
     """An integer vector at another width, wrapping as NumPy does."""
-    wide = vector(element(target), x)
+    wide = vector_type(element_type(target), x)
     if itemsize(target) <= itemsize(source):
         return b.trunc(x, wide) if itemsize(target) < itemsize(source) else x
     return b.sext(x, wide) if is_signed(source) else b.zext(x, wide)
@@ -203,20 +207,20 @@ def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     between the bounds, of which the upper one may be no float: what lies beyond the largest float
     below it is replaced at the end.
     """
-    x = call(b, "llvm.rint." + mangled(x.type), x.type, x)
-    least, most = bounds(target)
-    top = largest_float(most, computed)
-    low, high = (splat(x.type, float(bound)) for bound in (least, top))
-    if least < 0:
+    x = call(b, "llvm.rint." + mangle(x.type), x.type, x)
+    lowest, highest = bounds(target)
+    top = largest_float(highest, computed)
+    low, high = (splat(x.type, float(bound)) for bound in (lowest, top))
+    if lowest < 0:
         x = b.select(b.fcmp_ordered("ord", x, x), x, splat(x.type, 0.0))
     above = b.select(b.fcmp_ordered(">", x, low), x, low)  # a NaN compares false: low is 0 then
     within = b.select(b.fcmp_ordered("<", above, high), above, high)
-    middle = vector(ir.IntType(max(32, 8 * itemsize(target))), x)
+    middle = vector_type(ir.IntType(max(32, 8 * itemsize(target))), x)
     signed = is_signed(target) or itemsize(target) < 4
     result = (b.fptosi if signed else b.fptoui)(within, middle)
-    if top != most:
-        result = b.select(b.fcmp_ordered(">", x, high), splat(middle, most), result)
-    return b.trunc(result, vector(element(target), x)) if itemsize(target) < 4 else result
+    if top != highest:
+        result = b.select(b.fcmp_ordered(">", x, high), splat(middle, highest), result)
+    return b.trunc(result, vector_type(element_type(target), x)) if itemsize(target) < 4 else result
 
 
 def largest_float(bound: int, computed: str) -> int:
@@ -228,7 +232,7 @@ def largest_float(bound: int, computed: str) -> int:
 def to_bool(b: Any, x: Any, source: str) -> Any:
     zero = splat(x.type, 0 if source not in FLOATS else 0.0)
     unequal = b.fcmp_unordered("!=", x, zero) if source in FLOATS else b.icmp_signed("!=", x, zero)
-    return b.zext(unequal, vector(ir.IntType(8), x))
+    return b.zext(unequal, vector_type(ir.IntType(8), x))
 
 
 def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
@@ -244,7 +248,7 @@ def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
     if target in FLOATS:
         direct = target if target in COMPUTED else "f4"
         convert = b.sitofp if is_signed(source) else b.uitofp
-        return float_to_float(b, convert(x, vector(COMPUTED[direct], x)), direct, target)
+        return float_to_float(b, convert(x, vector_type(COMPUTED[direct], x)), direct, target)
     if target == "b1":
         return to_bool(b, x, source)
     return resize(b, clip(b, x, source, target) if saturate else x, source, target)

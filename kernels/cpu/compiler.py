@@ -43,18 +43,22 @@ from ..._utils import fork
 from ...planning import epilogue
 from . import object_cache
 
-LONG_SECONDS = 0.3  # below it nobody has noticed anything
+NOTICE_SECONDS = 0.3  # below it nobody has noticed anything
 
-_said = False
+_notified = False
 
 
-def compiled(seconds: float, folder: Path | None) -> None:
+def notify_slow_compile(seconds: float, folder: Path | None) -> None:
     """Say on a terminal that a kernel was compiled, and whether that was the last time."""
-    global _said
-    if _said or seconds <= LONG_SECONDS or not _is_terminal():
+    global _notified
+    if _notified or seconds <= NOTICE_SECONDS or not _is_terminal():
         return
-    _said = True
-    kept = "not kept, `layoutkit info` says why" if folder is None else f"kept in {_short(folder)}"
+    _notified = True
+    kept = (
+        "not kept, `layoutkit info` says why"
+        if folder is None
+        else f"kept in {_display_path(folder)}"
+    )
     with suppress(OSError, ValueError):  # a terminal that is gone; nobody waits at it
         text = f"layoutkit: compiled a kernel for this CPU, once ({seconds:.1f} s); {kept}"
         print(text, file=sys.stderr, flush=True)
@@ -68,7 +72,7 @@ def _is_terminal() -> bool:
         return False
 
 
-def _short(folder: Path) -> str:
+def _display_path(folder: Path) -> str:
     """A folder as a shell would show it."""
     try:
         return f"~/{folder.relative_to(Path.home()).as_posix()}"
@@ -146,48 +150,48 @@ def cache_dir() -> Path | None:
 
 def _load(spec: KernelSpec) -> LoadedKernel:
     folder = cache_dir()
-    folder = folder if folder is not None and object_cache.trusted(folder) else None
+    folder = folder if folder is not None and object_cache.is_trusted(folder) else None
     code, origin = None, "cached"
     # The versions in a key take 20 ms, a fifth of a first conversion on a new machine.
-    if folder is not None and object_cache.has_any(folder, spec.family):
-        code = object_cache.read(*_place(spec, folder))
+    if folder is not None and object_cache.has_family(folder, spec.family):
+        code = object_cache.read(*_cache_path(spec, folder))
     if code is None:
         code, origin = (
             object_cache.find(spec.family, repr(spec), sources(), cpu_features()),
             "shipped",
         )
     if code is None:
-        code, origin = _compiled(spec, folder)
+        code, origin = _compile_or_wait(spec, folder)
     address = _link(code, symbol_name(spec))
     return LoadedKernel(spec, address, PROTOTYPE(address), origin)
 
 
-def _place(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
+def _cache_path(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
     """The file of a kernel in the cache, and its key."""
     key = "\n".join([fingerprint(), repr(spec)])
     return folder / object_cache.file_name(spec.family, key), key
 
 
-def _compiled(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
+def _compile_or_wait(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
     """The code of a kernel and where it came from, kept in a folder for later processes."""
     if folder is None:
-        return _timed(spec, None), "compiled"
-    path, key = _place(spec, folder)
-    with object_cache.turn(path):
+        return _compile_and_notify(spec, None), "compiled"
+    path, key = _cache_path(spec, folder)
+    with object_cache.compile_lock(path):
         if (
             code := object_cache.read(path, key)
         ) is not None:  # another process may have had its turn
             return code, "cached"
-        code = _timed(spec, folder)
+        code = _compile_and_notify(spec, folder)
         object_cache.write(path, key, code)
     return code, "compiled"
 
 
-def _timed(spec: KernelSpec, folder: Path | None) -> bytes:
+def _compile_and_notify(spec: KernelSpec, folder: Path | None) -> bytes:
     """Compile a kernel, and say so if it took long."""
     began = time.perf_counter()
     code = compile_object(spec)
-    compiled(time.perf_counter() - began, folder)
+    notify_slow_compile(time.perf_counter() - began, folder)
     return code
 
 
@@ -203,13 +207,13 @@ def fingerprint() -> str:
 def sources() -> str:
     """A digest of all that is compiled: this folder, and the planner's table of dtypes."""
     digest = hashlib.sha256(Path(epilogue.__file__).read_bytes())
-    for folder in _folders():
+    for folder in _source_folders():
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _folders() -> list[Path]:
+def _source_folders() -> list[Path]:
     """Where the modules of this package are, which is one folder unless somebody adds to it."""
     return [Path(folder) for folder in importlib.import_module(__package__).__path__]
 
@@ -296,10 +300,10 @@ def compile_ir(spec: KernelSpec) -> str:
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
-    return _renumbered(text.replace(compiled.native_name, symbol_name(spec)))
+    return _renumber_tags(text.replace(compiled.native_name, symbol_name(spec)))
 
 
-def _renumbered(ir: str) -> str:
+def _renumber_tags(ir: str) -> str:
     """IR in which what Numba compiled before does not count, so that a build can be repeated."""
     tags = dict.fromkeys(re.findall(r"B\d+(v\d+)B", ir))
     new = {old: f"v{number}" for number, old in enumerate(tags)}

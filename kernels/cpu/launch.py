@@ -15,7 +15,7 @@ from ...planning.epilogue import Epilogue
 from ...planning.select import Choice
 from .compiler import KernelSpec
 from .params import HEAD, MAX_LOOPS, WORDS
-from .tiling import CUTTERS, Cutter
+from .tiling import TILINGS, Tiling
 
 __all__ = ["CHUNK_BYTES", "STREAM_BYTES", "Launch", "prepare", "shares"]
 
@@ -48,9 +48,9 @@ def prepare(
     """
     if stream is None:
         stream = choice.count * choice.target_item >= STREAM_BYTES
-    cutter = CUTTERS[choice.kernel](choice, epilogue, alignment, stream)
-    params, units = _parameters(cutter)
-    return Launch(cutter.spec(), params, units, _grain(choice, units))
+    tiling = TILINGS[choice.kernel](choice, epilogue, alignment, stream)
+    params, units = _pack_params(tiling)
+    return Launch(tiling.spec(), params, units, _grain(choice, units))
 
 
 def shares(count: int, nbytes: int) -> tuple[int, int]:
@@ -60,29 +60,38 @@ def shares(count: int, nbytes: int) -> tuple[int, int]:
     return each, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
 
 
-def _parameters(cutter: Cutter) -> tuple[bytes, int]:
+def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
     """The parameter block, and how many work units its loops make."""
-    run, rows = cutter.axes()
-    loops, r_loop, q_loop = cutter.walk(run, rows)
+    run, rows = tiling.axes()
+    loops, r_loop, q_loop = tiling.walk(run, rows)
     if len(loops) > MAX_LOOPS:  # kernels would read all that follows from the wrong words
         raise RuntimeError(f"{len(loops)} loops around a block; kernels take {MAX_LOOPS}")
-    coefficients, coef_rows = cutter.coefficients(run, rows)
-    pitch = cutter.pitch(run.longest)
-    tables, starts = _place(run.table, cutter.columns(rows, pitch), rows.table, coef_rows)
+    coefficients, coef_rows = tiling.coefficients(run, rows)
+    pitch = tiling.pitch(run.longest_block)
+    tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
     words = [len(loops), *(step for loop in loops for step in loop)]
     words += [0] * (HEAD - len(words))
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
     end = WORDS + len(tables)
-    bounds = cutter.bounds()
+    bounds = tiling.bounds()
     first = end + len(bounds) // 8
     half = len(coefficients) // 16
-    words += [pitch, starts[2], starts[3], end, first, first + half, cutter.pace, cutter.joined]
+    words += [
+        pitch,
+        starts[2],
+        starts[3],
+        end,
+        first,
+        first + half,
+        tiling.out_stride,
+        tiling.rows_contiguous,
+    ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, prod(loop.count for loop in loops)
 
 
-def _place(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """All tables in a row, and the word index of each."""
     starts: list[int] = []
     words: list[int] = []

@@ -51,112 +51,114 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-MOST_LINKS = 40  # as many as Linux follows
+MAX_LINKS = 40  # as many as Linux follows
 
 # It speaks to whoever handles "layoutkit" or all logs, and never to stderr of its own accord: a
 # folder that cannot be used costs time and nothing else.
 _log = logging.getLogger("layoutkit.kernels")
 _log.addHandler(logging.NullHandler())
-_said: dict[Path, str] = {}
+_warned: dict[Path, str] = {}
 
 
-def trusted(folder: Path) -> bool:
+def is_trusted(folder: Path) -> bool:
     """Whether code may be loaded from a folder, which is made if need be; says once why not."""
-    why = _why_not(folder)
-    if why is not None:
-        say(folder, why)
-    return why is None
+    reason = _untrusted_reason(folder)
+    if reason is not None:
+        warn_once(folder, reason)
+    return reason is None
 
 
 def complaint(folder: Path) -> str | None:
     """What is wrong with a folder, as far as is known; None: nothing."""
-    if not trusted(folder) or folder in _said:
-        return _said[folder]
+    if not is_trusted(folder) or folder in _warned:
+        return _warned[folder]
     return None if os.access(folder, os.W_OK) else "cannot be written"
 
 
-def say(folder: Path, why: str) -> None:
+def warn_once(folder: Path, reason: str) -> None:
     """Warn, once a folder, that it does not keep kernels."""
-    if folder not in _said:
-        _said[folder] = why
+    if folder not in _warned:
+        _warned[folder] = reason
         _log.warning(
             "kernels are not kept in %s, and every process compiles its own: %s; "
             "LAYOUTKIT_CACHE_DIR names another folder",
             folder,
-            why,
+            reason,
         )
 
 
-def is_owned(found: os.stat_result) -> bool:
+def is_own_or_root(status: os.stat_result) -> bool:
     """Whether a file, folder or link belongs to this user or root; Windows does not say."""
-    return not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
 
 
-def _why_not(folder: Path) -> str | None:
+def _untrusted_reason(folder: Path) -> str | None:
     try:
-        found = None
-        for place, found in _way_to(folder.absolute()):
-            if (why := _weakness(place, found)) is not None:
-                return why
+        status = None
+        for path, status in _walk_to(folder.absolute()):
+            if (reason := _unsafe_reason(path, status)) is not None:
+                return reason
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
-    if found is None or not hasattr(os, "geteuid"):
+    if status is None or not hasattr(os, "geteuid"):
         return None
-    return _opening(place, found)  # others may not even add files: they would be taken for ours
+    return _write_access_reason(
+        path, status
+    )  # others may not even add files: they would be taken for ours
 
 
-def _way_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Every folder and link from the root to a folder; what is missing is made."""
-    at, links = Path(folder.anchor), 0
-    yield at, at.lstat()
+    current, links = Path(folder.anchor), 0
+    yield current, current.lstat()
     parts = list(reversed(folder.parts[1:]))
     while parts:
         name = parts.pop()
         if name == "..":
-            at = at.parent
+            current = current.parent
             continue
-        found = _made(at / name)
-        yield at / name, found
-        if stat.S_ISLNK(found.st_mode):
+        status = _lstat_or_create(current / name)
+        yield current / name, status
+        if stat.S_ISLNK(status.st_mode):
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
-            target = (at / name).readlink()
+            target = (current / name).readlink()
             parts += reversed(target.parts[1:] if target.anchor else target.parts)
-            at = Path(target.anchor) if target.anchor else at
+            current = Path(target.anchor) if target.anchor else current
         else:
-            at = at / name
+            current = current / name
 
 
-def _made(place: Path) -> os.stat_result:
+def _lstat_or_create(path: Path) -> os.stat_result:
     try:
-        return place.lstat()
+        return path.lstat()
     except FileNotFoundError:
-        place.mkdir(mode=0o700, exist_ok=True)  # another process may be about to
-        return place.lstat()
+        path.mkdir(mode=0o700, exist_ok=True)  # another process may be about to
+        return path.lstat()
 
 
-def _weakness(place: Path, found: os.stat_result) -> str | None:
+def _unsafe_reason(path: Path, status: os.stat_result) -> str | None:
     """Why others could change what lies below a folder or behind a link."""
-    if not is_owned(found):
-        return f"{place} belongs to another user"
-    if stat.S_ISLNK(found.st_mode):
+    if not is_own_or_root(status):
+        return f"{path} belongs to another user"
+    if stat.S_ISLNK(status.st_mode):
         return None
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{place} is no folder"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{path} is not a folder"
     if not hasattr(os, "geteuid"):
         return None
-    return None if found.st_mode & stat.S_ISVTX else _opening(place, found)
+    return None if status.st_mode & stat.S_ISVTX else _write_access_reason(path, status)
 
 
-def _opening(place: Path, found: os.stat_result) -> str | None:
+def _write_access_reason(path: Path, status: os.stat_result) -> str | None:
     """Whom a folder lets in besides this user, and what closes it."""
-    group = found.st_mode & stat.S_IWGRP and not _is_private(place, found.st_gid)
-    who = "g" * bool(group) + "o" * bool(found.st_mode & stat.S_IWOTH)
-    return f"others may write to {place}: chmod {who}-w {place}" if who else None
+    group = status.st_mode & stat.S_IWGRP and not _is_private(path, status.st_gid)
+    who = "g" * bool(group) + "o" * bool(status.st_mode & stat.S_IWOTH)
+    return f"others may write to {path}: chmod {who}-w {path}" if who else None
 
 
-def _is_private(place: Path, gid: int) -> bool:
+def _is_private(path: Path, gid: int) -> bool:
     """Whether the group of a folder is this user's own, has their name and no other member."""
     try:
         import grp
@@ -167,14 +169,14 @@ def _is_private(place: Path, gid: int) -> bool:
         return False
     if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):
         return False
-    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)}
-    return members <= {user.pw_name} and not _has_acl(place)
+    members = {*group.gr_mem, *(entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == gid)}
+    return members <= {user.pw_name} and not _has_acl(path)
 
 
-def _has_acl(place: Path) -> bool:
+def _has_acl(path: Path) -> bool:
     """Whether Linux shows an access list's users in the place of the group."""
     try:
-        return "system.posix_acl_access" in os.listxattr(place)
+        return "system.posix_acl_access" in os.listxattr(path)
     except (AttributeError, OSError):  # another system; a file system without lists
         return False
 
@@ -184,13 +186,15 @@ WRITABLE_BY_OTHERS = 0o022
 # Every new version of our sources, of the compiler or of the CPU leaves the old files behind.
 KEEP_SECONDS = 90 * 24 * 3600
 # A chosen folder may hold other files too.
-OURS = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
+CACHE_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
 # A link in the place of a kernel is an error, and a pipe does not wait for who writes to it.
-SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+OPEN_FLAGS = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+)
 # A kernel takes 1 to 7 seconds, and more where many processes start: who holds its lock longer has
 # been stopped, or lies on a machine that is gone.
-WAIT_SECONDS = 30.0
-LOOK_SECONDS = 0.02
+LOCK_TIMEOUT = 30.0
+POLL_SECONDS = 0.02
 
 
 def file_name(family: str, key: str) -> str:
@@ -201,21 +205,21 @@ def file_name(family: str, key: str) -> str:
 def read(path: Path, key: str) -> bytes | None:
     """The code in `path`, or None when there is none that could be trusted."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | SAFELY), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
             if not _is_ours(os.fstat(file.fileno())):
                 return None
             data = file.read()
     except OSError:
         return None
-    return unpacked(data, key)
+    return unpack(data, key)
 
 
-def has_any(folder: Path, family: str) -> bool:
+def has_family(folder: Path, family: str) -> bool:
     """Whether a folder has kernels of a family, of whatever sources and CPU."""
     return next(folder.glob(f"{family}-*.o"), None) is not None
 
 
-def unpacked(data: bytes, key: str) -> bytes | None:
+def unpack(data: bytes, key: str) -> bytes | None:
     """The code in what `packed` made for this key, None where it is anything else."""
     code = data[DIGEST:]
     return code if code and data[:DIGEST] == _digest(key, code) else None
@@ -231,14 +235,14 @@ def write(path: Path, key: str, code: bytes) -> None:
     try:
         handle, temporary = tempfile.mkstemp(".tmp", path.name + ".", path.parent)
     except OSError as error:
-        say(path.parent, f"it cannot be written ({error.strerror})")
+        warn_once(path.parent, f"it cannot be written ({error.strerror})")
         return
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(packed(key, code))
         Path(temporary).replace(path)
     except OSError as error:  # such as a full disk: the next process compiles again
-        say(path.parent, f"it cannot be written ({error.strerror})")
+        warn_once(path.parent, f"it cannot be written ({error.strerror})")
     finally:
         with suppress(OSError):
             Path(temporary).unlink()  # it is not there any more if all went well
@@ -249,12 +253,12 @@ def _digest(key: str, code: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + code).digest()
 
 
-def _is_ours(found: os.stat_result) -> bool:
+def _is_ours(status: os.stat_result) -> bool:
     """Whether it is a file that only this user or root can have written, for this folder."""
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or not is_owned(found):
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or not is_own_or_root(status):
         return False
     # Windows keeps the folder in the user's profile, closed to others.
-    return not hasattr(os, "geteuid") or not found.st_mode & WRITABLE_BY_OTHERS
+    return not hasattr(os, "geteuid") or not status.st_mode & WRITABLE_BY_OTHERS
 
 
 def _prune(folder: Path) -> None:
@@ -262,10 +266,10 @@ def _prune(folder: Path) -> None:
     oldest = time.time() - KEEP_SECONDS
     with suppress(OSError):  # another process removes too; the next writer goes on from here
         for path in folder.iterdir():
-            if OURS.fullmatch(path.name) is None:
+            if CACHE_FILE.fullmatch(path.name) is None:
                 continue
-            found = path.lstat()
-            if _is_ours(found) and max(found.st_atime, found.st_mtime) < oldest:
+            status = path.lstat()
+            if _is_ours(status) and max(status.st_atime, status.st_mtime) < oldest:
                 path.unlink()
 
 
@@ -273,7 +277,7 @@ def _prune(folder: Path) -> None:
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
+def compile_lock(path: Path) -> Iterator[None]:
     """Let processes that want the same kernel at once go one after the other.
 
     The first one compiles; whoever comes after it should look for the file again. The system lets a
@@ -282,12 +286,12 @@ def turn(path: Path) -> Iterator[None]:
     """
     lock = path.with_name(path.name + ".lock")
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | SAFELY, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     except OSError:
         yield
         return
     try:
-        _wait(handle, path)
+        _wait_for_lock(handle, path)
         yield
     finally:
         os.close(handle)
@@ -295,14 +299,14 @@ def turn(path: Path) -> Iterator[None]:
             lock.unlink()  # who waits for it finds the kernel
 
 
-def _wait(handle: int, path: Path) -> None:
+def _wait_for_lock(handle: int, path: Path) -> None:
     """Lock a file, or see that there is nothing to wait for any more."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not _locked(handle) and not path.exists() and time.monotonic() < end:
-        time.sleep(LOOK_SECONDS)
+    end = time.monotonic() + LOCK_TIMEOUT
+    while not _try_lock(handle) and not path.exists() and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
 
 
-def _locked(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     """Try to lock a file; True as well where files cannot be locked."""
     try:
         import fcntl
@@ -336,9 +340,9 @@ class Level(NamedTuple):
     cpu: str
     features: str  # with commas
     machine: str
-    besides: str = ""  # a lower level that is asked next: this one has what differs from it
+    base_level: str = ""  # a lower level that is asked next: this one has what differs from it
 
-    def serves(self, features: frozenset[str]) -> bool:
+    def runs_on(self, features: frozenset[str]) -> bool:
         """Whether a CPU of these features can run what is compiled for this level."""
         return features.issuperset(self.features.split(","))
 
@@ -351,7 +355,7 @@ class Level(NamedTuple):
 # The highest first. The instruction that sorts bytes of whole registers (registers.py) is in no
 # level of x86-64; all AVX-512 CPUs but the first generation have it.
 LEVELS = (
-    Level("x86-64-v4-vbmi", "x86-64-v4", V4 + ",avx512vbmi", "x86_64", besides="x86-64-v4"),
+    Level("x86-64-v4-vbmi", "x86-64-v4", V4 + ",avx512vbmi", "x86_64", base_level="x86-64-v4"),
     Level("x86-64-v4", "x86-64-v4", V4, "x86_64"),
     Level("x86-64-v3", "x86-64-v3", V3, "x86_64"),
     Level("armv8-a", "generic", "fp-armv8,neon", "aarch64"),
@@ -369,7 +373,7 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
             data = (FOLDER / file_name(family, key)).read_bytes()
         except OSError:
             continue
-        return unpacked(data, key)
+        return unpack(data, key)
     return None
 
 
@@ -381,7 +385,7 @@ def key_of(level: Level, spec: str, sources: str) -> str:
 
 def _levels(features: frozenset[str]) -> Iterator[Level]:
     """The highest level of a CPU, and the one beside which it has few kernels."""
-    found = next((level for level in LEVELS if level.serves(features)), None)
-    while found is not None:
-        yield found
-        found = next((level for level in LEVELS if level.name == found.besides), None)
+    level = next((level for level in LEVELS if level.runs_on(features)), None)
+    while level is not None:
+        yield level
+        level = next((level for level in LEVELS if level.name == level.base_level), None)

@@ -24,9 +24,11 @@ This module imports nothing: the launcher must not load Numba, and kernels need 
 
 MAX_LOOPS = 12
 HEAD = 1 + 4 * MAX_LOOPS
-R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
-Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUTS, COEFS, BOUNDS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 20)
+RUN_LOOP, RUN_TOTAL, RUN_BLOCK, RUN_LAST, RUN_TABLE, RUN_PERIOD, RUN_STEP = range(HEAD, HEAD + 7)
+ROWS_LOOP, ROWS_TOTAL, ROWS_BLOCK, ROWS_LAST, ROWS_TABLE = range(HEAD + 7, HEAD + 12)
+PITCH, OUT_OFFSETS, COEF_OFFSETS, BOUNDS, FACTOR, TERM, OUT_STRIDE, ROWS_CONTIGUOUS = range(
+    HEAD + 12, HEAD + 20
+)
 WORDS = HEAD + 20
 
 LANE = 16  # bytes of a 128-bit lane, the widest unit in which all CPUs shuffle freely

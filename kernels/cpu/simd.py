@@ -5,7 +5,7 @@ has proved more, since arrays may be unaligned and an aligned instruction on an 
 address ends the process. Vectors are built from 16-byte lanes. The same IR becomes AVX-512,
 AVX2, SSE or NEON: only the number of lanes, a literal, differs.
 
-A streaming store (`nt`) writes a whole aligned vector past the caches. It must be followed by
+A streaming store (`streaming`) writes a whole aligned vector past the caches. It must be followed by
 `fence()` before another thread is told that the data is there.
 """
 
@@ -41,11 +41,11 @@ def nbytes(vector: Any) -> int:
     return int(vector.count * item)
 
 
-def vstore(b: Any, value: Any, base: Any, offset: int = 0, nt: int = 0) -> None:
-    """Store a vector; `nt`: streaming, the caller has proved that the address is aligned."""
+def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -> None:
+    """Store a vector; `streaming`: streaming, the caller has proved that the address is aligned."""
     store = b.store(value, address(b, base, offset, value.type))
-    store.align = nbytes(value.type) if nt else 1
-    if nt:
+    store.align = nbytes(value.type) if streaming else 1
+    if streaming:
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
@@ -142,16 +142,16 @@ def move_item(typingctx: Any, src: Any, dst: Any, itemsize: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, nt: Any) -> Any:
-    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `nt`: streaming."""
+def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, streaming: Any) -> Any:
+    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `streaming`: streaming."""
     type_ = ir.VectorType(ir.IntType(8), nbytes.literal_value)
-    flag = nt.literal_value
+    flag = streaming.literal_value
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         vstore(b, vload(b, args[0], 0, type_), args[1], 0, flag)
         return context.get_dummy_value()
 
-    return types.void(types.uintp, types.uintp, nbytes, nt), codegen
+    return types.void(types.uintp, types.uintp, nbytes, streaming), codegen
 
 
 def lane_type(itemsize: int, lanes: int) -> Any:
@@ -187,26 +187,26 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
 def transpose_tile(
     typingctx: Any,
     src: Any,
-    rows: Any,
+    src_offsets: Any,
     dst: Any,
-    cols: Any,
+    dst_offsets: Any,
     itemsize: Any,
     lanes: Any,
     depth: Any,
     squares: Any,
-    nt: Any,
+    streaming: Any,
     pitch: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
     Row i of the source begins at src + rows[i], and its items are contiguous; row j of the
-    output begins at dst + cols[j], and its items are contiguous. `rows` and `cols` are
+    output begins at dst + cols[j], and its items are contiguous. `rows` and `dst_offsets` are
     addresses of tables of 64-bit byte offsets. Each lane takes its own k rows, so that no
     item ever crosses a lane: lane l of vector i is filled from row l*k + i. `depth` vectors
     lie side by side in each output row and are stored one right after the other. With a `pitch`
     (a literal) row i begins at src + i * pitch instead, and `rows` is not read.
     """
-    literals = (itemsize, lanes, depth, squares, nt, pitch)
+    literals = (itemsize, lanes, depth, squares, streaming, pitch)
     size, L, D, S, flag, step = (v.literal_value for v in literals)
     k = LANE // size
 

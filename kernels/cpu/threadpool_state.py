@@ -26,16 +26,16 @@ __all__ = ["Board"]
 # The first line: the job.
 NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN, TEAM = range(8)
 # The second line: more of it, and what was learned from those before.
-ROUSED, TICKET, CALLER, SKIP, PENALTY, BUSY, READY = range(8, 15)
+WAKE_OTHERS, TICKET, CALLER_CPU, SKIP, PENALTY, BUSY, READY = range(8, 15)
 # The third line: what is the same for all. Functions are 0 where the system has none.
-ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, PATIENCE, WAKING = range(16, 23)
+ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, SPIN_TICKS, WAKING = range(16, 23)
 # The fourth line: a team of another runtime, what runs it and what it runs.
 PARALLEL, JOIN = range(24, 26)
 # The next lines: the CPUs that the process may use, as a mask.
 CPUS, CPU_WORDS, CPU_BYTES = 32, 16, 128
 # From then on, a line for each worker.
 FIRST = 6
-STATE, ASLEEP, LOCK, NUMBER, NAPS, THREAD, AVOIDED = range(7)
+STATE, ASLEEP, LOCK, NUMBER, NAPS, THREAD, AVOIDED_CPU = range(7)
 IDLE, POSTED, TAKEN, DONE = range(4)
 
 WORDS_PER_LINE = LINE // 8
@@ -57,17 +57,20 @@ class Board:
         skip = -raw.ctypes.data % LINE // 8
         self.words = raw[skip:]
         self.address: int = self.words.ctypes.data
-        self.words[ACQUIRE] = _address(ctypes.pythonapi, "PyThread_acquire_lock")
-        self.words[RELEASE] = _address(ctypes.pythonapi, "PyThread_release_lock")
+        self.words[ACQUIRE] = _function_address(ctypes.pythonapi, "PyThread_acquire_lock")
+        self.words[RELEASE] = _function_address(ctypes.pythonapi, "PyThread_release_lock")
         if hasattr(os, "sched_getaffinity"):  # Linux
             for word, name in _SYSTEM.items():
-                self.words[word] = _address(ctypes.CDLL(None), name)
+                self.words[word] = _function_address(ctypes.CDLL(None), name)
             cpus = self.words[CPUS : CPUS + CPU_WORDS].view(np.uint64)
             for cpu in os.sched_getaffinity(0):
                 if cpu < 64 * CPU_WORDS:
                     cpus[cpu // 64] |= np.uint64(1 << cpu % 64)
-        pace = self._ticks_per_second(clock)
-        self.words[PATIENCE], self.words[WAKING] = int(patience * pace), int(waking * pace)
+        ticks_per_second = self._ticks_per_second(clock)
+        self.words[SPIN_TICKS], self.words[WAKING] = (
+            int(patience * ticks_per_second),
+            int(waking * ticks_per_second),
+        )
 
     def line(self, worker: int) -> npt.NDArray[np.int64]:
         """The words of a worker, who count from 1."""
@@ -89,10 +92,10 @@ class Board:
             return False
         python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
         line = self.line(worker)
-        line[[LOCK, NUMBER, AVOIDED]] = lock, worker, -1
-        code, about = ctypes.c_void_p(serve.address), ctypes.c_void_p(line.ctypes.data)
-        with _enough_stack():
-            thread = python.PyThread_start_new_thread(code, about)
+        line[[LOCK, NUMBER, AVOIDED_CPU]] = lock, worker, -1
+        code, argument = ctypes.c_void_p(serve.address), ctypes.c_void_p(line.ctypes.data)
+        with _sufficient_stack():
+            thread = python.PyThread_start_new_thread(code, argument)
         return bool(thread != ctypes.c_ulong(-1).value)
 
     def _ticks_per_second(self, clock: LoadedKernel) -> float:
@@ -100,14 +103,14 @@ class Board:
             clock.run(None, self.address, None, 0, 0)
             return int(self.words[NEXT])
 
-        began, first = time.perf_counter(), now()
-        while (passed := time.perf_counter() - began) < _CLOCK_SECONDS:
+        start, first = time.perf_counter(), now()
+        while (elapsed := time.perf_counter() - start) < _CLOCK_SECONDS:
             pass
-        return max(1.0, (now() - first) / passed)
+        return max(1.0, (now() - first) / elapsed)
 
 
 @contextmanager
-def _enough_stack() -> Iterator[None]:
+def _sufficient_stack() -> Iterator[None]:
     """Let a thread that is started now have the stack of a kernel, whatever others shall have."""
     size = threading.stack_size()
     if not 0 < size < _STACK_BYTES:  # 0: what the system gives, which is more
@@ -120,7 +123,7 @@ def _enough_stack() -> Iterator[None]:
         threading.stack_size(size)
 
 
-def _address(library: ctypes.CDLL, name: str) -> int:
+def _function_address(library: ctypes.CDLL, name: str) -> int:
     """The address of a C function, 0 where the library has none of this name."""
     function = getattr(library, name, None)
     return (ctypes.cast(function, ctypes.c_void_p).value or 0) if function else 0

@@ -25,7 +25,7 @@ inline = njit(
 )
 
 
-class BlockMover(NamedTuple):
+class MicroKernel(NamedTuple):
     """What brings a block into the output's order: move(params, src, dst, n, m), inlined.
 
     The block has n places of the run, of `width` items each, and m rows.

@@ -56,7 +56,7 @@ class Boxes:
 
     def bits(self, axis: int) -> tuple[int, int]:
         """The bits of a place and of a lane."""
-        return _exponent(self.places[axis]), _exponent(self.lanes(axis))
+        return _floor_log2(self.places[axis]), _floor_log2(self.lanes(axis))
 
     @cached_property
     def slots(self) -> list[int]:
@@ -113,13 +113,13 @@ def choose(
             box[axis] = least[axis]
     kept = [axis for axis in wanted if box[axis] > 1]
     for axes in (kept, [at for at in reversed(range(last)) if at not in kept]):
-        while longer := list(_longer(box, counts, least, axes, most)):
+        while longer := list(_grow_box(box, counts, least, axes, most)):
             box = max(longer, key=lambda tried: _score(counts, tried, near))
-    groups = [_group(counts[at], box[at], near, at) for at in range(len(counts))]
+    groups = [_group_exponent(counts[at], box[at], near, at) for at in range(len(counts))]
     return Boxes(tuple(counts), tuple(box), tuple(groups), words, size)
 
 
-def _longer(
+def _grow_box(
     box: Sequence[int], counts: Sequence[int], least: Sequence[int], axes: Sequence[int], most: int
 ) -> Iterator[list[int]]:
     """The box, longer along one of these axes."""
@@ -138,16 +138,16 @@ def _score(counts: Sequence[int], box: Sequence[int], near: Sequence[tuple[int, 
     return filled * sum(item for _, item in near) / time
 
 
-def _group(count: int, places: int, near: Sequence[tuple[int, int]], axis: int) -> int:
+def _group_exponent(count: int, places: int, near: Sequence[tuple[int, int]], axis: int) -> int:
     """Boxes along an axis that are drawn one after the other, as a power of two.
 
     They have lines of memory in common where rows of a box are shorter than a line.
     """
     rows = [places * item for at, item in near if at == axis and places > 1]
-    return _exponent(min(LINE // min([LINE, *rows]), -(-count // places)))
+    return _floor_log2(min(LINE // min([LINE, *rows]), -(-count // places)))
 
 
-def _exponent(number: int) -> int:
+def _floor_log2(number: int) -> int:
     """That of the largest power of two which is not above a number."""
     return number.bit_length() - 1
 
@@ -196,25 +196,27 @@ def prepare_sum(
     arrays = [_Array(*facts) for facts in zip([*parts, target], steps, addresses, strict=True)]
     last, most = len(loops) - 1, max(part.item for part in parts)
     axes = [*(nearest(loops, part) for part in range(len(parts))), last]
-    words = _words(arrays, axes)
+    words = _items_per_word(arrays, axes)
     near = [(axis, array.of.item) for axis, array in zip(axes, arrays, strict=True)]
-    summed, size = _computed(computed)
+    summed, size = _sum_dtype(computed)
     places = min(BOX_BYTES // most, TILE_BYTES // size, MAX_TURNS * THREADS * words)
     boxes = choose([loop.count for loop in loops], near, words, size, places)
     # Along an axis that found no room in the box, a part is read item by item.
     axes = [axis if boxes.places[axis] > 1 else last for axis in axes]
     wide = [array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)]
     walks = [
-        _walk(boxes, array, axis, is_wide, places // (THREADS * words))
+        _pack_walk(boxes, array, axis, is_wide, places // (THREADS * words))
         for array, axis, is_wide in zip(arrays, axes, wide, strict=True)
     ]
     walks[-1:-1] = [bytes(len(walks[-1]))] * (MAX_PARTS - len(parts))
     params = [struct.pack("2I", len(parts), prod(boxes.places) // words)]
-    params += [_side(boxes, at, [array.steps[at] for array in arrays]) for at in range(last + 1)]
+    params += [
+        _pack_axis(boxes, at, [array.steps[at] for array in arrays]) for at in range(last + 1)
+    ]
     defines = {
         "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
-        "PLACES": places, "TARGET": _name(target), "THREADS": THREADS,
-        "DTYPES": sum({1 << CODES[_name(part)] for part in parts}),
+        "PLACES": places, "TARGET": _kernel_dtype(target), "THREADS": THREADS,
+        "DTYPES": sum({1 << CODES[_kernel_dtype(part)] for part in parts}),
         "WIDTHS": (not all(wide)) + 2 * any(wide),
     }  # fmt: skip
     return CudaLaunch(
@@ -226,7 +228,7 @@ def prepare_sum(
     )
 
 
-def _words(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
+def _items_per_word(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
     """Items of a word: of the longest that all arrays are read and written in, if there is one."""
     longest = WORD // max(array.of.item for array in arrays)
     least = BANK // min(array.of.item for array in arrays)
@@ -238,18 +240,18 @@ def _words(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
     return longest
 
 
-def _name(of: Operand) -> str:
+def _kernel_dtype(of: Operand) -> str:
     """The kernel's name of a dtype; a complex item has twice the bytes of its half's."""
     return of.name if of.item == DTYPES[of.name].item else f"c{of.item}"
 
 
-def _computed(of: Operand) -> tuple[str, int]:
+def _sum_dtype(of: Operand) -> tuple[str, int]:
     """What sums are computed in, and its bytes; of integers with and without a sign it is one."""
     kind = DTYPES[of.name].kind
-    return (_name(of), of.item) if kind == "f" else ("u8", DTYPES["u8"].item)
+    return (_kernel_dtype(of), of.item) if kind == "f" else ("u8", DTYPES["u8"].item)
 
 
-def _side(boxes: Boxes, at: int, steps: list[int]) -> bytes:
+def _pack_axis(boxes: Boxes, at: int, steps: list[int]) -> bytes:
     """An axis of the output, as `accumulate.cu` declares it."""
     steps[-1:-1] = [0] * (MAX_PARTS + 1 - len(steps))
     group = boxes.groups[at]
@@ -258,7 +260,7 @@ def _side(boxes: Boxes, at: int, steps: list[int]) -> bytes:
     return divisor(boxes.along(at) >> group) + packed
 
 
-def _walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> bytes:
+def _pack_walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> bytes:
     """How an array is walked along an axis, by so many turns of the threads."""
     places = [boxes.find(axis, turn * THREADS) for turn in range(turns)]
     offsets = [
@@ -267,6 +269,6 @@ def _walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> 
     slots = [boxes.slot(place) for place in places]
     items = [boxes.slot([number * (at == axis) for at in range(len(boxes.places))])
              for number in range(boxes.words)]  # fmt: skip
-    numbers = CODES[_name(array.of)], axis, is_wide, 0, *offsets, *slots, *items
+    numbers = CODES[_kernel_dtype(array.of)], axis, is_wide, 0, *offsets, *slots, *items
     packed = struct.pack(f"4I{turns}q{turns}i{boxes.words}i", *numbers)
     return packed + bytes(-len(packed) % 8)

@@ -86,7 +86,7 @@ class Side:
         return gcd(self.address, most, *steps)
 
 
-def steps_of(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
+def byte_strides(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
     """The steps of loops in the source and in the output."""
     nest = list(nest)
     return [loop.src for loop in nest], [loop.dst for loop in nest]
@@ -110,7 +110,7 @@ def defines(
     return tuple((name, str(value)) for name, value in sorted(named.items()))
 
 
-def coefficients_of(epilogue: Epilogue | None) -> tuple[int, bytes]:
+def pack_coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
     """How many pairs there are, and bounds, then all factors, then all terms, for the kernel."""
     if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
         return 0, b""
@@ -120,17 +120,17 @@ def coefficients_of(epilogue: Epilogue | None) -> tuple[int, bytes]:
         return len(found.factor), np.array(numbers, epilogue.clipped_in).tobytes()
 
 
-def varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
+def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
     """Whether coefficients differ along one of these loops."""
-    return coefficients_of(epilogue)[0] > 1 and any(loop.coef for loop in nest)
+    return pack_coefficients(epilogue)[0] > 1 and any(loop.coef for loop in nest)
 
 
-def count_of(nest: Sequence[Loop]) -> int:
+def iteration_count(nest: Sequence[Loop]) -> int:
     return prod(loop.count for loop in nest)
 
 
-def tiles_of(axis: Sequence[Loop], tile: int) -> int:
-    return -(-count_of(axis) // tile)
+def tile_count(axis: Sequence[Loop], tile: int) -> int:
+    return -(-iteration_count(axis) // tile)
 
 
 CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
@@ -147,7 +147,7 @@ def interleave(
     is_split = choice.kernel == "split"
     pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
     groups, group = CHUNK[source.item], max(1, 4 // source.item)
-    from_steps, to_steps = steps_of([*choice.outer, planes])
+    from_steps, to_steps = byte_strides([*choice.outer, planes])
     apart = min(WORD, group * (target if is_split else source).item)
     sides = (
         {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
@@ -159,15 +159,15 @@ def interleave(
     empty = pixels.count < FULL * chunk and pixels.count % chunk and not few
     if empty or (loads, stores) != (sides["LOAD"], sides["STORE"]):
         return None
-    channels, coefficients = coefficients_of(epilogue)
+    channels, coefficients = pack_coefficients(epilogue)
     params = loops(choice.outer) + axis([pixels], chunk)
     params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
-    along = varies([pixels] if is_split else [pixels, planes], epilogue)
+    along = coefficients_vary([pixels] if is_split else [pixels, planes], epilogue)
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
         params,
-        count_of(choice.outer) * tiles_of([pixels], chunk),
+        iteration_count(choice.outer) * tile_count([pixels], chunk),
         coefficients=coefficients,
     )
 
@@ -187,7 +187,7 @@ def lines(
         shifted = word < most and found.pixels.follow
         word = most if shifted else word
         many = chunk(found, (source.item, rows.item), word, shifted)
-        if many and count_of(found.outer) * tiles_of(found.pixels.loops, many) < MAX_COUNT:
+        if many and iteration_count(found.outer) * tile_count(found.pixels.loops, many) < MAX_COUNT:
             sides = {"PIXELS": many, "WORD": word, "SHIFTED": int(shifted)}
             return _lines(found, source, epilogue, sides)
     return None
@@ -200,14 +200,14 @@ def _lines(
     sides |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
     if found.split:
         sides["SPLIT"] = 1
-    channels, coefficients = coefficients_of(epilogue)
-    along = varies(pixels if found.split else [*pixels, planes], epilogue)
+    channels, coefficients = pack_coefficients(epilogue)
+    along = coefficients_vary(pixels if found.split else [*pixels, planes], epilogue)
     params = loops(found.outer) + axis(pixels, many)
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **sides),
         params + struct.pack("4q", planes.src, planes.dst, planes.coef, channels),
-        count_of(found.outer) * tiles_of(pixels, many),
+        iteration_count(found.outer) * tile_count(pixels, many),
         coefficients=coefficients,
     )
 
@@ -226,12 +226,12 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
     has proved that addresses and steps are multiples of the items on their side.
     """
     if epilogue is None:
-        item = _aligned(choice, src, dst)
+        item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
-            return _gather(_in_pieces(choice, item), Side(item, src), Side(item, dst), None)
+            return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
     source, target = Side(choice.source_item, src), Side(choice.target_item, dst)
     # More turns than blocks can be counted leave so little for each that there is nothing to tile.
-    if _turns(choice) < MAX_COUNT:
+    if _iterations_around_tile(choice) < MAX_COUNT:
         for make in _MAKERS.get(choice.kernel, ()):
             launch = make(choice, source, target, epilogue)
             if launch is not None:
@@ -240,20 +240,20 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
     return _gather(nest, source, target, epilogue)
 
 
-def _aligned(choice: Choice, src: int, dst: int) -> int:
+def _common_alignment(choice: Choice, src: int, dst: int) -> int:
     """The bytes, at most an item, that every item of a pure move is aligned on."""
-    steps = steps_of((*choice.outer, *choice.rows, *choice.run))
+    steps = byte_strides((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
 
-def _turns(choice: Choice) -> int:
-    """Turns of the loops around a tile, those that `_fitted` puts there among them."""
+def _iterations_around_tile(choice: Choice) -> int:
+    """Turns of the loops around a tile, those that `_fit_axis` puts there among them."""
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
-    long = [axis[0] for axis in fused if len(axis) > 1 and count_of(axis) >= MAX_COUNT]
-    return count_of((*choice.outer, *long))
+    long = [axis[0] for axis in fused if len(axis) > 1 and iteration_count(axis) >= MAX_COUNT]
+    return iteration_count((*choice.outer, *long))
 
 
-def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
+def _split_items(choice: Choice, item: int) -> tuple[Loop, ...]:
     """The loops of a pure move of smaller items."""
     nest = (*choice.outer, *choice.rows, *choice.run)
     return (*nest, Loop(choice.source_item // item, item, item))
@@ -281,18 +281,20 @@ def _transpose(
     shifted = _shifted(rows, run, (source, target), (load, store), most)
     load, store = (WORD if shifted[0] else load), (most if shifted[1] else store)
     words = load // source.item, store // target.item
-    tall, long = shape(rows, run, count_of(outer), (source.item, target.item), words, shifted)
+    tall, long = shape(
+        rows, run, iteration_count(outer), (source.item, target.item), words, shifted
+    )
     apart = long - (words[1] if shifted[1] else 0)  # from one tile to the next
-    channels, coefficients = coefficients_of(epilogue)
+    channels, coefficients = pack_coefficients(epilogue)
     sides = {"TILE_ROWS": tall, "TILE_RUN": long, "LOAD": load, "STORE": store}
     sides |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
     sides |= {"ROWS_LOOPS": rows.kind, "RUN_LOOPS": run.kind}
     params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, apart)
     return CudaLaunch(
         "transpose",
-        defines(source, epilogue, varies(run.loops, epilogue), **sides),
+        defines(source, epilogue, coefficients_vary(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        count_of(outer) * tiles_of(rows.loops, tall) * tiles_of(run.loops, apart),
+        iteration_count(outer) * tile_count(rows.loops, tall) * tile_count(run.loops, apart),
         coefficients=coefficients,
     )
 
@@ -326,7 +328,7 @@ def _transpose_any(
     if not run or not rows or run[0] is rows[0]:
         return None
     outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
-    if count_of(outer) >= MAX_COUNT:
+    if iteration_count(outer) >= MAX_COUNT:
         return None
     found = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
     return _transpose(found, source, target, epilogue)
@@ -347,36 +349,36 @@ _MAKERS = {
 def _gather(
     nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
-    around, inner, period = _periodic(nest)
-    width = _together(around, inner, source, target)
+    around, inner, period = _fuse_channels(nest)
+    width = _items_per_access(around, inner, source, target)
     places = -(-inner.count // width)
     steps = (inner.src, inner.dst, 0 if period else inner.coef)
     todo = [*around, Loop(places, *(width * step for step in steps))]
     whole: list[Loop] = []
     turns = TURNS[width * source.item < 8]
     room = THREADS * turns
-    while todo and count_of(whole) * todo[-1].count <= room:
+    while todo and iteration_count(whole) * todo[-1].count <= room:
         whole.insert(0, todo.pop())
     split = todo.pop() if todo else NO_LOOP
-    stretch = max(1, min(split.count, room // count_of(whole)))
-    channels, coefficients = coefficients_of(epilogue)
+    stretch = max(1, min(split.count, room // iteration_count(whole)))
+    channels, coefficients = pack_coefficients(epilogue)
     params = loops(todo) + axis([split], stretch) + loops(whole)
     params += struct.pack(
-        "6q", stretch, count_of(whole), inner.count, places - 1, inner.coef, channels
+        "6q", stretch, iteration_count(whole), inner.count, places - 1, inner.coef, channels
     )
-    along = width > 1 and varies([inner], epilogue)
+    along = width > 1 and coefficients_vary([inner], epilogue)
     run = not whole and (inner.src, inner.dst) == (source.item, target.item)
     sides = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(run)}
     return CudaLaunch(
         "gather",
         defines(source, epilogue, along, **sides),
         params,
-        count_of(todo) * tiles_of([split], stretch),
+        iteration_count(todo) * tile_count([split], stretch),
         coefficients=coefficients,
     )
 
 
-def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
+def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     """The loops around a run, it, and its period: channels side by side are one with the pixels.
 
     The run has one coefficient for each channel, over and over; period 0: there are no channels.
@@ -392,11 +394,11 @@ def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     return list(nest[:-1]), nest[-1], 0
 
 
-def _together(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
+def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
     """How many items a thread moves at once: neighbours on both sides, and aligned on both."""
     if (inner.src, inner.dst) != (source.item, target.item):
         return 1
-    src, dst = steps_of(around)
+    src, dst = byte_strides(around)
     width = min(source.width(src) // source.item, target.width(dst) // target.item)
     width = min(width, WORD // max(source.item, target.item))
     # A last place that is not full costs a little; in short runs it would be one of few.

@@ -111,12 +111,12 @@ def fitted(
     A short axis is lengthened by the loop around it, where the two are one on the axis' own side;
     if a tile stays empty for the most part even so, by any.
     """
-    axes = [_fitted(axis, outer, side, USUAL[item]) for side, axis in ((1, rows), (2, run))]
+    axes = [_fit_axis(axis, outer, side, USUAL[item]) for side, axis in ((1, rows), (2, run))]
     few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
     for at in (1, 0):
         room = TILE_BYTES // item // prod(axis.count for axis in axes)
         if room > 1 and not few and len(axes[at].loops) == 1:
-            axes[at] = _joined(axes[at], outer)
+            axes[at] = _fuse_any_outer(axes[at], outer)
     return axes[0], axes[1]
 
 
@@ -125,7 +125,7 @@ def is_few(places: int, item: int) -> bool:
     return places * item < FEW_TILES * TILE_BYTES
 
 
-def _fitted(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) -> TileAxis:
+def _fit_axis(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) -> TileAxis:
     loops = tuple(axis)
     if len(loops) > 1 and prod(loop.count for loop in loops) >= MAX_COUNT:
         outer.append(loops[0])
@@ -139,7 +139,7 @@ def _fitted(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) -> T
     return TileAxis(loops)
 
 
-def _joined(axis: TileAxis, outer: list[Loop]) -> TileAxis:
+def _fuse_any_outer(axis: TileAxis, outer: list[Loop]) -> TileAxis:
     """The axis with the turns of the outer loop whose turns lie closest to each other."""
     fit = [loop for loop in outer if loop.count * axis.count < MAX_COUNT and loop.src and loop.dst]
     if not fit:
@@ -174,14 +174,18 @@ def shape(
         wides = {LINE // target << more for more in range(6)}
     found = (0.0, 0, 0)
     for tall in talls:
-        reached = _reached(tall, rows, source, run.low.src, SECTOR if shifted[0] else LOST_BYTES)
+        reached = _bandwidth_share(
+            tall, rows, source, run.low.src, SECTOR if shifted[0] else LOST_BYTES
+        )
         for wide in wides:
             room = tall * wide * source
             if room > MOST_BYTES:
                 continue
             apart = wide - shared
-            score = _filled(rows, tall) * _filled(run, apart) * apart / wide * reached
-            score *= _reached(wide, run, target, rows.low.dst) * min(1, room / TILE_BYTES) ** 0.5
+            score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
+            score *= (
+                _bandwidth_share(wide, run, target, rows.low.dst) * min(1, room / TILE_BYTES) ** 0.5
+            )
             if (tall, wide) != usual:
                 score *= RELUCTANCE
             found = max(found, (score, tall, wide))
@@ -205,12 +209,14 @@ def _lengths(axis: TileAxis, word: int) -> set[int]:
     return powers | parts
 
 
-def _filled(axis: TileAxis, length: int) -> float:
+def _occupancy(axis: TileAxis, length: int) -> float:
     """The share of tiles along an axis that is not empty."""
     return axis.count / (-(-axis.count // length) * length)
 
 
-def _reached(length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES) -> float:
+def _bandwidth_share(
+    length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES
+) -> float:
     """The share of its speed that memory gives to rows so long; `across`: from row to row."""
     if length >= axis.low.count and across == axis.low.count * item:
         return 1.0
@@ -254,12 +260,12 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
             # Words that lie in one image each are narrow where images are odd.
             small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
             few = low.count * planes.count * source < small
-            axis = _images(low, outer if few else [], line)
+            axis = _fuse_images(low, outer if few else [], line)
             found.append(Lines(split, axis, planes, outer))
     return sorted(found, key=lambda lines: lines.planes.count)
 
 
-def _images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
+def _fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     """The loop of pixels, and that of the images which follow each other in the line."""
     for high in outer:
         if high[line] == low.count * low[line] and low.count * high.count < MAX_COUNT:

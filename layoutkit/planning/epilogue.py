@@ -68,7 +68,7 @@ def kernel_name(dtype: DType) -> str:
     return _BY_LIBRARY[dtype.name].name
 
 
-def computed_in(source: str, target: str) -> str:
+def computation_dtype(source: str, target: str) -> str:
     """The dtype that a formula between two dtypes is computed in."""
     return "f8" if "f8" in (source, target) else "f4"
 
@@ -95,7 +95,7 @@ class Epilogue:
     @property
     def computed(self) -> str:
         """The dtype that the formula is computed in."""
-        return computed_in(self.source, self.target)
+        return computation_dtype(self.source, self.target)
 
     @property
     def clipped_in(self) -> str:

@@ -285,16 +285,16 @@ def mine(tmp_path):
 
 @needs_owners
 def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for place, mode in ((mine, 0o770), (mine, 0o1777), (mine.parent, 0o777), (mine.parent, 0o775)):
         before = place.stat().st_mode
         place.chmod(mode)
-        assert not object_cache.trusted(mine)
+        assert not object_cache.is_trusted(mine)
         complaint = object_cache.complaint(mine)
         assert complaint == f"others may write to {mine}: chmod g-w {mine}" or place is mine.parent
         place.chmod(before)
     mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
     assert f"others may write to {mine}" in caplog.text
 
@@ -353,34 +353,34 @@ def test_a_group_that_is_the_users_alone_may_write(
     mine, groups, private, ann, of_folder, everybody
 ):
     groups(ann, of_folder, everybody)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for place in (mine, mine.parent):  # ~/.cache of umask 002 is such a parent
         place.chmod(0o775)
-        assert object_cache.trusted(mine) is private
-        assert private or f"others may write to {place}" in object_cache._why_not(mine)
-        assert private or f"chmod g-w {place}" in object_cache._why_not(mine)
+        assert object_cache.is_trusted(mine) is private
+        assert private or f"others may write to {place}" in object_cache._untrusted_reason(mine)
+        assert private or f"chmod g-w {place}" in object_cache._untrusted_reason(mine)
         place.chmod(0o777)
-        assert not object_cache.trusted(mine)  # everybody may
+        assert not object_cache.is_trusted(mine)  # everybody may
         place.chmod(0o755)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_the_group_of_root_may_never_write(mine, groups):
     groups(user("root", 0, 0), group("root"), [user("root", 0, 0)], gid=0)
     mine.chmod(0o775)
-    assert not object_cache.trusted(mine)
+    assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_without_lists_of_users_no_group_is_private(mine, groups, monkeypatch):
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for name in ("grp", "pwd"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, name, None)
-            assert not object_cache.trusted(mine)
+            assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
@@ -390,14 +390,14 @@ def test_a_private_group_with_an_access_list_may_not_write(mine, groups, monkeyp
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
-    assert not object_cache.trusted(mine)
+    assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     link = mine.parent / "link"
     link.symlink_to(mine)
-    assert object_cache.trusted(link)
+    assert object_cache.is_trusted(link)
     real = Path.lstat
 
     theirs = set()
@@ -410,15 +410,15 @@ def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     monkeypatch.setattr(Path, "lstat", lstat)
     for place in (mine, link, mine.parent):
         theirs |= {place}
-        assert not object_cache.trusted(link)
-        assert object_cache.trusted(mine) == (place is link)
+        assert not object_cache.is_trusted(link)
+        assert object_cache.is_trusted(mine) == (place is link)
         theirs.clear()
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path):
     before = os.umask(0)
     try:
-        assert object_cache.trusted(tmp_path / "a" / "b")
+        assert object_cache.is_trusted(tmp_path / "a" / "b")
     finally:
         os.umask(before)
     if hasattr(os, "geteuid"):
@@ -428,7 +428,7 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path):
 def test_links_in_a_circle_are_no_folder(tmp_path):
     (tmp_path / "x").symlink_to("y")
     (tmp_path / "y").symlink_to("x")
-    assert not object_cache.trusted(tmp_path / "x")
+    assert not object_cache.is_trusted(tmp_path / "x")
 
 
 @needs_owners
@@ -501,7 +501,7 @@ def lock(path, monkeypatch):
 
 def waited(path):
     began = time.monotonic()
-    with object_cache.turn(path):
+    with object_cache.compile_lock(path):
         return time.monotonic() - began
 
 

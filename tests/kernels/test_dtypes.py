@@ -28,8 +28,10 @@ def test_a_row_says_what_the_library_says(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_vectors_of_a_cpu_have_the_bytes_of_the_table(row):
     bits = {ir.HalfType(): 16, ir.FloatType(): 32, ir.DoubleType(): 64}
-    element = casts.element(row.name)
-    assert 8 * row.item == (element.width if isinstance(element, ir.IntType) else bits[element])
+    element_type = casts.element_type(row.name)
+    assert 8 * row.item == (
+        element_type.width if isinstance(element_type, ir.IntType) else bits[element_type]
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

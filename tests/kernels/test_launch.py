@@ -9,7 +9,7 @@ import pytest
 from layoutkit import Converter, convert, plan
 from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.kernels.cpu.params import HEAD, LINE, MAX_LOOPS, SCRATCH
-from layoutkit.kernels.cpu.tiling import CUTTERS
+from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.loops import Loop
 from layoutkit.planning.select import MAX_OUTER, Choice
@@ -125,7 +125,7 @@ def test_per_channel_constants_in_every_role(pattern, shape):
 )
 def test_short_rows_and_runs_are_lengthened_together(pattern, shape, dtype, rows):
     found = plan(pattern, shape, dtype)
-    cutter = CUTTERS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
+    cutter = TILINGS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
     assert cutter.axes()[1].block == rows
 
 
@@ -155,9 +155,9 @@ def test_staged_blocks_fit_the_scratch_area(items):
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
             choice = Choice("transpose", 0, run, rows, (), source, target)
             epilogue = Epilogue(names[source], names[target])
-            cutter = CUTTERS["transpose"](choice, epilogue, 64, stream=False)
+            cutter = TILINGS["transpose"](choice, epilogue, 64, stream=False)
             run_axis, rows_axis = cutter.axes()
-            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
         while run_count <= 2 * longest:
             run, rows = Loop(run_count, 1 << 12, 8), Loop(rows_count, size, 1 << 20)
             choice = Choice("transpose", 0, (run,), (rows,), (), size, 8)
-            cutter = CUTTERS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
+            cutter = TILINGS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
             run_axis, rows_axis = cutter.axes()
-            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
             # One by one up to the blocks of many rows; those of few are as long as the area.
             run_count, longest = run_count + 1 + run_count // 512, max(longest, run_axis.block)

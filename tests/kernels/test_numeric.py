@@ -41,7 +41,7 @@ def write(module, source, target, saturate):
     at = b.phi(simd.I64)
     at.add_incoming(simd.I64(0), begin)
     place = b.add(src, b.mul(at, simd.I64(count * DTYPES[source].item)))
-    x = simd.vload(b, place, 0, ir.VectorType(casts.element(source), count))
+    x = simd.vload(b, place, 0, ir.VectorType(casts.element_type(source), count))
     y = casts.cast(b, x, source, target, saturate)
     simd.vstore(b, y, b.add(dst, b.mul(at, simd.I64(LINE))))
     following = b.add(at, simd.I64(1))
