@@ -60,8 +60,10 @@ def tile_offset(params, starts, step):
 
 @inline
 def run_step(step, src, dst):
-    code, params = uintp(i64_at(step, 0)), uintp(i64_at(step, 1))
-    x, y = src + uintp(i64_at(step, 3)), dst + uintp(i64_at(step, 4))
+    code = uintp(i64_at(step, 0))
+    params = uintp(i64_at(step, 1))
+    x = src + uintp(i64_at(step, 3))
+    y = dst + uintp(i64_at(step, 4))
     call_kernel(code, params, x, y, 0, i64_at(step, 2))
 
 
@@ -81,7 +83,8 @@ def build(role):
 
     def kernel(params, call, dst, lo, hi):
         starts = stack(STARTS)
-        n, k = i64_at(params, 0), i64_at(params, 1)
+        n = i64_at(params, 0)
+        k = i64_at(params, 1)
         areas = call + uintp(8 * k)
         number = claim_area(areas)
         area = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))

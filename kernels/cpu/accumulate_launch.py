@@ -34,7 +34,8 @@ PIECE_BYTES = 256
 ROWS_BYTES = 16384
 # Beyond the pieces, tiles grow along axes that some part is contiguous in up to half of the second
 # level, where the source passes through too, and along others up to an eighth.
-NEAR_SHARE, FAR_SHARE = 2, 8
+NEAR_SHARE = 2
+FAR_SHARE = 8
 PAGE = 4096  # rows a multiple of it apart push each other out of the first-level cache
 EVEN = 16  # places that tiles are rounded to, as kernels take whole registers
 FEWEST = 32  # tiles of a large sum, so that threads end together

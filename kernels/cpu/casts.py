@@ -21,7 +21,8 @@ from .simd import shuffle
 
 FLOATS = [row.name for row in DTYPES.values() if row.kind == "f"]
 BFLOAT_ITEMS = 32  # items that AVX-512 makes bf at once
-FPCLASS, SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512", 0x20
+FPCLASS = "llvm.x86.avx512.fpclass.ps.512"
+SUBNORMAL = 0x20
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
 
 
@@ -112,7 +113,8 @@ def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
     target = vector_type(ir.IntType(16), x)
     with b.if_else(has_subnormals, likely=False) as (then, otherwise):
         with then:
-            by_words, then_end = round_to_bfloat_by_integers(b, x, nan), b.block
+            by_words = round_to_bfloat_by_integers(b, x, nan)
+            then_end = b.block
         with otherwise:
             packed = [
                 _pack_bfloat(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)
@@ -151,7 +153,8 @@ def round_to_odd(b: Any, x: Any) -> Any:
 
 def float_to_float(b: Any, x: Any, source: str, target: str) -> Any:
     if source not in COMPUTED:
-        x, source = widen(b, x, source), "f4"
+        x = widen(b, x, source)
+        source = "f4"
     if source == target:
         return x
     if (source, target) == ("f4", "f8"):
@@ -173,7 +176,8 @@ def bounds(name: str) -> tuple[int, int]:
 
 def clip(b: Any, x: Any, source: str, target: str) -> Any:
     """Clamp integers to the target's range, as far as the source can leave it."""
-    (low, high), (lowest, highest) = bounds(source), bounds(target)
+    (low, high) = bounds(source)
+    (lowest, highest) = bounds(target)
     compare = b.icmp_signed if is_signed(source) else b.icmp_unsigned
     if lowest > low:
         x = b.select(compare("<", x, splat(x.type, lowest)), splat(x.type, lowest), x)

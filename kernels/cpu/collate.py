@@ -52,23 +52,29 @@ def read(sheet, number):
     dtype = i64_at(header + uintp(dtype_at), 0)
     if rank != i64_at(sheet, t.AXES) or dtype != i64_at(sheet, t.DTYPE):
         return False, 0, 0, 0
-    sizes, strides = header + uintp(sizes_at), header + uintp(strides_at)
+    sizes = header + uintp(sizes_at)
+    strides = header + uintp(strides_at)
     return True, i64_at(header, 0), i64_at(sizes, 0), i64_at(strides, 0)
 
 
 @inline
 def place(sheet, number, row, start, sizes, strides):
     """Write where the window begins, and the sample's sizes and strides; what is wrong."""
-    axes, channel = i64_at(sheet, t.AXES), i64_at(sheet, t.CHANNEL)
-    window, given = listed(sheet, t.WINDOW), listed(sheet, t.GIVEN)
-    corners, corner_steps = listed(sheet, t.CORNERS), listed(sheet, t.CORNER_STEPS)
+    axes = i64_at(sheet, t.AXES)
+    channel = i64_at(sheet, t.CHANNEL)
+    window = listed(sheet, t.WINDOW)
+    given = listed(sheet, t.GIVEN)
+    corners = listed(sheet, t.CORNERS)
+    corner_steps = listed(sheet, t.CORNER_STEPS)
     begins = row + uintp(8 * t.ROW)
-    lengths, gaps = begins + uintp(8 * axes * t.LENGTHS), begins + uintp(8 * axes * t.GAPS)
+    lengths = begins + uintp(8 * axes * t.LENGTHS)
+    gaps = begins + uintp(8 * axes * t.GAPS)
     wrong = 0
     low = start
     high = start
     for axis in range(axes):
-        size, stride = i64_at(uintp(sizes), axis), i64_at(uintp(strides), axis)
+        size = i64_at(uintp(sizes), axis)
+        stride = i64_at(uintp(strides), axis)
         length = i64_at(window, axis)
         far = (size - 1) * stride
         low += min(far, 0)
@@ -100,10 +106,13 @@ def place(sheet, number, row, start, sizes, strides):
 def begin_of(sheet, number, row, is_copied):
     """Put the steps of a window; its first element, from the start of its sample or copy."""
     axes = i64_at(sheet, t.AXES)
-    window, packed = listed(sheet, t.WINDOW), listed(sheet, t.PACKED)
-    flips, flip_steps = listed(sheet, t.FLIPS), listed(sheet, t.FLIP_STEPS)
+    window = listed(sheet, t.WINDOW)
+    packed = listed(sheet, t.PACKED)
+    flips = listed(sheet, t.FLIPS)
+    flip_steps = listed(sheet, t.FLIP_STEPS)
     begins = row + uintp(8 * t.ROW)
-    gaps, steps = begins + uintp(8 * axes * t.GAPS), begins + uintp(8 * axes * t.STEPS)
+    gaps = begins + uintp(8 * axes * t.GAPS)
+    steps = begins + uintp(8 * axes * t.STEPS)
     at = 0
     for axis in range(axes):
         step = i64_at(packed, axis) if is_copied else i64_at(gaps, axis)
@@ -127,7 +136,8 @@ def kind_of(sheet, steps):
         own = kind + uintp(8 * t.KIND)
         is_it = True
         for axis in range(axes):
-            step, least = i64_at(steps, axis), i64_at(own, axes + axis)
+            step = i64_at(steps, axis)
+            least = i64_at(own, axes + axis)
             if step != i64_at(own, axis) and (least < 0 or abs(step) < least):
                 is_it = False
         if is_it:
@@ -155,7 +165,8 @@ def patched(kind, steps, block):
     more = 0
     for number in range(i64_at(kind, t.PATCHES)):
         patch = uintp(i64_at(kind, t.PATCH) + 8 * t.PATCH_WORDS * number)
-        word, axis = i64_at(patch, 0), i64_at(patch, 1)
+        word = i64_at(patch, 0)
+        axis = i64_at(patch, 1)
         grown = (i64_at(steps, axis) - i64_at(own, axis)) * i64_at(patch, 2)
         if word < 0:
             more += grown
@@ -172,7 +183,10 @@ def build_crop_table():
         row_bytes = 8 * (t.ROW + 4 * axes)
         steps_at = 8 * (t.ROW + t.STEPS * axes)
         arena = uintp(i64_at(sheet, t.ARENA))
-        last, last_steps, last_block, last_more = uintp(0), uintp(0), uintp(0), 0
+        last = uintp(0)
+        last_steps = uintp(0)
+        last_block = uintp(0)
+        last_more = 0
         for number in range(lo, hi):
             row = uintp(i64_at(sheet, t.ROWS) + number * row_bytes)
             entry = uintp(i64_at(sheet, t.TABLE) + 8 * t.ENTRY * number)
@@ -203,7 +217,9 @@ def build_crop_table():
             else:
                 at += i64_at(row, t.ORIGIN)
             if last == 0 or last != kind or not same(last_steps, steps, axes):
-                last, last_steps, last_more = kind, steps, 0
+                last = kind
+                last_steps = steps
+                last_more = 0
                 last_block = uintp(i64_at(kind, t.PARAMETERS))
                 if not same(steps, kind + uintp(8 * t.KIND), axes):
                     last_block = arena
@@ -224,8 +240,10 @@ def run(copy, row, axis, item, src, dst, paint):
     """One run of a window: what is before the sample, inside of it, and behind."""
     axes = i64_at(copy, t.C_AXES)
     begins = row + uintp(8 * t.ROW)
-    begin, size = i64_at(begins, axis), i64_at(begins, axes * t.LENGTHS + axis)
-    stride, width = i64_at(begins, axes * t.GAPS + axis), i64_at(copy, t.COPY + axis)
+    begin = i64_at(begins, axis)
+    size = i64_at(begins, axes * t.LENGTHS + axis)
+    stride = i64_at(begins, axes * t.GAPS + axis)
+    width = i64_at(copy, t.COPY + axis)
     first = min(max(-begin, 0), width)
     last = min(max(size - begin, first), width)
     is_listed = axis == i64_at(copy, t.C_CHANNEL)
@@ -246,7 +264,8 @@ def run(copy, row, axis, item, src, dst, paint):
 @inline
 def fused(copy, row):
     """How many axes are left, and the bytes of an item, without those that are copied as one."""
-    axes, channel = i64_at(copy, t.C_AXES), i64_at(copy, t.C_CHANNEL)
+    axes = i64_at(copy, t.C_AXES)
+    channel = i64_at(copy, t.C_CHANNEL)
     begins = row + uintp(8 * t.ROW)
     item = i64_at(copy, t.C_ITEM)
     left = axes
@@ -264,10 +283,13 @@ def fused(copy, row):
 @inline
 def complete(copy, row):
     """Copy the window of a row to its target."""
-    axes, channel = i64_at(copy, t.C_AXES), i64_at(copy, t.C_CHANNEL)
+    axes = i64_at(copy, t.C_AXES)
+    channel = i64_at(copy, t.C_CHANNEL)
     begins = row + uintp(8 * t.ROW)
-    origin, target = uintp(i64_at(row, t.ORIGIN)), uintp(i64_at(row, t.TARGET))
-    listed, paint = uintp(i64_at(copy, t.C_CHANNELS)), uintp(i64_at(copy, t.C_PAINT))
+    origin = uintp(i64_at(row, t.ORIGIN))
+    target = uintp(i64_at(row, t.TARGET))
+    listed = uintp(i64_at(copy, t.C_CHANNELS))
+    paint = uintp(i64_at(copy, t.C_PAINT))
     left, item = fused(copy, row)
     if left == 0:
         copy_bytes(origin, target, item)
@@ -300,15 +322,19 @@ def build_batched_launch():
     """The driver "each", with a kernel's signature: its source is the table."""
 
     def kernel(params, table, dst, lo, hi):
-        shares, copy = i64_at(params, 0), uintp(i64_at(params, 1))
+        shares = i64_at(params, 0)
+        copy = uintp(i64_at(params, 1))
         unit = lo
         while unit < hi:
             number = unit // shares
             end = min(hi, (number + 1) * shares)
             entry = table + uintp(8 * t.ENTRY * number)
-            code, block = uintp(i64_at(entry, t.E_CODE)), uintp(i64_at(entry, t.E_PARAMETERS))
-            src, to = uintp(i64_at(entry, t.E_SOURCE)), dst + uintp(i64_at(entry, t.E_OUTPUT))
-            units, row = i64_at(entry, t.E_UNITS), uintp(i64_at(entry, t.E_BEFORE))
+            code = uintp(i64_at(entry, t.E_CODE))
+            block = uintp(i64_at(entry, t.E_PARAMETERS))
+            src = uintp(i64_at(entry, t.E_SOURCE))
+            to = dst + uintp(i64_at(entry, t.E_OUTPUT))
+            units = i64_at(entry, t.E_UNITS)
+            row = uintp(i64_at(entry, t.E_BEFORE))
             first = units * (unit - number * shares) // shares
             last = units * (end - number * shares) // shares
             if row:

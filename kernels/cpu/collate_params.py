@@ -57,7 +57,10 @@ ENTRY = 6
 
 # What is wrong: a window that lies as none before, one that reaches outside, a sample of another
 # rank, dtype or size; and a sample that lies where the output is.
-UNKNOWN, OUTSIDE, ODD, NEAR = 1, 2, 4, 8
+UNKNOWN = 1
+OUTSIDE = 2
+ODD = 4
+NEAR = 8
 
 # What is said of all copies: rank, bytes of an item, what is outside of samples (a window of it),
 # the axis of channels, where these are taken from a list (else -1), and the list; then the window.

@@ -90,7 +90,8 @@ TYPES = (
     ctypes.c_ssize_t,
     ctypes.c_ssize_t,
 )
-PROTOTYPE, HOLDING = ctypes.CFUNCTYPE(*TYPES), ctypes.PYFUNCTYPE(*TYPES)
+PROTOTYPE = ctypes.CFUNCTYPE(*TYPES)
+HOLDING = ctypes.PYFUNCTYPE(*TYPES)
 # What a finished object may ask of the process it is loaded into: nothing of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
 # Environment variables turn these for debugging; kernels do not compile, or stay slow, under them.
@@ -151,15 +152,14 @@ def cache_dir() -> Path | None:
 def _load(spec: KernelSpec) -> LoadedKernel:
     folder = cache_dir()
     folder = folder if folder is not None and object_cache.is_trusted(folder) else None
-    code, origin = None, "cached"
+    code = None
+    origin = "cached"
     # The versions in a key take 20 ms, a fifth of a first conversion on a new machine.
     if folder is not None and object_cache.has_family(folder, spec.family):
         code = object_cache.read(*_cache_path(spec, folder))
     if code is None:
-        code, origin = (
-            object_cache.find(spec.family, repr(spec), sources(), cpu_features()),
-            "shipped",
-        )
+        code = object_cache.find(spec.family, repr(spec), sources(), cpu_features())
+        origin = "shipped"
     if code is None:
         code, origin = _compile_or_wait(spec, folder)
     address = _link(code, symbol_name(spec))

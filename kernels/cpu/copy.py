@@ -24,7 +24,8 @@ def gather_microkernel(itemsize, channels, literal, streaming):
     @inline
     def move(params, src, dst, n, m):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
-        period, step = i64_at(params, RUN_PERIOD), i64_at(params, RUN_STEP)
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
         stride = i64_at(params, OUT_STRIDE)
         base = 0
         done = 0

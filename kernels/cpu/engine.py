@@ -94,7 +94,8 @@ def direct(move, streaming):
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
-            n, m = extent(params, state, RUN_LOOP), extent(params, state, ROWS_LOOP)
+            n = extent(params, state, RUN_LOOP)
+            m = extent(params, state, ROWS_LOOP)
             move(params, x, y, n, m)
             advance(params, state)
         if streaming:
@@ -119,10 +120,12 @@ def rowwise(convert, pieces, streaming):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
             k = i64_at(state, COEF)
-            n, m = extent(params, state, RUN_LOOP) * pieces, extent(params, state, ROWS_LOOP)
+            n = extent(params, state, RUN_LOOP) * pieces
+            m = extent(params, state, ROWS_LOOP)
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
-                line, to = x + uintp(i64_at(ins, q)), y + uintp(i64_at(outs, q))
+                line = x + uintp(i64_at(ins, q))
+                to = y + uintp(i64_at(outs, q))
                 convert(line, to, n, factor + shift, term + shift, bounds)
             advance(params, state)
         if streaming:
@@ -142,13 +145,15 @@ def staged(move, convert, pieces, streaming):
         term = params + uintp(8 * i64_at(params, TERM))
         outs = params + uintp(8 * i64_at(params, OUT_OFFSETS))
         coefs = params + uintp(8 * i64_at(params, COEF_OFFSETS))
-        pitch, rows_contiguous = i64_at(params, PITCH), i64_at(params, ROWS_CONTIGUOUS)
+        pitch = i64_at(params, PITCH)
+        rows_contiguous = i64_at(params, ROWS_CONTIGUOUS)
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
             k = i64_at(state, COEF)
-            n, m = extent(params, state, RUN_LOOP), extent(params, state, ROWS_LOOP)
+            n = extent(params, state, RUN_LOOP)
+            m = extent(params, state, ROWS_LOOP)
             move(params, x, scratch, n, m)
             n, m = (n * m, 1) if rows_contiguous else (n, m)
             for q in range(m):

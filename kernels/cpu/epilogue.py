@@ -39,7 +39,8 @@ def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
 def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
     """x * factor + term; one pair for the run, or one for each item."""
     if coefs == "each":
-        a, c = vload(b, factor, 0, x.type), vload(b, term, 0, x.type)
+        a = vload(b, factor, 0, x.type)
+        c = vload(b, term, 0, x.type)
     else:
         a, c = (broadcast(b, vload(b, at, 0, x.type.element_type), x.type) for at in (factor, term))
     return call(b, "llvm.fmuladd." + mangle(x.type), x.type, x, a, c)
@@ -124,7 +125,8 @@ def build_epilogue(
     own. `streaming`: stream whole aligned lines; the ends are stored plainly.
     """
     si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
-    count, move = LINE // di, (ci if coefs == "each" else 0)
+    count = LINE // di
+    move = ci if coefs == "each" else 0
     full_line = build_step(source, target, coefs, saturate, clip, streaming, False)
     partial_line = build_step(source, target, coefs, saturate, clip, 0, True)
 
@@ -142,7 +144,8 @@ def build_epilogue(
             i += count
         if i < n:
             at = uintp(i)
-            x, y = src + at * si, dst + at * di
+            x = src + at * si
+            y = dst + at * di
             partial_line(x, y, factor + at * move, term + at * move, bounds, n - i)
 
     made: Callable[..., None] = epilogue

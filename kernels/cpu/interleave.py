@@ -59,20 +59,24 @@ def pick(b, parts, indices):
 
 def deinterleave(b, parts):
     """Vectors of packed pixels -> one vector for each channel."""
-    channels, n = len(parts), parts[0].type.count
+    channels = len(parts)
+    n = parts[0].type.count
     if channels == 4:
         even = [pick(b, parts[i : i + 2], list(range(0, 2 * n, 2))) for i in (0, 2)]
         odd = [pick(b, parts[i : i + 2], list(range(1, 2 * n, 2))) for i in (0, 2)]
-        (c0, c2), (c1, c3) = deinterleave(b, even), deinterleave(b, odd)
+        (c0, c2) = deinterleave(b, even)
+        (c1, c3) = deinterleave(b, odd)
         return [c0, c1, c2, c3]
     return [pick(b, parts, [c + channels * i for i in range(n)]) for c in range(channels)]
 
 
 def interleave(b, parts):
     """One vector for each channel -> vectors of packed pixels."""
-    channels, n = len(parts), parts[0].type.count
+    channels = len(parts)
+    n = parts[0].type.count
     if channels == 4:
-        even, odd = interleave(b, parts[0::2]), interleave(b, parts[1::2])
+        even = interleave(b, parts[0::2])
+        odd = interleave(b, parts[1::2])
         return [v for pair in zip(even, odd, strict=True) for v in interleave(b, list(pair))]
     items = [i % channels * n + i // channels for i in range(channels * n)]
     return [pick(b, parts, items[v * n : v * n + n]) for v in range(channels)]
@@ -80,7 +84,8 @@ def interleave(b, parts):
 
 def reverse_pixels(b, parts):
     """Vectors of packed pixels with the last pixel first."""
-    channels, n = len(parts), parts[0].type.count
+    channels = len(parts)
+    n = parts[0].type.count
     items = [channels * (n - 1 - i // channels) + i % channels for i in range(channels * n)]
     return [select_items(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
@@ -141,7 +146,8 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
     `backward`: the last pixel first.
     """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
-    n, out_channels = type_.count, len(order)
+    n = type_.count
+    out_channels = len(order)
     places = [n - 1 - i if backward else i for i in range(n)]
     items = [channels * place + channel for place in places for channel in order]
 
@@ -174,7 +180,8 @@ def split_lines(itemsize, channels, width, streaming, backward):
     """All lines of a block, each from its first pixel on or, `backward`, from its last."""
     long = split_vectors(itemsize, channels, width, streaming, backward)
     short = split_vectors(itemsize, channels, LANE, 0, backward)
-    long_from, short_from = width // itemsize, LANE // itemsize
+    long_from = width // itemsize
+    short_from = LANE // itemsize
     pixel = -itemsize * channels if backward else itemsize * channels
     near = (
         -PREFETCH_BYTES if backward else PREFETCH_BYTES
@@ -195,7 +202,8 @@ def split_lines(itemsize, channels, width, streaming, backward):
     @inline
     def move(params, src, dst, n, m):
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
-        period, step = i64_at(params, RUN_PERIOD), i64_at(params, RUN_STEP)
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
         ahead = uintp(near if step == 0 else PREFETCH_BYTES if step > 0 else -PREFETCH_BYTES)
         while n > 0:
             line(dst_offsets, src, dst, min(n, period), ahead)
@@ -208,7 +216,8 @@ def split_lines(itemsize, channels, width, streaming, backward):
 
 def split_vectors(itemsize, channels, width, streaming, backward):
     """move(cols, src, dst, n, ahead): the pixels of a line that is no shorter than a vector."""
-    count, pixel = width // itemsize, itemsize * channels
+    count = width // itemsize
+    pixel = itemsize * channels
     stream_step, plain_step = (
         split_step(itemsize, channels, width, flag, backward) for flag in (streaming, 0)
     )
@@ -218,7 +227,8 @@ def split_vectors(itemsize, channels, width, streaming, backward):
         for first in range(0, n, count):
             i = min(first, n - count)
             place = -(i + count - 1) * pixel if backward else i * pixel
-            x, y = src + uintp(place), dst + uintp(i * itemsize)
+            x = src + uintp(place)
+            y = dst + uintp(i * itemsize)
             if streaming and i != first:
                 plain_step(x, y, dst_offsets, ahead)
             else:
@@ -230,7 +240,8 @@ def split_vectors(itemsize, channels, width, streaming, backward):
 def merge_microkernel(itemsize, channels, literal, streaming):
     """All pixels of a block; `literal` is the width of a vector."""
     width = int(literal)
-    count, pixel = width // itemsize, itemsize * channels
+    count = width // itemsize
+    pixel = itemsize * channels
     stream_step, plain_step = (
         merge_step(itemsize, channels, width, flag) for flag in (streaming, 0)
     )
@@ -246,7 +257,8 @@ def merge_microkernel(itemsize, channels, literal, streaming):
             return
         for first in range(0, n, count):
             i = min(first, n - count)
-            x, y = src + uintp(i * itemsize), dst + uintp(i * pixel)
+            x = src + uintp(i * itemsize)
+            y = dst + uintp(i * pixel)
             if streaming and i != first:
                 plain_step(x, src_offsets, y)
             else:
@@ -263,12 +275,15 @@ def shuffle_microkernel(itemsize, channels, literal, streaming):
 
 def shuffle_lines(itemsize, width, order, channels, backward, streaming):
     """All pixels of a block, of which channels `order` are taken."""
-    out_channels, pixel, out_pixel = len(order), channels * itemsize, len(order) * itemsize
+    out_channels = len(order)
+    pixel = channels * itemsize
+    out_pixel = len(order) * itemsize
     long, short = (
         shuffle_vectors(itemsize, each, order, channels, backward, flag)
         for each, flag in ((width, streaming), (LANE, 0))
     )
-    long_from, short_from = width // itemsize, LANE // itemsize
+    long_from = width // itemsize
+    short_from = LANE // itemsize
 
     @inline
     def line(src, dst, n):
@@ -284,7 +299,8 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
 
     @inline
     def move(params, src, dst, n, m):
-        period, step = i64_at(params, RUN_PERIOD), i64_at(params, RUN_STEP)
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
         while n > 0:
             line(src, dst, min(n, period))
             n -= period
@@ -296,7 +312,9 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
 
 def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
     """move(src, dst, n): the pixels of a line that is no shorter than a vector."""
-    count, pixel, out_pixel = width // itemsize, channels * itemsize, len(order) * itemsize
+    count = width // itemsize
+    pixel = channels * itemsize
+    out_pixel = len(order) * itemsize
     stream_step, plain_step = (
         shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (streaming, 0)
     )
@@ -308,7 +326,8 @@ def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
             first = (last - k if backward else k) * count  # the source from its beginning
             i = min(first, n - count)
             place = -(i + count - 1) * pixel if backward else i * pixel
-            x, y = src + uintp(place), dst + uintp(i * out_pixel)
+            x = src + uintp(place)
+            y = dst + uintp(i * out_pixel)
             if streaming and i != first:
                 plain_step(x, y)
             else:

@@ -109,7 +109,8 @@ def _untrusted_reason(folder: Path) -> str | None:
 
 def _walk_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Every folder and link from the root to a folder; what is missing is made."""
-    current, links = Path(folder.anchor), 0
+    current = Path(folder.anchor)
+    links = 0
     yield current, current.lstat()
     parts = list(reversed(folder.parts[1:]))
     while parts:
@@ -164,7 +165,8 @@ def _is_private(path: Path, gid: int) -> bool:
         import grp
         import pwd
 
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(gid)
     except (ImportError, KeyError):  # Windows; numbers without a name
         return False
     if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):

@@ -51,7 +51,8 @@ def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -
 
 def prefetch(b: Any, base: Any, offset: int) -> None:
     """Ask for the cache line at an address, which may be anywhere: nothing is read from it."""
-    byte, word = ir.IntType(8), ir.IntType(32)
+    byte = ir.IntType(8)
+    word = ir.IntType(32)
     name = "llvm.prefetch.p0"
     function = b.module.globals.get(name)
     if function is None:
@@ -162,7 +163,8 @@ def lane_type(itemsize: int, lanes: int) -> Any:
 
 def unpack(b: Any, x: Any, y: Any, per_lane: int, high: int) -> Any:
     """Interleave the low (or high) halves of each lane of x and y."""
-    n, half = x.type.count, per_lane // 2
+    n = x.type.count
+    half = per_lane // 2
     mask = []
     for lane in range(0, n, per_lane):
         for i in range(half):

@@ -160,7 +160,8 @@ def draw_chunk(board):
 @inline
 def run_chunk(board, lo, hi):
     """Run the kernel on a chunk."""
-    code, params = uintp(i64_at(board, CODE)), uintp(i64_at(board, PARAMS))
+    code = uintp(i64_at(board, CODE))
+    params = uintp(i64_at(board, PARAMS))
     call_kernel(code, params, uintp(i64_at(board, SRC)), uintp(i64_at(board, DST)), lo, hi)
 
 
@@ -220,7 +221,8 @@ def run_alone(job, src, dst, lo, hi):
 @inline
 def run_shared(board, job, src, dst, workers):
     """Do a job with up to so many workers."""
-    total, urgent = i64_at(job, 2), i64_at(job, 4)
+    total = i64_at(job, 2)
+    urgent = i64_at(job, 4)
     post_job(board, job, src, dst, workers + 1)
     awake = 0
     for worker in range(1, workers + 1):
@@ -270,7 +272,8 @@ def run(job, src, dst, board_address, threads):
 
     `job` has CODE, PARAMS, TOTAL, GRAIN and whether to wake all at once.
     """
-    board, total = uintp(board_address), i64_at(job, 2)
+    board = uintp(board_address)
+    total = i64_at(job, 2)
     workers = min(min(threads - 1, i64_at(board, READY)), total - 1)
     if workers < 1 or not exchange_if(board + uintp(8 * BUSY), 0, 1):
         run_alone(job, src, dst, 0, total)

@@ -32,7 +32,9 @@ ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, SPIN_TICKS, WAKING = range(16, 23)
 # The fourth line: a team of another runtime, what runs it and what it runs.
 PARALLEL, JOIN = range(24, 26)
 # The next lines: the CPUs that the process may use, as a mask.
-CPUS, CPU_WORDS, CPU_BYTES = 32, 16, 128
+CPUS = 32
+CPU_WORDS = 16
+CPU_BYTES = 128
 # From then on, a line for each worker.
 FIRST = 6
 STATE, ASLEEP, LOCK, NUMBER, NAPS, THREAD, AVOIDED_CPU = range(7)
@@ -67,10 +69,8 @@ class Board:
                 if cpu < 64 * CPU_WORDS:
                     cpus[cpu // 64] |= np.uint64(1 << cpu % 64)
         ticks_per_second = self._ticks_per_second(clock)
-        self.words[SPIN_TICKS], self.words[WAKING] = (
-            int(patience * ticks_per_second),
-            int(waking * ticks_per_second),
-        )
+        self.words[SPIN_TICKS] = int(patience * ticks_per_second)
+        self.words[WAKING] = int(waking * ticks_per_second)
 
     def line(self, worker: int) -> npt.NDArray[np.int64]:
         """The words of a worker, who count from 1."""
@@ -93,7 +93,8 @@ class Board:
         python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
         line = self.line(worker)
         line[[LOCK, NUMBER, AVOIDED_CPU]] = lock, worker, -1
-        code, argument = ctypes.c_void_p(serve.address), ctypes.c_void_p(line.ctypes.data)
+        code = ctypes.c_void_p(serve.address)
+        argument = ctypes.c_void_p(line.ctypes.data)
         with _sufficient_stack():
             thread = python.PyThread_start_new_thread(code, argument)
         return bool(thread != ctypes.c_ulong(-1).value)
@@ -103,7 +104,8 @@ class Board:
             clock.run(None, self.address, None, 0, 0)
             return int(self.words[NEXT])
 
-        start, first = time.perf_counter(), now()
+        start = time.perf_counter()
+        first = now()
         while (elapsed := time.perf_counter() - start) < _CLOCK_SECONDS:
             pass
         return max(1.0, (now() - first) / elapsed)

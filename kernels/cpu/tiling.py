@@ -105,8 +105,10 @@ class Tiling:
     def __init__(
         self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
-        self.choice, self.epilogue = choice, epilogue
-        self.src_itemsize, self.dst_itemsize = choice.source_item, choice.target_item
+        self.choice = choice
+        self.epilogue = epilogue
+        self.src_itemsize = choice.source_item
+        self.dst_itemsize = choice.target_item
         self.tile = LINE // min(
             self.src_itemsize, self.dst_itemsize
         )  # places of the run that are taken at once
@@ -166,14 +168,16 @@ class Tiling:
     def run(self, rows: BlockAxis) -> BlockAxis:
         """The run of a block that has these rows."""
         loops = self.run_loops()
-        total, inner = iteration_count(loops), iteration_count(loops[1:])
+        total = iteration_count(loops)
+        inner = iteration_count(loops[1:])
         # Blocks end where fused axes and, where lines go straight to the output, lines do.
         quantum = self.tile if len(loops) == 1 else lcm(inner, self.tile) if self.direct else inner
         return self.add_offsets(BlockAxis(total, min(total, self.run_block(total, quantum, rows))))
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
         """The run with the table of source offsets of its places."""
-        loops, period = self.run_loops(), self.period(run)
+        loops = self.run_loops()
+        period = self.period(run)
         table = loop_offsets(loops, 1, period + self.tile)
         step = period // iteration_count(loops[1:]) * loops[0].src
         return replace(run, table=table, period=period, step=step)
@@ -413,7 +417,8 @@ class SplitTiling(Tiling):
 
         The scratch area has many times the room that a block of few rows takes.
         """
-        order, columns = self.choice.order, super().row_offsets(rows, pitch)
+        order = self.choice.order
+        columns = super().row_offsets(rows, pitch)
         if not order:
             return columns
         places = dict(zip(order, columns, strict=True))
@@ -522,7 +527,8 @@ class RowsTiling(Tiling):
 
     def _rows_are_contiguous(self, alignment: int) -> bool:
         """Whether rows are short, no whole lines, and lie end to end in the output."""
-        run, rows = iteration_count(self.choice.run) * self.dst_itemsize, self.choice.rows
+        run = iteration_count(self.choice.run) * self.dst_itemsize
+        rows = self.choice.rows
         if not rows or self._grid(alignment) == LINE or run > JOINED_BYTES:
             return False
         return rows[0].dst == run and not rows[0].coef and self.coefficient_mode() != "add"
@@ -540,7 +546,8 @@ class RowsTiling(Tiling):
         loops = self.choice.rows
         if not loops:
             return super().rows()
-        inner, run = iteration_count(loops[1:]), self._run_bytes()
+        inner = iteration_count(loops[1:])
+        run = self._run_bytes()
         most = SCRATCH // (2 * run) if self.rows_contiguous else min(FUSED_ROWS, COPY_BYTES // run)
         return make_row_axis(loops, max(1, most // inner) * inner)
 
@@ -625,7 +632,8 @@ class TransposeTiling(Tiling):
 
     def rows(self) -> BlockAxis:
         """Whole source lines; whole turns of the inner loop where two are fused."""
-        loops, inner = self.choice.rows, iteration_count(self.choice.rows[1:])
+        loops = self.choice.rows
+        inner = iteration_count(self.choice.rows[1:])
         room = ROW_BYTES // self.src_itemsize if self.direct else self._max_rows
         if self.rows_contiguous:
             room = SCRATCH // (2 * self.src_itemsize * iteration_count(self.choice.run))

@@ -44,7 +44,8 @@ def transpose_microkernel(itemsize, channels, literal, streaming):
     def move(params, src, dst, n, m):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
-        period, step = i64_at(params, RUN_PERIOD), i64_at(params, RUN_STEP)
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
         transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)
 
     return MicroKernel(move)
@@ -53,7 +54,8 @@ def transpose_microkernel(itemsize, channels, literal, streaming):
 def tiles(itemsize, lanes, depth, squares, streaming):
     """transpose(src, rows, period, step, n, dst, cols, m)."""
     side = LANE // itemsize
-    deep, wide = side * lanes * depth, side * squares
+    deep = side * lanes * depth
+    wide = side * squares
     packed = deep * PACKED_ROW
 
     @inline
@@ -64,13 +66,15 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         while q + LINE <= m:
             count = min(m - q, PACKED_ROW) // LINE
             for i in range(deep):
-                x, y = src + uintp(i64_at(src_offsets, i) + q), packed_rows + uintp(i * PACKED_ROW)
+                x = src + uintp(i64_at(src_offsets, i) + q)
+                y = packed_rows + uintp(i * PACKED_ROW)
                 for line in range(count):
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
                     place = line * LINE + s
-                    x, table = packed_rows + uintp(place), dst_offsets + uintp(8 * (q + place))
+                    x = packed_rows + uintp(place)
+                    table = dst_offsets + uintp(8 * (q + place))
                     if streaming and not whole:
                         transpose_tile(
                             x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, PACKED_ROW
@@ -96,7 +100,8 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         """Transpose `deep` source rows, all m items of each."""
         q = lines(src, src_offsets, dst, dst_offsets, m, whole) if itemsize == 1 else 0
         while q + wide <= m:
-            x, table = src + uintp(q * itemsize), dst_offsets + uintp(8 * q)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
             if streaming and not whole:  # a tile that overlaps its neighbour begins within a line
                 transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, squares, 0, 0)
             else:
@@ -106,7 +111,8 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             q += wide
         while q < m:
             q = min(q, m - side)
-            x, table = src + uintp(q * itemsize), dst_offsets + uintp(8 * q)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
             transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, 0)
             q += side
 
@@ -116,7 +122,8 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         q = 0
         while q < m:
             q = max(min(q, m - side), 0)
-            x, table = src + uintp(q * itemsize), dst_offsets + uintp(8 * q)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
                 transpose_tile(x, src_offsets, dst, table, itemsize, 1, 1, 1, 0, 0)
             else:
@@ -136,8 +143,10 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         reach = deep if large else side
         for first in range(0, n, reach):
             r = max(min(first, n - reach), 0)
-            compile_lock, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
-            x, y = src + compile_lock * uintp(step), dst + uintp(r * itemsize)
+            compile_lock = uintp(r) // uintp(period)
+            place = uintp(r) % uintp(period)
+            x = src + compile_lock * uintp(step)
+            y = dst + uintp(r * itemsize)
             table = src_offsets + place * uintp(8)
             if large:
                 band(x, table, y, dst_offsets, m, r == first)

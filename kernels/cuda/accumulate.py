@@ -71,7 +71,8 @@ class Boxes:
             word, found = divmod(word, count)
             return found
 
-        places, last = [0] * len(self.places), len(self.places) - 1
+        places = [0] * len(self.places)
+        last = len(self.places) - 1
         lane = take(self.lanes(axis))
         if axis != last:
             places[last] = take(self.places[last])
@@ -84,7 +85,8 @@ class Boxes:
 
     def slot(self, places: Sequence[int]) -> int:
         """Where in shared memory a place lies."""
-        columns, pieces = LINE // COLUMN, max(1, self.words * self.size // COLUMN)
+        columns = LINE // COLUMN
+        pieces = max(1, self.words * self.size // COLUMN)
         found = 0
         for axis, (place, step) in enumerate(zip(places, self.slots, strict=True)):
             linear = place * step
@@ -156,7 +158,8 @@ MAX_AXES = 8  # loops of a sum
 BANK = 4  # bytes of the shortest words
 # Bytes of a box in the largest of its parts, 64 for each thread and as many of the next part; and
 # in shared memory, where it lies in the dtype that is computed.
-BOX_BYTES, TILE_BYTES = 16384, 32768
+BOX_BYTES = 16384
+TILE_BYTES = 32768
 MAX_TURNS = 8  # words of a thread: of more, the parameters of 16 parts are not 4 KB
 # Numbers of the dtypes that are added, which are all but bool; `ADDED` of numeric.cuh has the same.
 _ADDED = (*(row.name for row in DTYPES.values() if row.kind != "b"), "c8", "c16")
@@ -194,7 +197,8 @@ def prepare_sum(
     """
     steps = [*zip(*(loop.srcs for loop in loops), strict=True), tuple(loop.dst for loop in loops)]
     arrays = [_Array(*facts) for facts in zip([*parts, target], steps, addresses, strict=True)]
-    last, most = len(loops) - 1, max(part.item for part in parts)
+    last = len(loops) - 1
+    most = max(part.item for part in parts)
     axes = [*(nearest(loops, part) for part in range(len(parts))), last]
     words = _items_per_word(arrays, axes)
     near = [(axis, array.of.item) for axis, array in zip(axes, arrays, strict=True)]

@@ -146,7 +146,8 @@ def interleave(
     """Few channels, exchanged in registers; None where words are not whole or chunks not full."""
     is_split = choice.kernel == "split"
     pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
-    groups, group = CHUNK[source.item], max(1, 4 // source.item)
+    groups = CHUNK[source.item]
+    group = max(1, 4 // source.item)
     from_steps, to_steps = byte_strides([*choice.outer, planes])
     apart = min(WORD, group * (target if is_split else source).item)
     sides = (
@@ -196,7 +197,9 @@ def lines(
 def _lines(
     found: Lines, source: Side, epilogue: Epilogue | None, sides: dict[str, int]
 ) -> CudaLaunch:
-    pixels, planes, many = found.pixels.loops, found.planes, sides["PIXELS"]
+    pixels = found.pixels.loops
+    planes = found.planes
+    many = sides["PIXELS"]
     sides |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
     if found.split:
         sides["SPLIT"] = 1
@@ -229,7 +232,8 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
         item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
             return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
-    source, target = Side(choice.source_item, src), Side(choice.target_item, dst)
+    source = Side(choice.source_item, src)
+    target = Side(choice.target_item, dst)
     # More turns than blocks can be counted leave so little for each that there is nothing to tile.
     if _iterations_around_tile(choice) < MAX_COUNT:
         for make in _MAKERS.get(choice.kernel, ()):
@@ -279,7 +283,8 @@ def _transpose(
     if wide and (load, store) != (WORD, most):
         return None
     shifted = _shifted(rows, run, (source, target), (load, store), most)
-    load, store = (WORD if shifted[0] else load), (most if shifted[1] else store)
+    load = WORD if shifted[0] else load
+    store = most if shifted[1] else store
     words = load // source.item, store // target.item
     tall, long = shape(
         rows, run, iteration_count(outer), (source.item, target.item), words, shifted
@@ -310,7 +315,8 @@ def _shifted(
 
     Shared memory gives words of a bank at least, and what is short has no words between its ends.
     """
-    (source, target), (load, store) = sides, words
+    (source, target) = sides
+    (load, store) = words
     banks = most // target.item * source.item >= BANK
     return (
         load < BANK and rows.follow and is_long(rows, source.item),

@@ -49,10 +49,13 @@ def loops(nest: Sequence[Loop]) -> bytes:
 def axis(fused: Sequence[Loop], tile: int) -> bytes:
     """An axis of one loop, or of two that follow each other, cut into tiles of so many places."""
     low = fused[-1]
-    total, wrap, inner = low.count, NO_LOOP, divisor(1)
+    total = low.count
+    wrap = NO_LOOP
+    inner = divisor(1)
     if len(fused) > 1:
         high = fused[0]
-        total, inner = high.count * low.count, divisor(low.count)
+        total = high.count * low.count
+        inner = divisor(low.count)
         steps = (a - low.count * b for a, b in zip(high[1:], low[1:], strict=True))
         wrap = Loop(high.count, *steps)
     packed = divisor(-(-total // tile)) + inner + struct.pack("Q", total)
@@ -163,7 +166,8 @@ def shape(
     `shifted`: whether these begin anywhere in the tile. Of all shapes of words that fit, the
     fullest, and of those that are as full the one whose rows are longest.
     """
-    (source, target), (load, store) = items, words
+    (source, target) = items
+    (load, store) = words
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
         return usual

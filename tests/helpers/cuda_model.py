@@ -28,13 +28,19 @@ from layoutkit.kernels.cuda.launch import MAX_PARTS, source
 from layoutkit.spec import as_dtype
 
 # Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
-PROCESSORS, CLOCK, COPY = 132, 1.755e9, 4.3e12
+PROCESSORS = 132
+CLOCK = 1.755e9
+COPY = 4.3e12
 BYTES_PER_CYCLE = COPY / CLOCK / PROCESSORS  # of one multiprocessor: 18.6
-WARPS, REGISTERS, SHARED, RESERVED = 64, 65536, 227 << 10, 1 << 10
+WARPS = 64
+REGISTERS = 65536
+SHARED = 227 << 10
+RESERVED = 1 << 10
 # Bytes that have to be under way in one multiprocessor: half of the traffic is reads, which take
 # 0.9 us, and half of the blocks write meanwhile.
 UNDER_WAY = 40_000
-SECTOR, BANKS = 32, 32
+SECTOR = 32
+BANKS = 32
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ def cost(launch, out, sources, shifts):
     code = _instructions(Compiled(launch, 90, _straight(launch, len(sources))).listing)
     touched = _traced(launch, out, sources, shifts)
     # A block's share of the work, and what it has under way: at most what it reads.
-    read, written = sum(x.nbytes for x in sources) / launch.grid, out.nbytes / launch.grid
+    read = sum(x.nbytes for x in sources) / launch.grid
+    written = out.nbytes / launch.grid
     cycles = (read + written) / BYTES_PER_CYCLE
     lent = min(read, _under_way(code) * launch.block)
     stores = [t for t in touched if t.is_global and t.is_write]
@@ -136,7 +143,8 @@ def _instructions(listing):
 
 def _under_way(code):
     """The most bytes that a thread has asked device memory for before it uses one of them."""
-    waited, most = {}, 0
+    waited = {}
+    most = 0
     for operation, operands in code:
         names = re.findall(r"\bR(\d+)", operands)
         if operation.startswith("LDG") and "CONSTANT" not in operation:
@@ -258,7 +266,8 @@ def _traced(launch, out, sources, shifts):
     log = log[:touched]
     outside = [(low, high) for low, high in spans]
     # Threads of a warp are together where they come from the same place in the code as often.
-    warps, often = defaultdict(list), defaultdict(int)
+    warps = defaultdict(list)
+    often = defaultdict(int)
     for place, address, thread, size, write in log.tolist():
         often[place, thread] += 1
         warps[thread // 32, place, often[place, thread]].append((thread, address, size, write))

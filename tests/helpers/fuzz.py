@@ -213,7 +213,8 @@ def draw_sum(rng):
     sizes = draw_sizes(rng, letters)
     layout = "".join(rng.permutation(letters))
     dtypes = pick(rng, ADDED)
-    layouts, parts = [], []
+    layouts = []
+    parts = []
     for _ in range(rng.integers(1, 4)):
         source = "".join(rng.permutation(letters))
         shape = shape_of(source, sizes)
@@ -236,7 +237,8 @@ def draw_values(rng, shape, dtype, keywords):
 def draw_laid(rng, shape, dtype, repeats=False):
     """Where an array lies: contiguous or with gaps, backwards, repeated; at which end."""
     plain = rng.random() < 0.5
-    strides, step = [0] * len(shape), dtype.itemsize
+    strides = [0] * len(shape)
+    step = dtype.itemsize
     axes = reversed(range(len(shape))) if plain else rng.permutation(len(shape))
     for axis in axes:
         if repeats and not plain and rng.random() < 0.1:
@@ -244,7 +246,8 @@ def draw_laid(rng, shape, dtype, repeats=False):
         step += 0 if plain else pick(rng, [0, 0, 0, dtype.itemsize, 1, 64])
         strides[axis] = step * (1 if plain else pick(rng, [1, 1, 1, -1]))
         step *= max(1, shape[axis])
-    at_end, slack = rng.random() < 0.6, pick(rng, [0, 0, 1, 3, 8, 64])
+    at_end = rng.random() < 0.6
+    slack = pick(rng, [0, 0, 1, 3, 8, 64])
     return Laid(tuple(map(int, shape)), dtype, tuple(map(int, strides)), bool(at_end), slack)
 
 
@@ -266,7 +269,8 @@ def pick(rng, choices):
 def run(seed, first, moves, kernels, at=lambda number: None):
     """Make moves until one is wrong, which is raised; return how many were drawn for them."""
     bound(kernels)
-    number, made = first, 0
+    number = first
+    made = 0
     while made < moves:
         at(number)
         made += once(seed, number)

@@ -11,7 +11,8 @@ import mmap
 import numpy as np
 
 PAGE = mmap.PAGESIZE
-NO_RIGHTS, READ = 0, 1
+NO_RIGHTS = 0
+READ = 1
 
 
 def why_not():

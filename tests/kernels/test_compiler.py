@@ -27,7 +27,8 @@ y = layoutkit.convert(x, "bchw->bhwc")
 assert (y == x.transpose(0, 2, 3, 1)).all()
 print("numba" in sys.modules, *{kernel.origin for kernel in compiler.loaded()})
 """
-COMPILED, CACHED = "True compiled\n", "False cached\n"
+COMPILED = "True compiled\n"
+CACHED = "False cached\n"
 KEY = "a key"
 SPEC = KernelSpec("engine", ("rows", 4, "", "", 0))
 
@@ -325,7 +326,8 @@ GROUPS = {
 @pytest.fixture
 def groups(mine, monkeypatch):
     """Sets who the user is and who is in the group of the folder and those above it."""
-    grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
+    grp = pytest.importorskip("grp")
+    pwd = pytest.importorskip("pwd")
     real = Path.lstat
 
     def found(value):

@@ -67,7 +67,8 @@ def test_bfloat16_is_rounded_to_even_whatever_the_bits_are(kind, count):
     rng = np.random.default_rng(count)
     bits = rng.integers(0, 2**32, count, np.uint32)
     few = rng.random(count) < 0.01
-    small, wrong = bits & np.uint32(0x807FFFFF), bits | np.uint32(0x7F800000)
+    small = bits & np.uint32(0x807FFFFF)
+    wrong = bits | np.uint32(0x7F800000)
     bits = {"any": bits, "subnormal": small, "nan": wrong}.get(kind, np.where(few, small, bits))
     odd = bits >> 16 & 1
     rounded = (bits.astype(np.uint64) + 0x7FFF + odd >> 16).astype(np.uint16)

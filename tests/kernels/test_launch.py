@@ -105,7 +105,8 @@ def test_per_channel_constants_in_every_role(pattern, shape):
     """Coefficients of an outer loop, of the rows, along the run, and repeated along it."""
     x = numbers(shape, np.uint8)
     channels = shape[pattern.index("c")]
-    mean, std = np.arange(channels) / 3, 1 + np.arange(channels) / 7
+    mean = np.arange(channels) / 3
+    std = 1 + np.arange(channels) / 7
     keywords = {"scale": 0.5, "mean": mean, "std": std}
     expected = reference_convert(x, pattern, **keywords)
     np.testing.assert_allclose(convert(x, pattern, **keywords), expected, rtol=1e-6, atol=1e-5)
@@ -174,12 +175,15 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
     size = 16 if item == "f8 pairs" else int(item[1])
     name = item.split()[0]
     for rows_count in range(1, 2 * tiling.ADDED_ROWS + 1):
-        run_count, longest = 1, 1
+        run_count = 1
+        longest = 1
         while run_count <= 2 * longest:
-            run, rows = Loop(run_count, 1 << 12, 8), Loop(rows_count, size, 1 << 20)
+            run = Loop(run_count, 1 << 12, 8)
+            rows = Loop(rows_count, size, 1 << 20)
             choice = Choice("transpose", 0, (run,), (rows,), (), size, 8)
             cutter = TILINGS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
             run_axis, rows_axis = cutter.axes()
             assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
             # One by one up to the blocks of many rows; those of few are as long as the area.
-            run_count, longest = run_count + 1 + run_count // 512, max(longest, run_axis.block)
+            run_count = run_count + 1 + run_count // 512
+            longest = max(longest, run_axis.block)

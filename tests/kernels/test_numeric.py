@@ -57,7 +57,8 @@ def cast():
     for saturate in (False, True):
         for source, target in pairs(saturate):
             write(module, source, target, saturate)
-    llvm, machine = compiler._llvm(), compiler._target_machine()
+    llvm = compiler._llvm()
+    machine = compiler._target_machine()
     found = llvm.parse_assembly(str(module))
     passes = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions(speed_level=3))
     passes.getModulePassManager().run(found, passes)

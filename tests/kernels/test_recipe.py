@@ -73,7 +73,8 @@ assert movers() == {"reverse", "flip-1"}, movers()
 
 
 def test_a_kernel_is_one_module_one_row_and_one_cutter(tmp_path):
-    added, cache = tmp_path / "added", tmp_path / "cache"
+    added = tmp_path / "added"
+    cache = tmp_path / "cache"
     added.mkdir()
     (added / "reverse.py").write_text(MODULE)
     helpers = str(Path(__file__).parents[1] / "helpers")

@@ -248,7 +248,8 @@ def test_nothing_is_said_where_stderr_is_no_terminal(tmp_path):
 
 class Terminal:
     def __init__(self, error=None):
-        self.text, self.error = "", error
+        self.text = ""
+        self.error = error
 
     def isatty(self):
         return True
