@@ -1,12 +1,12 @@
-"""Casts on whole vectors, as LLVM IR.
+"""Casts of vectors, as LLVM IR.
 
 Dtypes have the names of planning/epilogue.py, such as u1 or bf (bfloat16).
 
-- f2 converts in hardware (F16C, NEON); bf is the upper half of an f4, rounded to even, by integers
-  where the CPU does not do it;
-- f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
-- float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result C leaves
-  undefined are not made here: the planner sends them to NumPy.
+- f2 is converted in hardware (F16C, NEON). bf is the upper half of an f4, rounded half to even, by
+  integer operations if the CPU has no instruction for it.
+- f8 -> f2 goes through f4 rounded to odd, which preserves the bits that the second rounding needs.
+- float -> integer rounds half to even and saturates; NaN becomes 0. Casts whose result is undefined
+  in C are not handled here: the planner leaves them to NumPy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .compiler import cpu_features
 from .simd import shuffle
 
 FLOATS = [row.name for row in DTYPES.values() if row.kind == "f"]
-BFLOAT_ITEMS = 32  # items that AVX-512 makes bf at once
+BFLOAT_ITEMS = 32  # items that one AVX-512 instruction rounds to bf
 FPCLASS = "llvm.x86.avx512.fpclass.ps.512"
 SUBNORMAL = 0x20
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
@@ -35,7 +35,7 @@ def is_signed(name: str) -> bool:
 
 
 def element_type(name: str) -> Any:
-    """The LLVM type that a dtype has in memory."""
+    """Return the LLVM type that a dtype has in memory."""
     memory = {"f2": ir.HalfType(), "bf": ir.IntType(16), **COMPUTED}
     return memory.get(name) or ir.IntType(8 * itemsize(name))
 
@@ -67,7 +67,7 @@ def mangle(type_: Any) -> str:
 
 
 def widen(b: Any, x: Any, name: str) -> Any:
-    """A 16-bit float as f4, exactly."""
+    """Convert a 16-bit float to f4, exactly."""
     if name == "f2":
         return b.fpext(x, vector_type(COMPUTED["f4"], x))
     words = vector_type(ir.IntType(32), x)
@@ -75,7 +75,7 @@ def widen(b: Any, x: Any, name: str) -> Any:
 
 
 def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
-    """An f4 as a 16-bit float, rounded to even; `nan`: a NaN with any payload may be among x."""
+    """Round an f4 to a 16-bit float, half to even. `nan`: x may hold NaNs with any payload."""
     if name == "f2":
         return b.fptrunc(x, vector_type(ir.HalfType(), x))
     if "avx512bf16" in cpu_features() and x.type.count % BFLOAT_ITEMS == 0:
@@ -84,21 +84,22 @@ def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
 
 
 def round_to_bfloat_by_integers(b: Any, x: Any, nan: bool) -> Any:
-    """f4 to bf with integers alone."""
+    """Round f4 to bf with integer operations only."""
     words = vector_type(ir.IntType(32), x)
     bits = b.bitcast(x, words)
     odd = b.and_(b.lshr(bits, splat(words, 16)), splat(words, 1))
     rounded = b.add(bits, b.add(odd, splat(words, 0x7FFF)))
-    if nan:  # a full payload must not round up to infinity
+    if nan:  # a payload of all ones must not round up to infinity
         quiet = b.or_(bits, splat(words, 0x400000))
         rounded = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
     return b.trunc(b.lshr(rounded, splat(words, 16)), vector_type(ir.IntType(16), x))
 
 
 def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
-    """f4 to bf by AVX-512, which takes subnormals for zeros: where there are some, by integers.
+    """Round f4 to bf by AVX-512, or by integer operations if there are subnormals.
 
-    It rounds and packs two registers in 3 steps, for which integers need 15.
+    The AVX-512 instruction treats subnormals as zeros. It rounds and packs two registers in 3 steps,
+    for which integer operations need 15.
     """
     half = BFLOAT_ITEMS // 2
     firsts = range(0, x.type.count, half)
@@ -132,14 +133,14 @@ def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
 
 
 def _pack_bfloat(b: Any, low: Any, high: Any) -> Any:
-    """Two registers of f4 as one of bf."""
+    """Pack two registers of f4 into one of bf."""
     type_ = ir.VectorType(ir.IntType(16), 2 * low.type.count)
     signature = ir.FunctionType(type_, [low.type, low.type])
     return b.asm(signature, "vcvtne2ps2bf16 $1, $2, $0", "=v,v,v", (low, high), side_effect=False)
 
 
 def round_to_odd(b: Any, x: Any) -> Any:
-    """An f8 as f4: what does not fit makes the last bit 1, so a second rounding is right."""
+    """Round an f8 to f4 so that a second rounding is correct: an inexact result gets last bit 1."""
     near = b.fptrunc(x, vector_type(COMPUTED["f4"], x))
     back = b.fpext(near, x.type)
     name = "llvm.fabs." + mangle(x.type)
@@ -175,7 +176,7 @@ def bounds(name: str) -> tuple[int, int]:
 
 
 def clip(b: Any, x: Any, source: str, target: str) -> Any:
-    """Clamp integers to the target's range, as far as the source can leave it."""
+    """Clamp integers to the target's range, on the sides where the source's range exceeds it."""
     (low, high) = bounds(source)
     (lowest, highest) = bounds(target)
     compare = b.icmp_signed if is_signed(source) else b.icmp_unsigned
@@ -187,7 +188,7 @@ def clip(b: Any, x: Any, source: str, target: str) -> Any:
 
 
 def clip_to_bounds(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
-    """Clip to a window whose bounds are of the same dtype; NaN stays."""
+    """Clip to two bounds of the dtype of x; NaN stays NaN."""
     if name in FLOATS:
         x = b.select(b.fcmp_ordered("<", x, low), low, x)
         return b.select(b.fcmp_ordered(">", x, high), high, x)
@@ -197,7 +198,7 @@ def clip_to_bounds(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
 
 
 def resize(b: Any, x: Any, source: str, target: str) -> Any:
-    """An integer vector at another width, wrapping as NumPy does."""
+    """Convert an integer vector to another width, wrapping as NumPy does."""
     wide = vector_type(element_type(target), x)
     if itemsize(target) <= itemsize(source):
         return b.trunc(x, wide) if itemsize(target) < itemsize(source) else x
@@ -207,9 +208,9 @@ def resize(b: Any, x: Any, source: str, target: str) -> Any:
 def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     """Round half to even, then saturate; NaN becomes 0.
 
-    LLVM has an instruction for this, which it does item by item. Here the value is first brought
-    between the bounds, of which the upper one may be no float: what lies beyond the largest float
-    below it is replaced at the end.
+    LLVM expands its own saturating instruction item by item. Here the value is first clamped to the
+    bounds. The upper bound may not be representable as a float: values above the largest float
+    below it are replaced at the end.
     """
     x = call(b, "llvm.rint." + mangle(x.type), x.type, x)
     lowest, highest = bounds(target)
@@ -217,7 +218,7 @@ def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     low, high = (splat(x.type, float(bound)) for bound in (lowest, top))
     if lowest < 0:
         x = b.select(b.fcmp_ordered("ord", x, x), x, splat(x.type, 0.0))
-    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # a NaN compares false: low is 0 then
+    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # NaN compares false; low is 0 then
     within = b.select(b.fcmp_ordered("<", above, high), above, high)
     middle = vector_type(ir.IntType(max(32, 8 * itemsize(target))), x)
     signed = is_signed(target) or itemsize(target) < 4
@@ -228,7 +229,7 @@ def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
 
 
 def largest_float(bound: int, computed: str) -> int:
-    """The largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
+    """Return the largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
     digits = 53 if computed == "f8" else 24
     return bound - bound % (1 << max(0, bound.bit_length() - digits))
 
@@ -240,7 +241,7 @@ def to_bool(b: Any, x: Any, source: str) -> Any:
 
 
 def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
-    """Convert a vector from one dtype to another; the values are NumPy's (or saturated)."""
+    """Convert a vector from one dtype to another, with NumPy's values (or saturated)."""
     if source == target:
         return x
     if source in FLOATS:

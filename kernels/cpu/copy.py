@@ -1,12 +1,13 @@
-"""Item by item, for what no vector kernel can do: any source strides, any output step.
+"""Microkernels that copy without rearranging vectors.
 
-The run of the output is walked in order; a table holds the source offset of each place of one
-period of the run, and a step leads to the next period. The planner puts the loop that shares
-the source's cache lines next to the run, so a line is fetched once.
+`gather` copies item by item, for any source strides and any output stride. The run of the output is
+walked in order: a table holds the source offset of each position of one period of the run, and a
+step leads to the next period. The planner puts the loop that shares the source's cache lines next
+to the run, so that each line is fetched once.
 
-Short runs that are contiguous on both sides, brought together in the output's order.
-
-Each alone would begin and end within a cache line of the output, which then cannot be streamed.
+`pieces` copies short runs that are contiguous on both sides to one contiguous scratch area, in the
+output's order. Separately, each of them would begin and end within a cache line of the output, and
+such lines cannot be streamed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .walk import MicroKernel, inline
 
 
 def gather_microkernel(itemsize, channels, literal, streaming):
-    """Items one by one, from the first to the last of the run."""
+    """Make a microkernel that copies items one by one, from the first to the last of the run."""
 
     @inline
     def move(params, src, dst, n, m):
@@ -41,7 +42,7 @@ def gather_microkernel(itemsize, channels, literal, streaming):
 
 @inline
 def copy_bytes(src, dst, nbytes):
-    """Copy so many bytes by whole registers, the last of which overlaps the one before."""
+    """Copy bytes by whole registers, of which the last overlaps the one before."""
     pos = 0
     while pos + LINE <= nbytes:
         move_vector(src + uintp(pos), dst + uintp(pos), LINE, 0)
@@ -61,7 +62,7 @@ def copy_bytes(src, dst, nbytes):
 
 
 def pieces_microkernel(itemsize, channels, literal, streaming):
-    """m runs of n items, one right behind the other."""
+    """Make a microkernel that copies m runs of n items to contiguous memory."""
 
     @inline
     def move(params, src, dst, n, m):

@@ -1,17 +1,16 @@
-"""What every conversion kernel is made of: a walk, a mover and an epilogue.
+"""The frame of every conversion kernel: a walk over work units, a microkernel and an epilogue.
 
-For each work unit of the walk the mover brings a block into the output's order. A pure move
-whose output rows can be stored as they come goes straight to the output. Otherwise the block
-is gathered in a scratch area of the first-level cache and the epilogue takes it from there, row
-by row: it casts, applies the formula and streams whole lines out. Memory is read once and
-written once either way.
+For each work unit the microkernel brings a block into the output's order. If nothing is converted
+and the output rows can be stored directly, it writes to the output. Otherwise it writes to a
+scratch area in the first-level cache, and the epilogue casts the block, applies the formula and
+streams full cache lines to the output, row by row. Memory is read once and written once either way.
 
-A mover is a module of this folder, named as its kernel in planning/kernels.py. Its function
-`mover(itemsize, channels, literal, nt)` makes a `walk.BlockMover` for items of so many bytes;
-`literal` is what the kernel's Cutter says (cutters.py), and `streaming` whether to stream whole aligned
-lines.
+A microkernel named `k` in planning/select.py is made by the function
+`k_microkernel(itemsize, channels, literal, streaming)` in the module `k` of this folder (or the
+module in SHARED_MODULES), which returns a `walk.MicroKernel`. `literal` comes from the kernel's
+Tiling (tiling.py); `streaming` says whether full aligned lines bypass the caches.
 
-The parameter block that tells them what to do is described in words.py.
+params.py describes the parameter block.
 """
 
 from __future__ import annotations
@@ -51,16 +50,17 @@ SHARED_MODULES = {
 
 
 def build(move, itemsize, literal, epilogue, streaming):
-    """The kernel of a mover ("transpose", "split-3", ..., or "rows" for none) and an epilogue.
+    """Build the kernel of a microkernel and an epilogue.
 
-    `epilogue` is "" for a plain move, else "source-target-coefs-saturate-clip".
+    `move` is "transpose", "split-3", ..., or "rows" without a microkernel. `epilogue` is "" for a
+    pure move, else "source-target-coefs-saturate-clip".
     """
     if not epilogue:
         return direct(load_microkernel(move, itemsize, literal, streaming).move, streaming)
     source, target, coefs, *flags = epilogue.split("-")
     saturate, clip = (bool(int(flag)) for flag in flags)
     convert = build_epilogue(source, target, coefs, saturate, clip, streaming)
-    pieces = itemsize // DTYPES[source].item  # a 16-byte item is converted as two words
+    pieces = itemsize // DTYPES[source].item  # a 16-byte item is handled as two words
     if move == "rows":
         return rowwise(convert, pieces, streaming)
     mover = load_microkernel(move, itemsize, literal, 0)
@@ -68,7 +68,7 @@ def build(move, itemsize, literal, epilogue, streaming):
 
 
 def load_microkernel(move, itemsize, literal, streaming):
-    """The mover of a name such as "transpose" or "split-3"."""
+    """Return the microkernel of a name such as "transpose" or "split-3"."""
     name, _, channels = move.partition("-")
     module = import_module(f".{SHARED_MODULES.get(name, name)}", __package__)
     microkernel = getattr(module, f"{name}_microkernel")
@@ -77,7 +77,7 @@ def load_microkernel(move, itemsize, literal, streaming):
 
 @inline
 def extent(params, state, axis):
-    """Length of the current block along an axis (R_LOOP or Q_LOOP)."""
+    """Return the length of the current block along an axis (RUN_LOOP or ROWS_LOOP)."""
     block = i64_at(params, axis + 2)
     number = i64_at(state, i64_at(params, axis))
     if number < i64_at(params, axis + 3):
@@ -86,7 +86,7 @@ def extent(params, state, axis):
 
 
 def direct(move, streaming):
-    """Move each block straight to the output."""
+    """Build a kernel that moves each block directly to the output."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -105,7 +105,7 @@ def direct(move, streaming):
 
 
 def rowwise(convert, pieces, streaming):
-    """Runs are contiguous on both sides: nothing to move, only to convert, row by row."""
+    """Build a kernel that converts row by row: runs are contiguous on both sides."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -135,7 +135,7 @@ def rowwise(convert, pieces, streaming):
 
 
 def staged(move, convert, pieces, streaming):
-    """Move each block to the scratch area, then convert it row by row."""
+    """Build a kernel that moves each block to the scratch area, then converts it row by row."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)

@@ -1,9 +1,9 @@
-"""What happens to items as they are stored: the cast, the formula with its clip, or an addition.
+"""The epilogue: clip, formula, cast or addition of items as they are stored.
 
-A run of the output is written by an epilogue: it reads n items that are already in the output's
-order, converts them (`numeric.py`), and stores them. 64 bytes of output are one step, whatever the
-dtypes; LLVM cuts wider or narrower operands into registers of the CPU. What is left at the ends of
-a run is done by the same code under a mask.
+An epilogue writes a run of the output: it reads n items that are already in the output's order,
+converts them (casts.py) and stores them. One step is 64 bytes of output, whatever the dtypes; LLVM
+splits wider or narrower operands into CPU registers. The remainders at both ends of a run are
+handled by masked steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
 
 
 def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
-    """x * factor + term; one pair for the run, or one for each item."""
+    """Return x * factor + term, with one pair for the run or one pair per item."""
     if coefs == "each":
         a = vload(b, factor, 0, x.type)
         c = vload(b, term, 0, x.type)
@@ -47,7 +47,7 @@ def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
 
 
 def plus(b: Any, x: Any, y: Any) -> Any:
-    """The sum of two vectors; integers wrap."""
+    """Add two vectors; integers wrap."""
     is_float = x.type.element_type in COMPUTED.values()
     return b.fadd(x, y) if is_float else b.add(x, y)
 
@@ -59,7 +59,7 @@ def broadcast(b: Any, value: Any, type_: Any) -> Any:
 
 
 def clip_to_bounds_at(b: Any, x: Any, name: str, bounds: Any) -> Any:
-    """The items within the two bounds that stand at an address, of their dtype."""
+    """Clip items to the two bounds stored at an address, in the dtype of the items."""
     places = (0, DTYPES[name].item)
     low, high = (broadcast(b, vload(b, bounds, at, x.type.element_type), x.type) for at in places)
     return clip_to_bounds(b, x, name, low, high)
@@ -68,7 +68,7 @@ def clip_to_bounds_at(b: Any, x: Any, name: str, bounds: Any) -> Any:
 def build_step(
     source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int, masked: bool
 ) -> Any:
-    """What finishes one cache line of output: step(src, dst, factor, term, bounds, count)."""
+    """Build step(src, dst, factor, term, bounds, count), which writes one cache line of output."""
     count = LINE // DTYPES[target].item
     memory = ir.VectorType(element_type(source), count)
     computed = computation_dtype(source, target)
@@ -81,7 +81,7 @@ def build_step(
         x = clip_to_bounds_at(b, x, computed, bounds) if clip else x
         x = affine(b, x, coefs, factor, term)
         if target == "bf" and source not in FLOATS:
-            # The only NaN that integers lead to is 0 * inf, whose payload is empty.
+            # The only NaN that integers can produce is 0 * inf, whose payload is empty.
             return narrow(b, x, "bf", nan=False)
         return cast(b, x, computed, target, saturate)
 
@@ -117,12 +117,12 @@ def build_step(
 def build_epilogue(
     source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int
 ) -> Callable[..., None]:
-    """epilogue(src, dst, n, factor, term, bounds): convert a run of n items.
+    """Build epilogue(src, dst, n, factor, term, bounds), which converts a run of n items.
 
-    `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line
-    of slack behind it) or "add" (no formula: what stands at dst is added). `clip`: items are first
-    brought between the two bounds, in the dtype that is computed in, without a formula in their
-    own. `streaming`: stream whole aligned lines; the ends are stored plainly.
+    `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, with a
+    line of slack behind each) or "add" (no formula: the values at dst are added). `clip`: items are
+    first clipped to the two bounds, in the computed dtype, or in their own if there is no formula.
+    `streaming`: whole aligned lines are stored past the caches, the ends by normal stores.
     """
     si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
     count = LINE // di

@@ -1,38 +1,26 @@
-"""Two, three or four channels taken apart or put together in registers: what split and merge share.
+"""Microkernels for pixels of at most four channels, rearranged in registers.
 
-And pixels turned around in them, with their channels in another order.
-
-A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
-items from memory for each channel and rearranges all of them by shuffles:
+A pixel of so few channels does not fill a vector. So instead of tiles, a step loads one vector of
+items per channel and rearranges all of them by shuffles:
 
     split, 3 channels     r0 g0 b0 r1 | g1 b1 r2 g2 | b2 r3 g3 b3
                      ->   r0 r1 r2 r3 | g0 g1 g2 g3 | b0 b1 b2 b3
 
-    merge is the same picture from below. Ends that fill no step are covered by a step that
-    overlaps its neighbour; fewer pixels than one step go item by item.
+Ends that do not fill a step are covered by a step that overlaps its neighbor; fewer pixels than one
+step are moved item by item.
 
-Packed pixels of two, three or four channels to one row for each channel (see interleave.py).
+- `split`: packed pixels of two to four channels to one row per channel; channel c goes to
+  output + dst_offsets[c].
+- `merge`: the inverse of `split`; channel c comes from source + src_offsets[c].
+- `shuffle`: packed pixels to packed pixels of some of their channels, in any order, forward or in
+  reverse.
+- `flip`: packed pixels in reverse, channels unchanged. Single items are pixels of one channel.
+- `flipsplit`: packed pixels in reverse to one row per channel.
 
-Channel c goes to output + cols[c]. A block is lines of R_PERIOD pixels that are R_STEP bytes apart
-in the source and follow each other in the output.
-
-One row for each of two, three or four channels to packed pixels (see interleave.py).
-
-Channel c comes from source + rows[c]. A place of the run is a pixel.
-
-Pixels of up to four channels to pixels of some of these channels, in any order (interleave.py).
-
-Forward, or in reverse: then the source begins at the last pixel of a line, the first of the output.
-A place of the run is a pixel. A block is lines of R_PERIOD pixels that are R_STEP bytes apart in
-the source and follow each other in the output.
-
-Items or packed pixels of up to four channels in reverse: shuffle.py with channels as they are.
-
-Single items are pixels of one channel.
-
-Packed pixels in reverse to one row for each channel: split.py with lines from their ends.
-
-The source begins at the last pixel of a line, which is the first of the output.
+In reverse, the source begins at the last pixel of a line, which is the first of the output. Except
+in `split` and `flipsplit`, a position of the run is a pixel of all channels. Except in `merge`, a
+block consists of lines of RUN_PERIOD pixels that are RUN_STEP bytes apart in the source and follow
+each other in the output.
 """
 
 from __future__ import annotations
@@ -47,7 +35,7 @@ from .walk import MicroKernel, inline
 
 
 def pick(b, parts, indices):
-    """Items `indices` (indexes into all parts in a row) as one vector, from up to three parts."""
+    """Gather items of two or three parts into one vector; indices count through all parts."""
     n = parts[0].type.count
     mask = [w if w < 2 * n else 0 for w in indices]
     first = shuffle(b, parts[0], parts[1], mask)
@@ -58,7 +46,7 @@ def pick(b, parts, indices):
 
 
 def deinterleave(b, parts):
-    """Vectors of packed pixels -> one vector for each channel."""
+    """Convert vectors of packed pixels to one vector per channel."""
     channels = len(parts)
     n = parts[0].type.count
     if channels == 4:
@@ -71,7 +59,7 @@ def deinterleave(b, parts):
 
 
 def interleave(b, parts):
-    """One vector for each channel -> vectors of packed pixels."""
+    """Convert one vector per channel to vectors of packed pixels."""
     channels = len(parts)
     n = parts[0].type.count
     if channels == 4:
@@ -83,7 +71,7 @@ def interleave(b, parts):
 
 
 def reverse_pixels(b, parts):
-    """Vectors of packed pixels with the last pixel first."""
+    """Reverse the pixels in vectors of packed pixels."""
     channels = len(parts)
     n = parts[0].type.count
     items = [channels * (n - 1 - i // channels) + i % channels for i in range(channels * n)]
@@ -91,7 +79,7 @@ def reverse_pixels(b, parts):
 
 
 def select_items(b, parts, indices):
-    """Items `indices` as one vector, from as few of the parts as have them."""
+    """Gather items into one vector, reading only the parts that contain them."""
     n = parts[0].type.count
     first = min(indices) // n
     few = parts[first : max(indices) // n + 1]
@@ -99,9 +87,9 @@ def select_items(b, parts, indices):
 
 
 def split_step(itemsize, channels, width, streaming, backward=0):
-    """step(src, dst, cols, ahead): one vector of packed pixels for each channel to its row.
+    """Build step(src, dst, dst_offsets, ahead), which stores one vector to the row of each channel.
 
-    Memory is asked for what is so many bytes ahead in the source.
+    The source is prefetched `ahead` bytes before it is read.
     """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
@@ -123,7 +111,7 @@ def split_step(itemsize, channels, width, streaming, backward=0):
 
 
 def merge_step(itemsize, channels, width, streaming):
-    """step(src, rows, dst): one vector of each channel's row to packed pixels."""
+    """Build step(src, src_offsets, dst), which packs one vector from the row of each channel."""
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def merge(context, b, signature, args):
@@ -141,7 +129,7 @@ def merge_step(itemsize, channels, width, streaming):
 
 
 def shuffle_step(itemsize, channels, order, width, streaming, backward):
-    """step(src, dst): a vector of packed pixels for each channel to pixels of channels `order`.
+    """Build step(src, dst), which packs the channels `order` of one vector per channel.
 
     `backward`: the last pixel first.
     """
@@ -166,26 +154,25 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
     return step
 
 
-# Memory idles while a block is finished in the scratch area unless it was asked for the next one:
-# sources that are in no cache were read at 0.46 of the limit to bfloat16, at 0.57 so.
+# Without prefetching, memory idles while the epilogue works on the scratch area: sources that are in
+# no cache were converted to bfloat16 at 0.46 of the limit, and with it at 0.57.
 PREFETCH_BYTES = 4096
 
 
 def split_microkernel(itemsize, channels, literal, streaming):
-    """All pixels of a block; `literal` is the width of a vector."""
+    """Make the microkernel `split`; `literal` is the vector width in bytes."""
     return split_lines(itemsize, channels, int(literal), streaming, 0)
 
 
 def split_lines(itemsize, channels, width, streaming, backward):
-    """All lines of a block, each from its first pixel on or, `backward`, from its last."""
+    """Make a microkernel that splits lines of pixels; `backward`: from the last pixel of each."""
     long = split_vectors(itemsize, channels, width, streaming, backward)
     short = split_vectors(itemsize, channels, LANE, 0, backward)
     long_from = width // itemsize
     short_from = LANE // itemsize
     pixel = -itemsize * channels if backward else itemsize * channels
-    near = (
-        -PREFETCH_BYTES if backward else PREFETCH_BYTES
-    )  # where the next pixels are, if there is one line
+    # Direction of the next pixels if a block is one line.
+    near = -PREFETCH_BYTES if backward else PREFETCH_BYTES
 
     @inline
     def line(dst_offsets, src, dst, n, ahead):
@@ -215,7 +202,7 @@ def split_lines(itemsize, channels, width, streaming, backward):
 
 
 def split_vectors(itemsize, channels, width, streaming, backward):
-    """move(cols, src, dst, n, ahead): the pixels of a line that is no shorter than a vector."""
+    """Build move(dst_offsets, src, dst, n, ahead), for lines at least as long as a vector."""
     count = width // itemsize
     pixel = itemsize * channels
     stream_step, plain_step = (
@@ -238,7 +225,7 @@ def split_vectors(itemsize, channels, width, streaming, backward):
 
 
 def merge_microkernel(itemsize, channels, literal, streaming):
-    """All pixels of a block; `literal` is the width of a vector."""
+    """Make the microkernel `merge`; `literal` is the vector width in bytes."""
     width = int(literal)
     count = width // itemsize
     pixel = itemsize * channels
@@ -268,19 +255,22 @@ def merge_microkernel(itemsize, channels, literal, streaming):
 
 
 def shuffle_microkernel(itemsize, channels, literal, streaming):
-    """`literal`: width of a vector, channels of x, 1 for in reverse, those that are taken."""
+    """Make the microkernel `shuffle`.
+
+    `literal`: vector width in bytes, channels of x, 1 for reverse, then the selected channels.
+    """
     width, count, backward, *order = map(int, literal.split("x"))
     return shuffle_lines(itemsize, width, tuple(order), count, backward, streaming)
 
 
 def shuffle_lines(itemsize, width, order, channels, backward, streaming):
-    """All pixels of a block, of which channels `order` are taken."""
+    """Make a microkernel that selects the channels `order` of all pixels of a block."""
     out_channels = len(order)
     pixel = channels * itemsize
     out_pixel = len(order) * itemsize
     long, short = (
-        shuffle_vectors(itemsize, each, order, channels, backward, flag)
-        for each, flag in ((width, streaming), (LANE, 0))
+        shuffle_vectors(itemsize, nbytes, order, channels, backward, flag)
+        for nbytes, flag in ((width, streaming), (LANE, 0))
     )
     long_from = width // itemsize
     short_from = LANE // itemsize
@@ -311,7 +301,7 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
 
 
 def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
-    """move(src, dst, n): the pixels of a line that is no shorter than a vector."""
+    """Build move(src, dst, n), for lines at least as long as a vector."""
     count = width // itemsize
     pixel = channels * itemsize
     out_pixel = len(order) * itemsize
@@ -323,7 +313,7 @@ def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
     def move(src, dst, n):
         last = (n - 1) // count
         for k in range(last + 1):
-            first = (last - k if backward else k) * count  # the source from its beginning
+            first = (last - k if backward else k) * count  # ascending source addresses
             i = min(first, n - count)
             place = -(i + count - 1) * pixel if backward else i * pixel
             x = src + uintp(place)
@@ -337,10 +327,10 @@ def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
 
 
 def flip_microkernel(itemsize, channels, literal, streaming):
-    """All pixels of a block; `literal` is the width of a vector."""
+    """Make the microkernel `flip`; `literal` is the vector width in bytes."""
     return shuffle_lines(itemsize, int(literal), tuple(range(channels)), channels, 1, streaming)
 
 
 def flipsplit_microkernel(itemsize, channels, literal, streaming):
-    """All pixels of a block; `literal` is the width of a vector."""
+    """Make the microkernel `flipsplit`; `literal` is the vector width in bytes."""
     return split_lines(itemsize, channels, int(literal), streaming, 1)

@@ -1,12 +1,12 @@
 """Register-tile transposes: one source run becomes one item of each of many output runs.
 
-A block has n output-contiguous places (axis r) and m source-contiguous places (axis q): item
-(r, q) goes from source + rows[r] + q * itemsize to output + cols[q] + r * itemsize. The tables
-hold byte offsets, `dst_offsets` of the whole block and `src_offsets` of one period, from which a step leads to
-the next; so an axis may be one array axis (a constant stride) or two fused ones (`hwc` when c is
-too short to fill a register).
+A block has n output-contiguous positions r and m source-contiguous positions q: item (r, q) goes
+from source + src_offsets[r] + q * itemsize to output + dst_offsets[q] + r * itemsize. The tables
+hold byte offsets: `dst_offsets` for the whole block, `src_offsets` for one period, from which a
+step leads to the next. So an axis may be one array axis (a constant stride) or two fused ones
+(`hwc` if c is too short to fill a register).
 
-The block is cut into tiles of whole cache lines: 64 bytes of output by 16 to 64 of source.
+The block is divided into tiles of whole cache lines: 64 bytes of output by 16 to 64 of source.
 
     source rows          one 16-byte lane            output
     a0 a1 a2 a3          of the four vectors         a0 b0 c0 d0 | e0 ...
@@ -15,13 +15,13 @@ The block is cut into tiles of whole cache lines: 64 bytes of output by 16 to 64
     d0 d1 d2 d3
 
 Rows a, b, c, d fill lane 0 of four registers, the next four rows lane 1, and so on, so the
-shuffles never leave a lane (one cycle each) and AVX-512, AVX2 and SSE differ in lanes only.
-Bytes take a detour: a tile of them is 16 wide, so every source line would be visited four times,
-and rows a power of two apart push each other out of the cache in between. Their lines are first
-copied to a packed area.
+shuffles never cross a lane (one cycle each), and AVX-512, AVX2 and SSE differ in the number of
+lanes only. Single bytes are first copied to a packed area: a tile of them is 16 wide, so every
+source line would be visited four times, and rows whose distance is a power of two evict each other
+from the cache in between.
 
-What a tile leaves over at an end is covered by a tile that overlaps its neighbour: it writes
-the same values again. Blocks shorter than a tile fall to one-lane tiles, then to items.
+A remainder at an end is covered by a tile that overlaps its neighbor and writes the same values
+again. Blocks shorter than a tile use one-lane tiles, then single items.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKED_ROW = 128  # bytes of each source row in the packed copy of bytes
 
 
 def transpose_microkernel(itemsize, channels, literal, streaming):
-    """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
+    """Make the microkernel; `literal` has the lanes, depth and squares of a tile ("4x2x2")."""
     lanes, depth, squares = map(int, literal.split("x"))
     transpose = tiles(itemsize, lanes, depth, squares, streaming)
 
@@ -52,15 +52,15 @@ def transpose_microkernel(itemsize, channels, literal, streaming):
 
 
 def tiles(itemsize, lanes, depth, squares, streaming):
-    """transpose(src, rows, period, step, n, dst, cols, m)."""
+    """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)."""
     side = LANE // itemsize
     deep = side * lanes * depth
     wide = side * squares
     packed = deep * PACKED_ROW
 
     @inline
-    def lines(src, src_offsets, dst, dst_offsets, m, whole):
-        """Transpose the whole cache lines of `deep` source rows by way of a packed copy."""
+    def lines(src, src_offsets, dst, dst_offsets, m, aligned):
+        """Transpose the full cache lines of `deep` source rows via a packed copy."""
         packed_rows = stack(packed)
         q = 0
         while q + LINE <= m:
@@ -72,10 +72,10 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
-                    place = line * LINE + s
-                    x = packed_rows + uintp(place)
-                    table = dst_offsets + uintp(8 * (q + place))
-                    if streaming and not whole:
+                    pos = line * LINE + s
+                    x = packed_rows + uintp(pos)
+                    table = dst_offsets + uintp(8 * (q + pos))
+                    if streaming and not aligned:
                         transpose_tile(
                             x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, PACKED_ROW
                         )
@@ -96,13 +96,13 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         return q
 
     @inline
-    def band(src, src_offsets, dst, dst_offsets, m, whole):
+    def band(src, src_offsets, dst, dst_offsets, m, aligned):
         """Transpose `deep` source rows, all m items of each."""
-        q = lines(src, src_offsets, dst, dst_offsets, m, whole) if itemsize == 1 else 0
+        q = lines(src, src_offsets, dst, dst_offsets, m, aligned) if itemsize == 1 else 0
         while q + wide <= m:
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
-            if streaming and not whole:  # a tile that overlaps its neighbour begins within a line
+            if streaming and not aligned:  # a tile that overlaps its neighbor begins within a line
                 transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, squares, 0, 0)
             else:
                 transpose_tile(
@@ -143,11 +143,11 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         reach = deep if large else side
         for first in range(0, n, reach):
             r = max(min(first, n - reach), 0)
-            compile_lock = uintp(r) // uintp(period)
-            place = uintp(r) % uintp(period)
-            x = src + compile_lock * uintp(step)
+            repeat = uintp(r) // uintp(period)
+            pos = uintp(r) % uintp(period)
+            x = src + repeat * uintp(step)
             y = dst + uintp(r * itemsize)
-            table = src_offsets + place * uintp(8)
+            table = src_offsets + pos * uintp(8)
             if large:
                 band(x, table, y, dst_offsets, m, r == first)
             else:
