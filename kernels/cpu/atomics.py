@@ -12,7 +12,7 @@ from .simd import I64, address
 
 
 @intrinsic
-def load_acquire(typingctx: Any, word: Any) -> Any:
+def load_acquire(typingctx: Any, addr: Any) -> Any:
     """Load the 64-bit word at an address, with acquire ordering."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -22,7 +22,7 @@ def load_acquire(typingctx: Any, word: Any) -> Any:
 
 
 @intrinsic
-def store_release(typingctx: Any, word: Any, value: Any) -> Any:
+def store_release(typingctx: Any, addr: Any, value: Any) -> Any:
     """Store a 64-bit word at an address, with release ordering."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -33,7 +33,7 @@ def store_release(typingctx: Any, word: Any, value: Any) -> Any:
 
 
 @intrinsic
-def exchange_if(typingctx: Any, word: Any, expected: Any, value: Any) -> Any:
+def exchange_if(typingctx: Any, addr: Any, expected: Any, value: Any) -> Any:
     """Store `value` at an address if it holds `expected`; return True if it did.
 
     Sequentially consistent: all threads see all exchanges in one order.
@@ -48,7 +48,7 @@ def exchange_if(typingctx: Any, word: Any, expected: Any, value: Any) -> Any:
 
 
 @intrinsic
-def fetch_add(typingctx: Any, word: Any, value: Any) -> Any:
+def fetch_add(typingctx: Any, addr: Any, value: Any) -> Any:
     """Add to the 64-bit word at an address; return its previous value."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:

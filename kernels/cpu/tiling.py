@@ -1,25 +1,11 @@
-"""How a conversion is cut into blocks that suit this CPU's caches: what all kernels do alike.
+"""Divide conversions into blocks that fit this CPU's caches: one Tiling for every kernel.
 
-A block has two axes: the *run*, contiguous in the output, and *rows* beside it. A pure move whose
-output rows can be stored as they come is *direct*; any other block is *staged*, brought into the
-output's order in the scratch area before its rows are finished. A `Tiling` is the working state of
-one conversion; what a kernel does its own way is a subclass in `cutters.py`.
+A block has two axes: the *run*, contiguous in the output, and the *rows* beside it. A pure move
+whose output rows can be stored directly is *direct*. Any other block is *staged*: the microkernel
+brings it into the output's order in the scratch area, and the epilogue stores its rows. A `Tiling`
+is the working state of one conversion; each kernel of planning/select.py has a subclass in TILINGS.
 
-Knows the planner's loops and what the words of a parameter block mean (`words.py`), not where they
-stand. Imports no Numba. The numbers are policy; what was measured for them is in
-docs/performance.md.
-
-The Cutter of every kernel of planning/kernels.py: what it does its own way. Imports no Numba.
-
-The numbers are policy; what was measured for them is in docs/performance.md.
-
-The Cutters of kernels that take pixels of few channels. Imports no Numba.
-
-The numbers are policy; what was measured for them is in docs/performance.md.
-
-The loops of a choice arranged another way, so that blocks are longer. Imports no Numba.
-
-How wide the registers of this CPU are, as far as launchers choose by it. Imports no Numba.
+Imports no Numba. The constants are policy; docs/performance.md has the measurements.
 """
 
 from __future__ import annotations
