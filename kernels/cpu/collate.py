@@ -22,7 +22,12 @@ from .simd import i64_at, i64_put
 from .walk import inline
 
 FAR = 1 << 60  # offsets are clamped to it, so that sums fit 64 bits
-NUMPY = 8 * 1, 8 * 2, 8 * 3, 8 * 5  # byte offsets of rank, sizes, strides and dtype in a NumPy array
+NUMPY = (
+    8 * 1,
+    8 * 2,
+    8 * 3,
+    8 * 5,
+)  # byte offsets of rank, sizes, strides and dtype in a NumPy array
 
 
 @inline

@@ -98,9 +98,8 @@ class Tiling:
         self.epilogue = epilogue
         self.src_itemsize = choice.source_item
         self.dst_itemsize = choice.target_item
-        self.tile = LINE // min(
-            self.src_itemsize, self.dst_itemsize
-        )  # places of the run that are taken at once
+        # Positions of the run that are processed at once.
+        self.tile = LINE // min(self.src_itemsize, self.dst_itemsize)
         grid = self._grid(alignment)
         self.stream = stream and grid % min(self.dst_itemsize, 8) == 0
         self.direct = epilogue is None and self.can_store_directly(grid)
