@@ -98,8 +98,8 @@ def round_to_bfloat_by_integers(b: Any, x: Any, nan: bool) -> Any:
 def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
     """Round f4 to bf by AVX-512, or by integer operations if there are subnormals.
 
-    The AVX-512 instruction treats subnormals as zeros. It rounds and packs two registers in 3 steps,
-    for which integer operations need 15.
+    The AVX-512 instruction treats subnormals as zeros. Rounding and packing two registers takes 3
+    steps with it, and 15 with integer operations.
     """
     half = BFLOAT_ITEMS // 2
     firsts = range(0, x.type.count, half)

@@ -1,7 +1,7 @@
 """Kernels for batches of windows; collate_params.py describes their tables.
 
-The kernel "windows" validates the samples of a batch and writes one launch (entry) per window, which
-takes Python 100 us for 64 samples. It checks that every window lies in its sample; errors are
+The kernel "windows" validates the samples of a batch and writes one launch (entry) per window;
+Python would need 100 us for 64 samples. It checks that every window lies in its sample; errors are
 reported in FOUND, and Python raises them.
 
 The kernel "each" executes all entries as one job; each of them calls a kernel of engine.py. Windows

@@ -3,8 +3,8 @@
 Python writes the sheet; the kernel "windows" of collate.py writes rows and entries; the kernel
 "each" executes the entries. All tables have 64-bit words. The *sheet* holds the arguments:
 
-    OBJECTS, DTYPE        addresses of the NumPy arrays and their expected dtype; or OBJECTS is 0 and
-    STARTS, SIZES, STRIDES, FORM    are addresses, sizes and strides; FORM is the number of bytes
+    OBJECTS, DTYPE        addresses of the NumPy arrays and their expected dtype; or OBJECTS is 0,
+    STARTS, SIZES, STRIDES, FORM    and these are used instead; FORM is the number of bytes
                           between the sizes (and strides) of two samples
     OUT, END              begin and end of the output, if samples may overlap it
     KINDS, KNOWN          the number of window plans, and their table

@@ -154,8 +154,8 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
     return step
 
 
-# Without prefetching, memory idles while the epilogue works on the scratch area: sources that are in
-# no cache were converted to bfloat16 at 0.46 of the limit, and with it at 0.57.
+# Without prefetching, memory idles while the epilogue works on the scratch area: uncached sources
+# were converted to bfloat16 at 0.46 of the limit, and with prefetching at 0.57.
 PREFETCH_BYTES = 4096
 
 

@@ -52,7 +52,7 @@ def prepare(
 
 
 def shares(count: int, nbytes: int) -> tuple[int, int]:
-    """Return the shares into which to divide each of `count` launches, and how many to take at once."""
+    """Return the number of shares for each of `count` launches, and how many to take at once."""
     share = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
     units = count * share
     return share, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))

@@ -10,12 +10,12 @@
 Files are written under a temporary name and renamed, so concurrent writers all leave a complete
 file. If a file cannot be written, the kernel is compiled again: this costs time and nothing else.
 
-*Trusted folders.* A user who may write to the folder, or to one above it, could put a file there that
-a trusted user has written elsewhere for another purpose (a download, an unpacked archive). So the
-owner of a file proves too little: every folder and link is checked, from the root down. Other users
-may write to a folder above ours only if it is sticky, where Linux prevents them from renaming files
-of others (/tmp). A private group of the user does not count as another user: Debian, Fedora and more
-create one for every user, and often let it write to all of the user's files.
+*Trusted folders.* A user who may write to the folder, or to one above it, could put a file there
+that a trusted user has written elsewhere for another purpose (a download, an unpacked archive). So
+the owner of a file proves too little: every folder and link is checked, from the root down. Other
+users may write to a folder above ours only if it is sticky, where Linux prevents them from renaming
+files of others (/tmp). A private group of the user does not count as another user: Debian, Fedora
+and more create one for every user, and often let it write to all of the user's files.
 
 *Objects in the wheel.* A wheel contains the kernels that most programs need, compiled for each of
 LEVELS that its machine may have, so that a first conversion does not wait for a compiler. Each is a
@@ -279,8 +279,8 @@ def compile_lock(path: Path) -> Iterator[None]:
     """Serialize processes that need the same kernel at the same time.
 
     The first one compiles; the others should look for the file again. The system releases the lock
-    when its owner ends, however that happens. A process does not wait if files cannot be locked, and
-    stops waiting after LOCK_TIMEOUT seconds.
+    when its owner ends, however that happens. A process does not wait if files cannot be locked,
+    and stops waiting after LOCK_TIMEOUT seconds.
     """
     lock = path.with_name(path.name + ".lock")
     try:

@@ -17,11 +17,11 @@ whose first word is its state:
 A worker that wakes too late finds its line IDLE again, so the caller never waits for a sleeping
 worker, and the job's words do not change while a worker can still read them.
 
-Before a worker sleeps it sets its flag ASLEEP and checks its state once more; the thread that clears
-this flag must release the worker's lock once.
+Before a worker sleeps it sets its flag ASLEEP and checks its state once more; the thread that
+clears this flag must release the worker's lock once.
 
-Linux woke workers on the caller's CPU in 194 of 200 cases, although the other CPU was idle, and took
-2 to 4 ms to migrate them. So before a worker is woken, it is restricted to the other CPUs.
+Linux woke workers on the caller's CPU in 194 of 200 cases, although the other CPU was idle, and
+took 2 to 4 ms to migrate them. So before a worker is woken, it is restricted to the other CPUs.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ def run_shared(board, job, src, dst, workers):
             while load_acquire(line) != DONE:
                 pause()
             store_release(line, IDLE)
-    # The caller must wait for a worker that was preempted while it ran a chunk. If that happens, the
-    # next jobs run without workers: 1 job, then 3, 7, ...
+    # The caller must wait for a worker that was preempted while it ran a chunk. If that happens,
+    # the next jobs run without workers: 1 job, then 3, 7, ...
     waited = ticks() - worked
     if waited > max((worked - start_ticks) // 4, i64_at(board, WAKING) // 4):
         penalty = min(2 * i64_at(board, PENALTY) + 1, MOST_SKIPPED)

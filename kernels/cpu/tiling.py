@@ -123,7 +123,7 @@ class Tiling:
         return ""
 
     def can_store_directly(self, grid: int) -> bool:
-        """Return True if a pure move needs no scratch area: rows are full lines, or not streamed."""
+        """Return True if a pure move needs no scratch area: full lines, or no streaming."""
         return not self.stream or grid == LINE
 
     def rows(self) -> BlockAxis:
@@ -401,7 +401,7 @@ class SplitTiling(Tiling):
         return make_row_axis(self.choice.rows, iteration_count(self.choice.rows))
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
-        """Return the offset of each channel of x; channels that are not selected go after all rows.
+        """Return the offset of each channel of x; unselected channels go after all rows.
 
         The scratch area has room for them: a block of few rows uses a small part of it.
         """
@@ -451,7 +451,7 @@ class MergeTiling(Tiling):
 
 
 class FlipTiling(MergeTiling):
-    """The tiling of flipped pixels. Staged lines that are contiguous in the output share a block."""
+    """The tiling of flipped pixels; staged lines that are contiguous in the output share blocks."""
 
     scratch_bytes = (
         8192  # bytes: flipped lines of 672 bytes ran at 0.71 of a copy, and at 0.60 with half

@@ -22,8 +22,8 @@ class KernelDtype(NamedTuple):
     kind: str
 
 
-# The only table of dtypes. Their arithmetic is in kernels/cpu/casts.py and kernels/cuda/numeric.cuh;
-# the latter numbers the dtypes that can be added (all but bool) in this order.
+# The only table of dtypes. Their arithmetic is in kernels/cpu/casts.py and in
+# kernels/cuda/numeric.cuh, which numbers the dtypes that can be added (all but bool) in this order.
 DTYPES = {
     row.name: row
     for row in (
