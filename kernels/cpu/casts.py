@@ -59,7 +59,7 @@ def call(b: Any, name: str, result: Any, *args: Any) -> Any:
 
 def mangle(type_: Any) -> str:
     letter = {ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}
-    base = type_.element_type
+    base = type_.element
     return f"v{type_.count}" + (letter.get(type(base)) or f"i{base.width}")
 
 

@@ -306,7 +306,7 @@ def _renumber_tags(ir: str) -> str:
     """Renumber Numba's counters in IR, so that it does not depend on earlier compilations."""
     tags = dict.fromkeys(re.findall(r"B\d+(v\d+)B", ir))
     new = {old: f"v{number}" for number, old in enumerate(tags)}
-    return re.sub(r"B\d+(v\d+)B", lambda found: f"B{len(new[found[1]])}{new[found[1]]}B", ir)
+    return re.sub(r"B\d+(v\d+)B", lambda match: f"B{len(new[match[1]])}{new[match[1]]}B", ir)
 
 
 @contextmanager

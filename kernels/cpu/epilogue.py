@@ -42,13 +42,13 @@ def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
         a = vload(b, factor, 0, x.type)
         c = vload(b, term, 0, x.type)
     else:
-        a, c = (broadcast(b, vload(b, at, 0, x.type.element_type), x.type) for at in (factor, term))
+        a, c = (broadcast(b, vload(b, base, 0, x.type.element), x.type) for base in (factor, term))
     return call(b, "llvm.fmuladd." + mangle(x.type), x.type, x, a, c)
 
 
 def plus(b: Any, x: Any, y: Any) -> Any:
     """Add two vectors; integers wrap."""
-    is_float = x.type.element_type in COMPUTED.values()
+    is_float = x.type.element in COMPUTED.values()
     return b.fadd(x, y) if is_float else b.add(x, y)
 
 
@@ -60,8 +60,10 @@ def broadcast(b: Any, value: Any, type_: Any) -> Any:
 
 def clip_to_bounds_at(b: Any, x: Any, name: str, bounds: Any) -> Any:
     """Clip items to the two bounds stored at an address, in the dtype of the items."""
-    places = (0, DTYPES[name].item)
-    low, high = (broadcast(b, vload(b, bounds, at, x.type.element_type), x.type) for at in places)
+    offsets = (0, DTYPES[name].item)
+    low, high = (
+        broadcast(b, vload(b, bounds, offset, x.type.element), x.type) for offset in offsets
+    )
     return clip_to_bounds(b, x, name, low, high)
 
 
@@ -139,14 +141,16 @@ def build_epilogue(
                 i = min(n, head)
                 partial_line(src, dst, factor, term, bounds, i)
         while i + count <= n:
-            at = uintp(i)
-            full_line(src + at * si, dst + at * di, factor + at * move, term + at * move, bounds, 0)
+            pos = uintp(i)
+            full_line(
+                src + pos * si, dst + pos * di, factor + pos * move, term + pos * move, bounds, 0
+            )
             i += count
         if i < n:
-            at = uintp(i)
-            x = src + at * si
-            y = dst + at * di
-            partial_line(x, y, factor + at * move, term + at * move, bounds, n - i)
+            pos = uintp(i)
+            x = src + pos * si
+            y = dst + pos * di
+            partial_line(x, y, factor + pos * move, term + pos * move, bounds, n - i)
 
-    made: Callable[..., None] = epilogue
-    return made
+    result: Callable[..., None] = epilogue
+    return result

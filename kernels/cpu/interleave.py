@@ -95,8 +95,8 @@ def split_step(itemsize, channels, width, streaming, backward=0):
 
     def split(context, b, signature, args):
         src, dst, dst_offsets, ahead = args
-        for at in range(0, max(LINE, width * channels), LINE):
-            prefetch(b, b.add(src, ahead), at)
+        for offset in range(0, max(LINE, width * channels), LINE):
+            prefetch(b, b.add(src, ahead), offset)
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
         for c, value in enumerate(deinterleave(b, parts)):
             value = reverse_pixels(b, [value])[0] if backward else value

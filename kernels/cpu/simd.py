@@ -83,8 +83,8 @@ def i64_at(typingctx: Any, base: Any, index: Any) -> Any:
     """Load the index-th 64-bit word from address `base`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
-        return vload(b, at, 0, I64, 8)
+        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        return vload(b, pointer, 0, I64, 8)
 
     return types.intp(types.uintp, types.intp), codegen
 
@@ -108,8 +108,8 @@ def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
     """Write the index-th 64-bit word from address `base`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
-        b.store(args[2], address(b, at, 0, I64)).align = 8
+        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        b.store(args[2], address(b, pointer, 0, I64)).align = 8
         return context.get_dummy_value()
 
     return types.void(types.uintp, types.intp, types.intp), codegen

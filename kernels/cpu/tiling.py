@@ -389,8 +389,8 @@ class SplitTiling(Tiling):
     def can_store_directly(self, grid: int) -> bool:
         """Return True only if all channels go to the output."""
         order = self.choice.order
-        whole = not order or len(order) == self.choice.channels
-        return whole and super().can_store_directly(grid)
+        all_channels = not order or len(order) == self.choice.channels
+        return all_channels and super().can_store_directly(grid)
 
     def literal(self) -> str:
         """Return the vector width in bytes."""
@@ -410,7 +410,9 @@ class SplitTiling(Tiling):
         if not order:
             return columns
         places = dict(zip(order, columns, strict=True))
-        return tuple(places.get(at, len(order) * pitch) for at in range(self.choice.channels))
+        return tuple(
+            places.get(channel, len(order) * pitch) for channel in range(self.choice.channels)
+        )
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
         """Return the run without a table: pixels of a line are contiguous; a period is a line."""
@@ -444,7 +446,7 @@ class MergeTiling(Tiling):
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
         """Return the run with the source offsets of the channels."""
         order = self.choice.order or range(self.width)
-        return replace(run, table=tuple(self.choice.run[1].src * at for at in order))
+        return replace(run, table=tuple(self.choice.run[1].src * channel for channel in order))
 
 
 # ---- flip and shuffle --------------------------------------------------------------------

@@ -144,7 +144,7 @@ def _group_exponent(count: int, places: int, near: Sequence[tuple[int, int]], ax
 
     They share lines of memory if the rows of a box are shorter than a line.
     """
-    rows = [places * item for at, item in near if at == axis and places > 1]
+    rows = [places * item for near_axis, item in near if near_axis == axis and places > 1]
     return _floor_log2(min(LINE // min([LINE, *rows]), -(-count // places)))
 
 

@@ -238,7 +238,7 @@ BANK = 4  # bytes of a word of a row, unless an item is larger
 
 
 class Lines(NamedTuple):
-    """Pixels that are packed in the source (`split`) or the output, and planes on the other side."""
+    """Pixels that are packed in the source (`split`) or the output, and planes on the other."""
 
     split: bool
     pixels: TileAxis
