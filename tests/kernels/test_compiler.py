@@ -276,7 +276,7 @@ def test_a_pipe_is_a_miss_and_nobody_waits_for_it(path):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A folder of this user's below one, as trust.py has not seen it."""
+    """Return a folder of this user below another one, not yet checked by object_cache."""
     folder = tmp_path / "above" / "kernels"
     folder.mkdir(parents=True)
     folder.parent.chmod(0o755)
@@ -495,7 +495,7 @@ def test_of_four_processes_that_want_the_same_kernel_one_compiles_it(tmp_path):
 def lock(path, monkeypatch):
     """The lock of a kernel, held by somebody who has been stopped."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 0.3)
     with path.with_name(path.name + ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -512,13 +512,13 @@ def test_nobody_waits_for_ever_for_a_lock(path, lock):
 
 
 def test_nobody_waits_once_the_kernel_is_there(path, lock, monkeypatch):
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     kept(path)
     assert waited(path) < 5
 
 
 def test_nobody_waits_for_a_lock_whose_owner_is_gone(path, lock, monkeypatch):
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     lock.close()
     assert waited(path) < 5
     assert list(path.parent.iterdir()) == []
@@ -528,7 +528,7 @@ def test_nobody_waits_where_files_cannot_be_locked(path, lock, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     monkeypatch.setattr("fcntl.flock", refuse)
     assert waited(path) < 5
     monkeypatch.setitem(sys.modules, "fcntl", None)  # Windows

@@ -36,7 +36,7 @@ def test_vectors_of_a_cpu_have_the_bytes_of_the_table(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_casts_to_and_from_every_dtype_are_numpys(row):
-    """Of a new one too: a table that is ahead of the casts must not store what it likes."""
+    """Check every dtype, also a new one: a table without matching casts must not store garbage."""
     dtype = as_dtype(row.library)
     last = 0.25 if row.kind == "f" else 17
     floats = np.tile(np.array([0, 1, 3, 100, last], "f4"), (40, 1))

@@ -1,4 +1,4 @@
-"""How work is cut into blocks: every block shape, also those that only large arrays reach.
+"""The division of work into blocks: every block shape, also those of large arrays only.
 
 Streaming is forced on by lowering its limit, so that small arrays run the kernels of large ones.
 """
@@ -164,8 +164,8 @@ def test_staged_blocks_fit_the_scratch_area(items):
 @pytest.fixture
 def no_tables(monkeypatch):
     """Tables of offsets, which a search would spend its time on, as zeros."""
-    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
-    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
 
 
 @pytest.mark.usefixtures("no_tables")
