@@ -383,7 +383,7 @@ def key_of(level: Level, spec: str, sources: str) -> str:
 
 def _levels(features: frozenset[str]) -> Iterator[Level]:
     """Yield the highest level of a CPU, then its base levels."""
-    level = next((level for level in LEVELS if level.runs_on(features)), None)
-    while level is not None:
-        yield level
-        level = next((level for level in LEVELS if level.name == level.base_level), None)
+    current = next((level for level in LEVELS if level.runs_on(features)), None)
+    while current is not None:
+        yield current
+        current = next((level for level in LEVELS if level.name == current.base_level), None)
