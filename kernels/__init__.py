@@ -1,1 +1,5 @@
-"""Kernels: machine code that moves and converts arrays. No validation, no allocation, no policy."""
+"""Kernels that move and convert arrays. They do not validate, allocate or choose.
+
+- `cpu`: Numba kernels for CPUs.
+- `cuda`: CUDA C++ kernels for GPUs.
+"""

@@ -2,24 +2,24 @@
 
 A tile is a box of the output, held in the computed dtype in an area that stays in the second-level
 cache. For each tile the first part is moved into the area, the others are added one after the
-other, and the area is finished into the output. Every part is read once and the output written
-once, whatever the layouts: each step is one of the conversion kernels of engine.py, made for a
-box of the tile's shape, so this module only knows where tiles begin.
+other, and the area is converted to the output. Every part is read once and the output is written
+once, whatever the layouts: each step is a conversion kernel of engine.py for a box of the tile's
+shape, so this module only computes where tiles begin.
 
-All tiles have one shape. Where they do not divide an axis the last one begins earlier and overlaps
-its neighbour: it sums the same elements in the same order, and both write the same bits.
+All tiles have one shape. If it does not divide an axis, the last tile begins earlier and overlaps
+its neighbor: it sums the same elements in the same order, and both write the same bits.
 
 The parameter block (64-bit words) begins with the number of loops n and of parts k, and goes on
 
-    for each loop, outermost first     count of tiles, places of a tile, first place of the last
-                                       tile, step in the output
+    for each loop, outermost first     count of tiles, length of a tile, start of the last tile,
+                                       step in the output
     for each part                      code, parameters and units of its kernel, offsets of the
                                        first element on both sides, the part's step of each loop
-    for the output                     the same without steps
+    for the output                     code, parameters, units and offsets
 
-The call block, which takes the place of the source, has the addresses of the k parts, then the
-address of the first area, the bytes of an area, the number of areas and a flag for each of them.
-Who draws tiles claims an area for as long; there are as many as there can be threads.
+The call block, passed as the source, has the addresses of the k parts, then the address of the
+first area, the bytes of an area, the number of areas and one flag per area. A thread claims an area
+while it processes tiles; there are as many areas as the maximum number of threads.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from .params import MAX_LOOPS
 from .simd import i64_at, i64_put, stack
 from .walk import inline
 
-STARTS = 8 * MAX_LOOPS  # bytes for the first place along each loop
-LOOP, STEP = 4, 5  # words of a loop, and of a step without the steps of its loops
+STARTS = 8 * MAX_LOOPS  # bytes for the start of a tile along each loop
+LOOP_WORDS = 4  # words of a loop
+STEP_WORDS = 5  # words of a step without the steps of its loops
 
 
 @inline
-def place(params, starts, unit):
-    """Find a tile: the first place along each loop to `starts`; the offset in the output."""
+def locate_tile(params, starts, unit):
+    """Write the start of a tile along each loop to `starts`; return its offset in the output."""
     offset = 0
     for i in range(i64_at(params, 0) - 1, -1, -1):
-        loop = params + uintp(8 * (2 + LOOP * i))
+        loop = params + uintp(8 * (2 + LOOP_WORDS * i))
         count = i64_at(loop, 0)
         first = min(unit % count * i64_at(loop, 1), i64_at(loop, 2))
         unit //= count
@@ -50,24 +51,26 @@ def place(params, starts, unit):
 
 
 @inline
-def offset_of(params, starts, step):
-    """The offset of a tile in a part."""
+def tile_offset(params, starts, step):
+    """Return the offset of a tile in a part."""
     offset = 0
     for i in range(i64_at(params, 0)):
-        offset += i64_at(starts, i) * i64_at(step, STEP + i)
+        offset += i64_at(starts, i) * i64_at(step, STEP_WORDS + i)
     return offset
 
 
 @inline
 def run_step(step, src, dst):
-    code, params = uintp(i64_at(step, 0)), uintp(i64_at(step, 1))
-    x, y = src + uintp(i64_at(step, 3)), dst + uintp(i64_at(step, 4))
+    code = uintp(i64_at(step, 0))
+    params = uintp(i64_at(step, 1))
+    x = src + uintp(i64_at(step, 3))
+    y = dst + uintp(i64_at(step, 4))
     call_kernel(code, params, x, y, 0, i64_at(step, 2))
 
 
 @inline
-def claim(areas):
-    """The number of a free area, now taken."""
+def claim_area(areas):
+    """Claim a free area and return its number."""
     number = 0
     while not exchange_if(areas + uintp(8 * (3 + number)), 0, 1):
         number = number + 1 if number + 1 < i64_at(areas, 2) else 0
@@ -75,23 +78,24 @@ def claim(areas):
 
 
 def build(role):
-    """The driver "sum", with a kernel's signature: its source is the call block."""
+    """Build the kernel "sum", whose source argument is the call block."""
     if role != "sum":
         raise ValueError(role)
 
     def kernel(params, call, dst, lo, hi):
         starts = stack(STARTS)
-        n, k = i64_at(params, 0), i64_at(params, 1)
+        n = i64_at(params, 0)
+        k = i64_at(params, 1)
         areas = call + uintp(8 * k)
-        number = claim(areas)
+        number = claim_area(areas)
         area = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))
         for unit in range(lo, hi):
-            offset = place(params, starts, unit)
-            step = params + uintp(8 * (2 + LOOP * n))
+            offset = locate_tile(params, starts, unit)
+            step = params + uintp(8 * (2 + LOOP_WORDS * n))
             for part in range(k):
-                src = i64_at(call, part) + offset_of(params, starts, step)
+                src = i64_at(call, part) + tile_offset(params, starts, step)
                 run_step(step, uintp(src), area)
-                step += uintp(8 * (STEP + n))
+                step += uintp(8 * (STEP_WORDS + n))
             run_step(step, area, dst + uintp(offset))
         store_release(areas + uintp(8 * (3 + number)), 0)
 

@@ -1,7 +1,6 @@
-"""From the loops of a sum to a `Summation`: tiles that fit the cache and a kernel for each step.
+"""Prepare a sum of arrays: tiles that fit the cache, and a kernel for each step of a tile.
 
-What `launch.py` is for conversions. The numbers are policy; what was measured for them is in
-docs/performance.md.
+launch.py prepares conversions. The constants are policy; docs/performance.md has the measurements.
 """
 
 from __future__ import annotations
@@ -24,20 +23,19 @@ from .compiler import KernelSpec, LoadedKernel, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .params import LINE, MAX_LOOPS
 
-__all__ = ["MAX_NEST", "Summation", "prepare_sum"]
-
-MAX_NEST = 8  # loops of a nest that every kernel of a tile can take
-# Source bytes that a tile takes in a row wherever a part is contiguous: from 256 on memory
-# answered at 85 % of its speed, whereas single lines got a third of it.
+MAX_NEST = 8  # maximum nested loops that every kernel of a tile accepts
+# Contiguous source bytes of a tile along an axis on which a part is contiguous: from 256 bytes on,
+# memory delivered 85 % of its bandwidth, and a third of it for single lines.
 PIECE_BYTES = 256
-# A tile in which all parts run along the output stays in the first-level cache.
+# A tile stays in the first-level cache if all parts are contiguous along the output's last axis.
 ROWS_BYTES = 16384
-# Beyond the pieces, tiles grow along axes that some part is contiguous in up to half of the second
-# level, where the source passes through too, and along others up to an eighth.
-NEAR_SHARE, FAR_SHARE = 2, 8
-PAGE = 4096  # rows a multiple of it apart push each other out of the first-level cache
-EVEN = 16  # places that tiles are rounded to, as kernels take whole registers
-FEWEST = 32  # tiles of a large sum, so that threads end together
+# Beyond these pieces, tiles grow up to half of the second-level cache along axes on which a part is
+# contiguous (the source passes through this cache too), and up to an eighth along other axes.
+NEAR_SHARE = 2
+FAR_SHARE = 8
+PAGE = 4096  # rows whose distance is a multiple of it evict each other from the first-level cache
+EVEN = 16  # tile lengths are multiples of it, as kernels process full registers
+FEWEST = 32  # minimum tiles of a large sum, so that threads end together
 
 
 Load = Callable[[KernelSpec], LoadedKernel]
@@ -45,7 +43,7 @@ Load = Callable[[KernelSpec], LoadedKernel]
 
 @dataclass(frozen=True)
 class Summation:
-    """A sum made ready: the driver's code and parameter block, its tiles, and what it needs."""
+    """A prepared sum: code and parameter block of the kernel "sum", its tiles and its memory."""
 
     kernel: object
     params: bytes
@@ -57,7 +55,7 @@ class Summation:
 
 @dataclass(frozen=True)
 class _TileStep:
-    """A kernel on a box: its code, parameters and units, and where it begins on both sides."""
+    """A kernel on a box: its code, parameters and units, and its offsets on both sides."""
 
     code: int
     block: int
@@ -75,10 +73,10 @@ def prepare_sum(
     alignment: int,
     load: Load = load,
 ) -> Summation:
-    """Cut a sum into tiles. The caller has proved that there are at most MAX_NEST loops.
+    """Divide a sum into tiles. The caller has proved that there are at most MAX_NEST loops.
 
     `alignment`: a power of two, at most a cache line, that divides the output's address. `load`:
-    what gives the code of a kernel.
+    returns the kernel of a spec.
     """
     tile = tile_places(loops, [part.item for part in parts], computed.item)
     area_steps = _steps(tile, computed.item)
@@ -110,34 +108,37 @@ def prepare_sum(
 
 
 def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tuple[int, ...]:
-    """How many places of each loop one tile takes. `items`: of the parts; `item`: computed."""
+    """Return the tile length along each loop.
+
+    `items`: item sizes of the parts; `item`: item size of the computed dtype.
+    """
     near = {part: nearest(loops, part) for part in range(len(items))}
     places = [1] * len(loops)
     inner = len(loops) - 1
-    rows_only = all(at == inner for at in near.values())
+    rows_only = all(axis == inner for axis in near.values())
     cache_bytes = second_level_bytes()
     room = (ROWS_BYTES if rows_only else cache_bytes // NEAR_SHARE) // item
     total = prod(loop.count for loop in loops)
     room = min(room, max(ROWS_BYTES // item, total // FEWEST))
-    for part_item, at in (item, inner), *((items[p], at) for p, at in near.items()):
-        piece = max(places[at], PIECE_BYTES // part_item)
-        places[at] = min(loops[at].count, piece, max(1, places[at] * room // prod(places)))
+    for part_item, axis in (item, inner), *((items[p], axis) for p, axis in near.items()):
+        piece = max(places[axis], PIECE_BYTES // part_item)
+        places[axis] = min(loops[axis].count, piece, max(1, places[axis] * room // prod(places)))
     grow(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
-    others = [at for at in reversed(range(len(loops))) if at not in near.values()]
-    for at in others:
-        grow(places, loops, [at], min(room, cache_bytes // FAR_SHARE // item))
+    rest = [axis for axis in reversed(range(len(loops))) if axis not in near.values()]
+    for axis in rest:
+        grow(places, loops, [axis], min(room, cache_bytes // FAR_SHARE // item))
     return tuple(_even(loop.count, count) for loop, count in zip(loops, places, strict=True))
 
 
 def _even(total: int, count: int) -> int:
-    """Places of a tile when `total` are shared out evenly among tiles of at most about `count`."""
+    """Return the tile length that divides `total` evenly into tiles of about `count` at most."""
     tiles = -(-total // count)
-    each = -(-total // tiles)
-    return min(total, -(-each // EVEN) * EVEN) if count > EVEN else count
+    length = -(-total // tiles)
+    return min(total, -(-length // EVEN) * EVEN) if count > EVEN else count
 
 
 def _steps(tile: Sequence[int], item: int) -> list[int]:
-    """Byte steps of a tile in its area: contiguous, but for a line between rows that would meet."""
+    """Return the byte strides of a tile in its area: contiguous, but a line of padding per page."""
     steps: list[int] = []
     step = item
     for count in reversed(tile):
@@ -149,7 +150,7 @@ def _steps(tile: Sequence[int], item: int) -> list[int]:
 
 
 def _tile_offsets(loops: Sequence[SumLoop], tile: Sequence[int]) -> Iterator[int]:
-    """Numbers whose multiples are all offsets of tiles in the output."""
+    """Yield numbers of which every tile's offset in the output is a sum of multiples."""
     for loop, count in zip(loops, tile, strict=True):
         if count < loop.count:
             yield gcd(count, loop.count - count) * loop.dst
@@ -157,7 +158,7 @@ def _tile_offsets(loops: Sequence[SumLoop], tile: Sequence[int]) -> Iterator[int
 
 @cache
 def second_level_bytes() -> int:
-    """The size of a core's second-level cache; 1 MiB where the system does not tell."""
+    """Return the size of a core's second-level cache; 1 MiB if the system does not report it."""
     path = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="utf-8").strip().removesuffix("K")) << 10
@@ -177,7 +178,7 @@ def _step(
     alignment: int = LINE,
     stream: bool = False,
 ) -> _TileStep:
-    """The kernel that moves (or adds) one box, its parameters in memory."""
+    """Return the kernel that moves (or adds) one box, with its parameters in memory."""
     pure = source == target and not add
     loops = canonical(box, source.item, pure=pure)
     choice = choose(loops, target.item, pure=pure)
@@ -192,7 +193,7 @@ def _step(
 def _words(
     loops: Sequence[SumLoop], tile: Sequence[int], steps: Sequence[_TileStep]
 ) -> Iterator[int]:
-    """The parameter block of accumulate.py."""
+    """Yield the words of the parameter block of accumulate.py."""
     if len(loops) > MAX_LOOPS:
         raise RuntimeError(f"{len(loops)} loops around a tile; the kernel takes {MAX_LOOPS}")
     yield from (len(loops), len(steps) - 1)

@@ -1,4 +1,4 @@
-"""What threads need to speak to each other in machine code: atomic words, clocks, calls."""
+"""Intrinsics for communication between threads: atomic words, clocks, calls by address."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .simd import I64, address
 
 
 @intrinsic
-def load_acquire(typingctx: Any, at: Any) -> Any:
-    """The 64-bit word at `at`, before anything read later."""
+def load_acquire(typingctx: Any, addr: Any) -> Any:
+    """Load the 64-bit word at an address, with acquire ordering."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         return b.load_atomic(address(b, args[0], 0, I64), "acquire", 8)
@@ -22,8 +22,8 @@ def load_acquire(typingctx: Any, at: Any) -> Any:
 
 
 @intrinsic
-def store_release(typingctx: Any, at: Any, value: Any) -> Any:
-    """Write the 64-bit word at `at`, after everything written before."""
+def store_release(typingctx: Any, addr: Any, value: Any) -> Any:
+    """Store a 64-bit word at an address, with release ordering."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         b.store_atomic(args[1], address(b, args[0], 0, I64), "release", 8)
@@ -33,23 +33,23 @@ def store_release(typingctx: Any, at: Any, value: Any) -> Any:
 
 
 @intrinsic
-def exchange_if(typingctx: Any, at: Any, expected: Any, value: Any) -> Any:
-    """Write `value` at `at` if `expected` stands there; whether it did.
+def exchange_if(typingctx: Any, addr: Any, expected: Any, value: Any) -> Any:
+    """Store `value` at an address if it holds `expected`; return True if it did.
 
-    All threads see all of these in one order, with everything that each did before.
+    Sequentially consistent: all threads see all exchanges in one order.
     """
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        where = address(b, args[0], 0, I64)
-        pair = b.cmpxchg(where, args[1], args[2], "seq_cst", "seq_cst")
+        pointer = address(b, args[0], 0, I64)
+        pair = b.cmpxchg(pointer, args[1], args[2], "seq_cst", "seq_cst")
         return b.extract_value(pair, 1)
 
     return types.boolean(types.uintp, types.intp, types.intp), codegen
 
 
 @intrinsic
-def fetch_add(typingctx: Any, at: Any, value: Any) -> Any:
-    """Add to the 64-bit word at `at`; what it was before."""
+def fetch_add(typingctx: Any, addr: Any, value: Any) -> Any:
+    """Add to the 64-bit word at an address; return its previous value."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         return b.atomic_rmw("add", address(b, args[0], 0, I64), args[1], "acq_rel")
@@ -94,7 +94,7 @@ def call_kernel(
 
 @intrinsic
 def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
-    """The int that the C function at address `code` gives; it may have fewer parameters."""
+    """Call the C function at address `code`, which may have fewer parameters; return its int."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         type_ = ir.FunctionType(ir.IntType(32), [I64] * 4)
@@ -105,12 +105,12 @@ def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth:
 
 @intrinsic
 def ticks(typingctx: Any) -> Any:
-    """A clock that runs at the same pace on all CPUs, in units of its own; 20 cycles to read."""
+    """Read a clock that has the same rate on all CPUs, in its own units; takes 20 cycles."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         clock = ir.FunctionType(I64, [])
         if "aarch64" in b.module.triple or "arm64" in b.module.triple:
-            # What LLVM calls the cycle counter is closed to programs there.
+            # User programs cannot read LLVM's cycle counter on ARM.
             return b.call(ir.InlineAsm(clock, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
         return b.call(b.module.declare_intrinsic("llvm.readcyclecounter", (), clock), [])
 

@@ -1,12 +1,12 @@
-"""Casts on whole vectors, as LLVM IR.
+"""Casts of vectors, as LLVM IR.
 
 Dtypes have the names of planning/epilogue.py, such as u1 or bf (bfloat16).
 
-- f2 converts in hardware (F16C, NEON); bf is the upper half of an f4, rounded to even, by integers
-  where the CPU does not do it;
-- f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
-- float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result C leaves
-  undefined are not made here: the planner sends them to NumPy.
+- f2 is converted in hardware (F16C, NEON). bf is the upper half of an f4, rounded half to even, by
+  integer operations if the CPU has no instruction for it.
+- f8 -> f2 goes through f4 rounded to odd, which preserves the bits that the second rounding needs.
+- float -> integer rounds half to even and saturates; NaN becomes 0. Casts whose result is undefined
+  in C are not handled here: the planner leaves them to NumPy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .compiler import cpu_features
 from .simd import shuffle
 
 FLOATS = [row.name for row in DTYPES.values() if row.kind == "f"]
-HARDWARE = 32  # items that AVX-512 makes bf at once
-FPCLASS, SUBNORMAL = "llvm.x86.avx512.fpclass.ps.512", 0x20
+BFLOAT_ITEMS = 32  # items that one AVX-512 instruction rounds to bf
+FPCLASS = "llvm.x86.avx512.fpclass.ps.512"
+SUBNORMAL = 0x20
 COMPUTED = {"f4": ir.FloatType(), "f8": ir.DoubleType()}
 
 
@@ -33,13 +34,13 @@ def is_signed(name: str) -> bool:
     return DTYPES[name].kind == "i"
 
 
-def element(name: str) -> Any:
-    """The LLVM type that a dtype has in memory."""
+def element_type(name: str) -> Any:
+    """Return the LLVM type that a dtype has in memory."""
     memory = {"f2": ir.HalfType(), "bf": ir.IntType(16), **COMPUTED}
     return memory.get(name) or ir.IntType(8 * itemsize(name))
 
 
-def vector(type_: Any, like: Any) -> Any:
+def vector_type(type_: Any, like: Any) -> Any:
     return ir.VectorType(type_, like.type.count)
 
 
@@ -56,7 +57,7 @@ def call(b: Any, name: str, result: Any, *args: Any) -> Any:
     return b.call(function, args)
 
 
-def mangled(type_: Any) -> str:
+def mangle(type_: Any) -> str:
     letter = {ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}
     base = type_.element
     return f"v{type_.count}" + (letter.get(type(base)) or f"i{base.width}")
@@ -66,53 +67,59 @@ def mangled(type_: Any) -> str:
 
 
 def widen(b: Any, x: Any, name: str) -> Any:
-    """A 16-bit float as f4, exactly."""
+    """Convert a 16-bit float to f4, exactly."""
     if name == "f2":
-        return b.fpext(x, vector(COMPUTED["f4"], x))
-    words = vector(ir.IntType(32), x)
-    return b.bitcast(b.shl(b.zext(x, words), splat(words, 16)), vector(COMPUTED["f4"], x))
+        return b.fpext(x, vector_type(COMPUTED["f4"], x))
+    words = vector_type(ir.IntType(32), x)
+    return b.bitcast(b.shl(b.zext(x, words), splat(words, 16)), vector_type(COMPUTED["f4"], x))
 
 
 def narrow(b: Any, x: Any, name: str, nan: bool = True) -> Any:
-    """An f4 as a 16-bit float, rounded to even; `nan`: a NaN with any payload may be among x."""
+    """Round an f4 to a 16-bit float, half to even. `nan`: x may hold NaNs with any payload."""
     if name == "f2":
-        return b.fptrunc(x, vector(ir.HalfType(), x))
-    if "avx512bf16" in cpu_features() and x.type.count % HARDWARE == 0:
-        return narrowed_in_hardware(b, x, nan)
-    return rounded_by_words(b, x, nan)
+        return b.fptrunc(x, vector_type(ir.HalfType(), x))
+    if "avx512bf16" in cpu_features() and x.type.count % BFLOAT_ITEMS == 0:
+        return round_to_bfloat_by_instruction(b, x, nan)
+    return round_to_bfloat_by_integers(b, x, nan)
 
 
-def rounded_by_words(b: Any, x: Any, nan: bool) -> Any:
-    """f4 to bf with integers alone."""
-    words = vector(ir.IntType(32), x)
+def round_to_bfloat_by_integers(b: Any, x: Any, nan: bool) -> Any:
+    """Round f4 to bf with integer operations only."""
+    words = vector_type(ir.IntType(32), x)
     bits = b.bitcast(x, words)
     odd = b.and_(b.lshr(bits, splat(words, 16)), splat(words, 1))
     rounded = b.add(bits, b.add(odd, splat(words, 0x7FFF)))
-    if nan:  # a full payload must not round up to infinity
+    if nan:  # a payload of all ones must not round up to infinity
         quiet = b.or_(bits, splat(words, 0x400000))
         rounded = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
-    return b.trunc(b.lshr(rounded, splat(words, 16)), vector(ir.IntType(16), x))
+    return b.trunc(b.lshr(rounded, splat(words, 16)), vector_type(ir.IntType(16), x))
 
 
-def narrowed_in_hardware(b: Any, x: Any, nan: bool) -> Any:
-    """f4 to bf by AVX-512, which takes subnormals for zeros: where there are some, by integers.
+def round_to_bfloat_by_instruction(b: Any, x: Any, nan: bool) -> Any:
+    """Round f4 to bf by AVX-512, or by integer operations if there are subnormals.
 
-    It rounds and packs two registers in 3 steps, for which integers need 15.
+    The AVX-512 instruction treats subnormals as zeros. Rounding and packing two registers takes 3
+    steps with it, and 15 with integer operations.
     """
-    half = HARDWARE // 2
+    half = BFLOAT_ITEMS // 2
     firsts = range(0, x.type.count, half)
     floats = [shuffle(b, x, x, list(range(first, first + half))) for first in firsts]
     bits = ir.VectorType(ir.IntType(1), half)
-    some = [call(b, FPCLASS, bits, f, ir.Constant(ir.IntType(32), SUBNORMAL)) for f in floats]
-    while len(some) > 1:
-        some = [b.or_(*pair) for pair in zip(some[::2], some[1::2], strict=True)]
-    found = b.icmp_unsigned("!=", b.bitcast(some[0], ir.IntType(half)), ir.IntType(half)(0))
-    target = vector(ir.IntType(16), x)
-    with b.if_else(found, likely=False) as (then, otherwise):
+    subnormals = [call(b, FPCLASS, bits, f, ir.Constant(ir.IntType(32), SUBNORMAL)) for f in floats]
+    while len(subnormals) > 1:
+        subnormals = [b.or_(*pair) for pair in zip(subnormals[::2], subnormals[1::2], strict=True)]
+    has_subnormals = b.icmp_unsigned(
+        "!=", b.bitcast(subnormals[0], ir.IntType(half)), ir.IntType(half)(0)
+    )
+    target = vector_type(ir.IntType(16), x)
+    with b.if_else(has_subnormals, likely=False) as (then, otherwise):
         with then:
-            by_words, then_end = rounded_by_words(b, x, nan), b.block
+            by_words = round_to_bfloat_by_integers(b, x, nan)
+            then_end = b.block
         with otherwise:
-            packed = [_packed(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)]
+            packed = [
+                _pack_bfloat(b, *pair) for pair in zip(floats[::2], floats[1::2], strict=True)
+            ]
             while len(packed) > 1:
                 packed = [
                     shuffle(b, low, high, list(range(2 * low.type.count)))
@@ -125,21 +132,21 @@ def narrowed_in_hardware(b: Any, x: Any, nan: bool) -> Any:
     return result
 
 
-def _packed(b: Any, low: Any, high: Any) -> Any:
-    """Two registers of f4 as one of bf."""
+def _pack_bfloat(b: Any, low: Any, high: Any) -> Any:
+    """Pack two registers of f4 into one of bf."""
     type_ = ir.VectorType(ir.IntType(16), 2 * low.type.count)
     signature = ir.FunctionType(type_, [low.type, low.type])
     return b.asm(signature, "vcvtne2ps2bf16 $1, $2, $0", "=v,v,v", (low, high), side_effect=False)
 
 
 def round_to_odd(b: Any, x: Any) -> Any:
-    """An f8 as f4: what does not fit makes the last bit 1, so a second rounding is right."""
-    near = b.fptrunc(x, vector(COMPUTED["f4"], x))
+    """Round an f8 to f4 so that a second rounding is correct: an inexact result gets last bit 1."""
+    near = b.fptrunc(x, vector_type(COMPUTED["f4"], x))
     back = b.fpext(near, x.type)
-    name = "llvm.fabs." + mangled(x.type)
+    name = "llvm.fabs." + mangle(x.type)
     beyond = b.fcmp_ordered(">", call(b, name, x.type, back), call(b, name, x.type, x))
     inexact = b.fcmp_ordered("!=", back, x)
-    words = vector(ir.IntType(32), x)
+    words = vector_type(ir.IntType(32), x)
     bits = b.bitcast(near, words)
     toward_zero = b.sub(bits, b.zext(beyond, words))
     return b.bitcast(b.or_(toward_zero, b.zext(inexact, words)), near.type)
@@ -147,15 +154,16 @@ def round_to_odd(b: Any, x: Any) -> Any:
 
 def float_to_float(b: Any, x: Any, source: str, target: str) -> Any:
     if source not in COMPUTED:
-        x, source = widen(b, x, source), "f4"
+        x = widen(b, x, source)
+        source = "f4"
     if source == target:
         return x
     if (source, target) == ("f4", "f8"):
-        return b.fpext(x, vector(COMPUTED["f8"], x))
+        return b.fpext(x, vector_type(COMPUTED["f8"], x))
     if source == "f8":
         if target == "f2":
             return narrow(b, round_to_odd(b, x), "f2")
-        x = b.fptrunc(x, vector(COMPUTED["f4"], x))
+        x = b.fptrunc(x, vector_type(COMPUTED["f4"], x))
     return x if target == "f4" else narrow(b, x, target)
 
 
@@ -168,18 +176,19 @@ def bounds(name: str) -> tuple[int, int]:
 
 
 def clip(b: Any, x: Any, source: str, target: str) -> Any:
-    """Clamp integers to the target's range, as far as the source can leave it."""
-    (low, high), (least, most) = bounds(source), bounds(target)
+    """Clamp integers to the target's range, on the sides where the source's range exceeds it."""
+    (low, high) = bounds(source)
+    (lowest, highest) = bounds(target)
     compare = b.icmp_signed if is_signed(source) else b.icmp_unsigned
-    if least > low:
-        x = b.select(compare("<", x, splat(x.type, least)), splat(x.type, least), x)
-    if most < high:
-        x = b.select(compare(">", x, splat(x.type, most)), splat(x.type, most), x)
+    if lowest > low:
+        x = b.select(compare("<", x, splat(x.type, lowest)), splat(x.type, lowest), x)
+    if highest < high:
+        x = b.select(compare(">", x, splat(x.type, highest)), splat(x.type, highest), x)
     return x
 
 
-def within(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
-    """Clip to a window whose bounds are of the same dtype; NaN stays."""
+def clip_to_bounds(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
+    """Clip to two bounds of the dtype of x; NaN stays NaN."""
     if name in FLOATS:
         x = b.select(b.fcmp_ordered("<", x, low), low, x)
         return b.select(b.fcmp_ordered(">", x, high), high, x)
@@ -189,8 +198,8 @@ def within(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
 
 
 def resize(b: Any, x: Any, source: str, target: str) -> Any:
-    """An integer vector at another width, wrapping as NumPy does."""
-    wide = vector(element(target), x)
+    """Convert an integer vector to another width, wrapping as NumPy does."""
+    wide = vector_type(element_type(target), x)
     if itemsize(target) <= itemsize(source):
         return b.trunc(x, wide) if itemsize(target) < itemsize(source) else x
     return b.sext(x, wide) if is_signed(source) else b.zext(x, wide)
@@ -199,28 +208,28 @@ def resize(b: Any, x: Any, source: str, target: str) -> Any:
 def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     """Round half to even, then saturate; NaN becomes 0.
 
-    LLVM has an instruction for this, which it does item by item. Here the value is first brought
-    between the bounds, of which the upper one may be no float: what lies beyond the largest float
-    below it is replaced at the end.
+    LLVM expands its own saturating instruction item by item. Here the value is first clamped to the
+    bounds. The upper bound may not be representable as a float: values above the largest float
+    below it are replaced at the end.
     """
-    x = call(b, "llvm.rint." + mangled(x.type), x.type, x)
-    least, most = bounds(target)
-    top = largest_float(most, computed)
-    low, high = (splat(x.type, float(bound)) for bound in (least, top))
-    if least < 0:
+    x = call(b, "llvm.rint." + mangle(x.type), x.type, x)
+    lowest, highest = bounds(target)
+    top = largest_float(highest, computed)
+    low, high = (splat(x.type, float(bound)) for bound in (lowest, top))
+    if lowest < 0:
         x = b.select(b.fcmp_ordered("ord", x, x), x, splat(x.type, 0.0))
-    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # a NaN compares false: low is 0 then
+    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # NaN compares false; low is 0 then
     within = b.select(b.fcmp_ordered("<", above, high), above, high)
-    middle = vector(ir.IntType(max(32, 8 * itemsize(target))), x)
+    middle = vector_type(ir.IntType(max(32, 8 * itemsize(target))), x)
     signed = is_signed(target) or itemsize(target) < 4
     result = (b.fptosi if signed else b.fptoui)(within, middle)
-    if top != most:
-        result = b.select(b.fcmp_ordered(">", x, high), splat(middle, most), result)
-    return b.trunc(result, vector(element(target), x)) if itemsize(target) < 4 else result
+    if top != highest:
+        result = b.select(b.fcmp_ordered(">", x, high), splat(middle, highest), result)
+    return b.trunc(result, vector_type(element_type(target), x)) if itemsize(target) < 4 else result
 
 
 def largest_float(bound: int, computed: str) -> int:
-    """The largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
+    """Return the largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
     digits = 53 if computed == "f8" else 24
     return bound - bound % (1 << max(0, bound.bit_length() - digits))
 
@@ -228,11 +237,11 @@ def largest_float(bound: int, computed: str) -> int:
 def to_bool(b: Any, x: Any, source: str) -> Any:
     zero = splat(x.type, 0 if source not in FLOATS else 0.0)
     unequal = b.fcmp_unordered("!=", x, zero) if source in FLOATS else b.icmp_signed("!=", x, zero)
-    return b.zext(unequal, vector(ir.IntType(8), x))
+    return b.zext(unequal, vector_type(ir.IntType(8), x))
 
 
 def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
-    """Convert a vector from one dtype to another; the values are NumPy's (or saturated)."""
+    """Convert a vector from one dtype to another, with NumPy's values (or saturated)."""
     if source == target:
         return x
     if source in FLOATS:
@@ -244,7 +253,7 @@ def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
     if target in FLOATS:
         direct = target if target in COMPUTED else "f4"
         convert = b.sitofp if is_signed(source) else b.uitofp
-        return float_to_float(b, convert(x, vector(COMPUTED[direct], x)), direct, target)
+        return float_to_float(b, convert(x, vector_type(COMPUTED[direct], x)), direct, target)
     if target == "b1":
         return to_bool(b, x, source)
     return resize(b, clip(b, x, source, target) if saturate else x, source, target)

@@ -1,38 +1,42 @@
-"""The tables of a batch of windows: what Python writes, lay.py completes and each.py carries out.
+"""The layout of the tables of a batch of windows.
 
-All are of 64-bit words. A *sheet* is what is said of all samples:
+Python writes the sheet; the kernel "windows" of collate.py writes rows and entries; the kernel
+"each" executes the entries. All tables have 64-bit words. The *sheet* holds the arguments:
 
-    OBJECTS, DTYPE        NumPy's arrays and the dtype that they have to have; or 0 and
-    STARTS, SIZES, STRIDES, FORM    addresses, sizes and strides, FORM bytes from sample to sample
-    OUT, END              where the output begins and ends, if samples may overlap it
-    KINDS, KNOWN          what is known of windows that lie alike: how many kinds, and their table
-    FOUND, COPIES         what is wrong with samples (of UNKNOWN to NEAR), and how many are copied
-    COUNT, AXES, HEADER   how many samples there are, their rank, and the bytes of an object before
-                          what is NumPy's
-    CHANNEL, FIRST, APART, MOST     the axis of channels, the first that is taken, how far the next
-                          is, and how many there have to be; CHANNEL is -1 where all are taken
-    FILLED, COPIED, BYTES whether windows may reach outside, whether all are copied, bytes of a copy
-    STEP                  bytes from sample to sample in the output
-    TABLE, ROWS, STATES, ARENA      what is written: entries, rows, states and parameters
+    OBJECTS, DTYPE        addresses of the NumPy arrays and their expected dtype; or OBJECTS is 0,
+    STARTS, SIZES, STRIDES, FORM    and these are used instead; FORM is the number of bytes
+                          between the sizes (and strides) of two samples
+    OUT, END              begin and end of the output, if samples may overlap it
+    KINDS, KNOWN          the number of window plans, and their table
+    FOUND, COPIES         result: errors of samples (bits UNKNOWN to NEAR), and how many are copied
+    COUNT, AXES, HEADER   the number of samples, their rank, and the bytes of a Python object that
+                          precede NumPy's fields
+    CHANNEL, FIRST, APART, MOST     the channel axis, the first selected channel, the step to the
+                          next, and the required number; CHANNEL is -1 if all are selected
+    FILLED, COPIED, BYTES flags: windows may reach outside of samples, all windows are copied first;
+                          and the bytes of a copy
+    STEP                  bytes between samples in the output
+    TABLE, ROWS, STATES, ARENA      addresses of the results: entries, rows, states and parameters
 
-and behind them lists of AXES words
+followed by arrays of AXES words
 
-    CORNERS, CORNER_STEPS where the corners of windows stand, 0 for windows in the middle, and the
-                          bytes from sample to sample
-    FLIPS, FLIP_STEPS     the same for whether they are reversed
-    WINDOW, GIVEN, PACKED the size of a window, whether it was asked for, and the bytes from place
-                          to place of a copy of a window
+    CORNERS, CORNER_STEPS address of the windows' offsets (0: centered windows), and the bytes
+                          between samples
+    FLIPS, FLIP_STEPS     address of the flags for reversed windows, and the bytes between samples
+    WINDOW, GIVEN, PACKED the size of a window, a flag for sizes that the caller specified, and the
+                          byte strides of a copied window
 
-A *kind* is CODE, PARAMETERS, WORDS (how many), UNITS, SOURCE and OUTPUT offsets, PATCHES and PATCH,
-then for each axis the step that it was planned for, and how long others have to be that it serves,
--1 where it serves none. A *patch* is the index of a parameter (-1: the source offset), an axis, and
-how many bytes the parameter grows by for each byte of its step.
+A *kind* is a window plan, for windows of certain strides: CODE, PARAMETERS, WORDS (the number of
+parameters), UNITS, SOURCE and OUTPUT offsets, PATCHES and PATCH (number and address); then for each
+axis the stride that it was planned for; then for each axis the minimum absolute value of other
+strides for which it is valid, or -1. A *patch* is the index of a parameter (-1: the source offset),
+an axis, and the bytes that the parameter grows by for each byte of stride.
 
-A *row* is what is known of one window: TARGET, where it is copied to; ORIGIN of its sample; then
-for each axis where the window begins, the sample's size and stride, and the window's step.
+A *row* describes one window: TARGET, the address of its copy; ORIGIN of its sample; then for each
+axis the window's offset, the sample's size and stride, and the window's stride.
 
-An *entry* is what there is to do: a kernel, its parameters, source, bytes from the output's first
-element, units, and the row of a window that has to be copied before, or 0.
+An *entry* is one launch: a kernel, its parameters, source, bytes from the output's first element,
+units, and the row of a window that must be copied first, or 0.
 """
 
 (
@@ -40,26 +44,29 @@ element, units, and the row of a window that has to be copied before, or 0.
     COUNT, AXES, HEADER, CHANNEL, FIRST, APART, MOST, FILLED, COPIED, BYTES, STEP,
     TABLE, ROWS, STATES, ARENA,
 ) = range(27)  # fmt: skip
-EACH_TIME = 12  # words that are others in each batch
+EACH_TIME = 12  # words that differ between batches
 SHEET = 27
 CORNERS, CORNER_STEPS, FLIPS, FLIP_STEPS, WINDOW, GIVEN, PACKED, LISTS = range(8)
 
 CODE, PARAMETERS, WORDS, UNITS, SOURCE, OUTPUT, PATCHES, PATCH = range(8)
-KIND = 8  # and two words for each axis
+KIND = 8  # plus two words per axis
 PATCH_WORDS = 3
 
 TARGET, ORIGIN = range(2)
-BEGINS, LENGTHS, GAPS, STEPS = range(4)  # of AXES words each, behind TARGET and ORIGIN
+BEGINS, LENGTHS, GAPS, STEPS = range(4)  # AXES words each, after TARGET and ORIGIN
 ROW = 2
 
 E_CODE, E_PARAMETERS, E_SOURCE, E_OUTPUT, E_UNITS, E_BEFORE = range(6)
 ENTRY = 6
 
-# What is wrong: a window that lies as none before, one that reaches outside, a sample of another
-# rank, dtype or size; and a sample that lies where the output is.
-UNKNOWN, OUTSIDE, ODD, NEAR = 1, 2, 4, 8
+# Error bits: no plan for the window's strides; the window reaches outside of its sample; the sample
+# has another rank, dtype or size; the sample overlaps the output.
+UNKNOWN = 1
+OUTSIDE = 2
+ODD = 4
+NEAR = 8
 
-# What is said of all copies: rank, bytes of an item, what is outside of samples (a window of it),
-# the axis of channels, where these are taken from a list (else -1), and the list; then the window.
+# Arguments of all copies: rank, bytes of an item, a window of the fill values, the channel axis if
+# channels are selected from a list (else -1), and the list; then the window.
 C_AXES, C_ITEM, C_PAINT, C_CHANNEL, C_CHANNELS = range(5)
 COPY = 5

@@ -1,27 +1,26 @@
-"""From a kernel's Python source to machine code that any later process can load.
+"""Compile kernels from Python source to machine code, and load them.
 
-A kernel is described by a `KernelSpec`: the family (a module of this folder) and the
-literal parameters that the family's `build` turns into a Python function. Numba compiles
-that function, llvmlite turns the optimised IR into a native object, and the object is kept
-on disk. A later process loads the object through llvmlite alone: it never imports Numba,
-whose import and registry cost more than a first conversion may take.
+A `KernelSpec` describes a kernel: the family (a module of this folder) and the literals from which
+the family's `build` makes a Python function. Numba compiles this function, llvmlite emits the
+optimized IR as a native object, and the object is cached on disk. A later process loads the object
+through llvmlite alone, without importing Numba, which takes longer than a first conversion may.
 
-Numba's own `cache=True` is not used. It shares an index between processes without a lock,
-keys closures in a way that can return another kernel's code, raises where the folder cannot
-be written, and executes corrupt files (they carry no checksum). Here:
+Numba's own `cache=True` is not used. It shares an index between processes without a lock, keys
+closures in a way that can return another kernel's code, raises if the folder cannot be written, and
+executes corrupt files (they have no checksum). Here:
 
-- one file is one kernel; its name is the hash of everything that shaped the code (sources of
-  this folder, spec, compiler versions, CPU and its features), so nothing stale is ever read;
-- a file that is not whole, not this kernel's or not this user's is a miss (disk.py);
-- a folder that others could change is not used (trust.py); like one that cannot be read or
-  written, that costs a compilation in each process of what the package lacks (shipped.py).
+- one file is one kernel; its name is the hash of everything that determines the code (sources of
+  this folder, spec, compiler versions, CPU and its features), so a stale file is never read;
+- a file that is incomplete, of another kernel or of another user is a miss (object_cache.py);
+- a folder that other users could change is not used. As with a folder that cannot be read or
+  written, each process then compiles the kernels that the wheel does not contain.
 
-All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of
-a read-only block of 64-bit words that the planner filled, `src` and `dst` are addresses of
-the first element, and [lo, hi) is the share of the work units to do. They are serial, take
-no lock, allocate nothing, and are called without the GIL, but for the shortest.
+All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of a
+read-only block of 64-bit words written by the launcher, `src` and `dst` are the addresses of the
+first elements, and [lo, hi) is the range of work units to process. Kernels are serial, take no lock
+and allocate nothing. All but the shortest are called without the GIL.
 
-Who waits at a terminal for the first compilation is told what for, once a process.
+The first slow compilation of a process prints a notice on a terminal.
 """
 
 from __future__ import annotations
@@ -43,41 +42,45 @@ from ..._utils import fork
 from ...planning import epilogue
 from . import object_cache
 
-LONG_SECONDS = 0.3  # below it nobody has noticed anything
+NOTICE_SECONDS = 0.3  # shorter compilations need no notice
 
-_said = False
+_notified = False
 
 
-def compiled(seconds: float, folder: Path | None) -> None:
-    """Say on a terminal that a kernel was compiled, and whether that was the last time."""
-    global _said
-    if _said or seconds <= LONG_SECONDS or not _is_terminal():
+def notify_slow_compile(seconds: float, folder: Path | None) -> None:
+    """Print once per process, on a terminal, that a kernel was compiled and if it was kept."""
+    global _notified
+    if _notified or seconds <= NOTICE_SECONDS or not _is_terminal():
         return
-    _said = True
-    kept = "not kept, `layoutkit info` says why" if folder is None else f"kept in {_short(folder)}"
-    with suppress(OSError, ValueError):  # a terminal that is gone; nobody waits at it
+    _notified = True
+    kept = (
+        "not kept, `layoutkit info` says why"
+        if folder is None
+        else f"kept in {_display_path(folder)}"
+    )
+    with suppress(OSError, ValueError):  # the terminal is gone
         text = f"layoutkit: compiled a kernel for this CPU, once ({seconds:.1f} s); {kept}"
         print(text, file=sys.stderr, flush=True)
 
 
 def _is_terminal() -> bool:
-    """Whether stderr is one; programs without a console have none, or put there what they like."""
+    """Return True if stderr is a terminal; in programs without a console it can be any object."""
     try:
         return bool(sys.stderr.isatty())
     except (AttributeError, ValueError):  # None; a closed file
         return False
 
 
-def _short(folder: Path) -> str:
-    """A folder as a shell would show it."""
+def _display_path(folder: Path) -> str:
+    """Return a folder as text, with ~ for the user's home."""
     try:
         return f"~/{folder.relative_to(Path.home()).as_posix()}"
     except (ValueError, RuntimeError):  # elsewhere; no home
         return str(folder)
 
 
-# The return type and arguments of every kernel, for ctypes. It drops the GIL for functions of the
-# first kind, and keeps it for those of the second.
+# The return type and arguments of every kernel, for ctypes, which releases the GIL for functions of
+# type PROTOTYPE and keeps it for type HOLDING.
 TYPES = (
     None,
     ctypes.c_char_p,
@@ -86,17 +89,18 @@ TYPES = (
     ctypes.c_ssize_t,
     ctypes.c_ssize_t,
 )
-PROTOTYPE, HOLDING = ctypes.CFUNCTYPE(*TYPES), ctypes.PYFUNCTYPE(*TYPES)
-# What a finished object may ask of the process it is loaded into: nothing of Numba or Python.
+PROTOTYPE = ctypes.CFUNCTYPE(*TYPES)
+HOLDING = ctypes.PYFUNCTYPE(*TYPES)
+# The external symbols that an object may use: none of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
-# Environment variables turn these for debugging; kernels do not compile, or stay slow, under them.
+# Environment variables change these for debugging; kernels would not compile, or be slow.
 NUMBA_SETTINGS = {"DISABLE_JIT": 0, "OPT": 3, "LOOP_VECTORIZE": 1, "DEBUGINFO_DEFAULT": 0}
 
 _loaded: dict[KernelSpec, LoadedKernel] = {}
 
 
 class KernelSpec(NamedTuple):
-    """A family of kernels and the literals that make one kernel of it."""
+    """The family of a kernel, and the literals that it is built from."""
 
     family: str
     literals: tuple[int | str, ...]
@@ -106,7 +110,7 @@ class KernelSpec(NamedTuple):
 
 
 class LoadedKernel(NamedTuple):
-    """A loaded kernel: call it as `kernel.run(params, src, dst, lo, hi)`."""
+    """A loaded kernel, called as `kernel.run(params, src, dst, lo, hi)`."""
 
     spec: KernelSpec
     address: int
@@ -115,7 +119,7 @@ class LoadedKernel(NamedTuple):
 
 
 def load(spec: KernelSpec) -> LoadedKernel:
-    """Return the kernel of `spec`: loaded, from the disk cache or the package, or compiled now."""
+    """Return the kernel of `spec`: already loaded, from the cache or the wheel, or compiled."""
     kernel = _loaded.get(spec)
     if kernel is None:
         with fork.making:
@@ -124,12 +128,12 @@ def load(spec: KernelSpec) -> LoadedKernel:
 
 
 def loaded() -> list[LoadedKernel]:
-    """The kernels that this process has loaded so far."""
+    """Return the kernels that this process has loaded."""
     return list(_loaded.values())
 
 
 def cache_dir() -> Path | None:
-    """The folder that holds compiled kernels, or None where no home folder is known."""
+    """Return the folder of compiled kernels, or None if the home folder is unknown."""
     chosen = os.environ.get("LAYOUTKIT_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -146,54 +150,53 @@ def cache_dir() -> Path | None:
 
 def _load(spec: KernelSpec) -> LoadedKernel:
     folder = cache_dir()
-    folder = folder if folder is not None and object_cache.trusted(folder) else None
-    code, origin = None, "cached"
-    # The versions in a key take 20 ms, a fifth of a first conversion on a new machine.
-    if folder is not None and object_cache.has_any(folder, spec.family):
-        code = object_cache.read(*_place(spec, folder))
+    folder = folder if folder is not None and object_cache.is_trusted(folder) else None
+    code = None
+    origin = "cached"
+    # Reading the versions for a key takes 20 ms, a fifth of a first conversion on a new machine.
+    if folder is not None and object_cache.has_family(folder, spec.family):
+        code = object_cache.read(*_cache_path(spec, folder))
     if code is None:
-        code, origin = (
-            object_cache.find(spec.family, repr(spec), sources(), cpu_features()),
-            "shipped",
-        )
+        code = object_cache.find(spec.family, repr(spec), sources(), cpu_features())
+        origin = "shipped"
     if code is None:
-        code, origin = _compiled(spec, folder)
+        code, origin = _compile_or_wait(spec, folder)
     address = _link(code, symbol_name(spec))
     return LoadedKernel(spec, address, PROTOTYPE(address), origin)
 
 
-def _place(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
-    """The file of a kernel in the cache, and its key."""
+def _cache_path(spec: KernelSpec, folder: Path) -> tuple[Path, str]:
+    """Return the file of a kernel in the cache, and its key."""
     key = "\n".join([fingerprint(), repr(spec)])
     return folder / object_cache.file_name(spec.family, key), key
 
 
-def _compiled(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
-    """The code of a kernel and where it came from, kept in a folder for later processes."""
+def _compile_or_wait(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]:
+    """Compile a kernel and cache it, or wait for another process; return its code and origin."""
     if folder is None:
-        return _timed(spec, None), "compiled"
-    path, key = _place(spec, folder)
-    with object_cache.turn(path):
+        return _compile_and_notify(spec, None), "compiled"
+    path, key = _cache_path(spec, folder)
+    with object_cache.compile_lock(path):
         if (
             code := object_cache.read(path, key)
-        ) is not None:  # another process may have had its turn
+        ) is not None:  # another process may have compiled it
             return code, "cached"
-        code = _timed(spec, folder)
+        code = _compile_and_notify(spec, folder)
         object_cache.write(path, key, code)
     return code, "compiled"
 
 
-def _timed(spec: KernelSpec, folder: Path | None) -> bytes:
-    """Compile a kernel, and say so if it took long."""
+def _compile_and_notify(spec: KernelSpec, folder: Path | None) -> bytes:
+    """Compile a kernel, and print a notice if it took long."""
     began = time.perf_counter()
     code = compile_object(spec)
-    compiled(time.perf_counter() - began, folder)
+    notify_slow_compile(time.perf_counter() - began, folder)
     return code
 
 
 @cache
 def fingerprint() -> str:
-    """Everything besides the spec that shapes machine code, as text."""
+    """Return everything besides the spec that determines machine code, as text."""
     name, features = target_cpu()
     versions = [package_version("numba"), package_version("llvmlite")]
     return "\n".join([sources(), *versions, sys.platform, name, features])
@@ -201,21 +204,21 @@ def fingerprint() -> str:
 
 @cache
 def sources() -> str:
-    """A digest of all that is compiled: this folder, and the planner's table of dtypes."""
+    """Return a digest of all compiled sources: this folder, and the planner's table of dtypes."""
     digest = hashlib.sha256(Path(epilogue.__file__).read_bytes())
-    for folder in _folders():
+    for folder in _source_folders():
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _folders() -> list[Path]:
-    """Where the modules of this package are, which is one folder unless somebody adds to it."""
+def _source_folders() -> list[Path]:
+    """Return the folders of this package's modules: one, unless a program extends `__path__`."""
     return [Path(folder) for folder in importlib.import_module(__package__).__path__]
 
 
 def package_version(name: str) -> str:
-    """The version of an installed package, "unknown" where it came without metadata."""
+    """Return the version of an installed package, "unknown" if it has no metadata."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -229,7 +232,7 @@ def package_version(name: str) -> str:
 
 @cache
 def _llvm() -> Any:
-    """llvmlite's binding, ready to make code for this machine."""
+    """Return llvmlite's binding, initialized for this machine."""
     with fork.making:
         import llvmlite.binding as llvm
 
@@ -241,7 +244,7 @@ def _llvm() -> Any:
 
 @cache
 def target_cpu() -> tuple[str, str]:
-    """The CPU's LLVM name and feature string; Numba's variables override both, as in Numba."""
+    """Return the CPU's LLVM name and features; Numba's environment variables override both."""
     llvm = _llvm()
     name = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
     features = os.environ.get("NUMBA_CPU_FEATURES")
@@ -252,7 +255,7 @@ def target_cpu() -> tuple[str, str]:
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """Names of the instruction sets that kernels may use, such as "avx512f"."""
+    """Return the names of the instruction sets that kernels may use, such as "avx512f"."""
     return frozenset(f[1:] for f in target_cpu()[1].split(",") if f.startswith("+"))
 
 
@@ -280,35 +283,35 @@ def _link(code: bytes, symbol: str) -> int:
 
 
 def symbol_name(spec: KernelSpec) -> str:
-    """The name that the kernel has inside its object."""
+    """Return the symbol of a kernel in its object."""
     return "layoutkit_" + str(spec).replace("-", "_")
 
 
 def compile_ir(spec: KernelSpec) -> str:
-    """The optimised LLVM IR of a kernel, its entry named `symbol_name(spec)`."""
+    """Return the optimized LLVM IR of a kernel, whose entry is named `symbol_name(spec)`."""
     from numba import cfunc, types
 
     with _numba_settings():
         family = importlib.import_module(f".{spec.family}", __package__)
         function: Callable[..., None] = family.build(*spec.literals)
         signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
-        # Inlined into its C wrapper, which would else call into Python to report an exception.
+        # Inlined into its C wrapper, which would otherwise call Python to report exceptions.
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
-    return _renumbered(text.replace(compiled.native_name, symbol_name(spec)))
+    return _renumber_tags(text.replace(compiled.native_name, symbol_name(spec)))
 
 
-def _renumbered(ir: str) -> str:
-    """IR in which what Numba compiled before does not count, so that a build can be repeated."""
+def _renumber_tags(ir: str) -> str:
+    """Renumber Numba's counters in IR, so that it does not depend on earlier compilations."""
     tags = dict.fromkeys(re.findall(r"B\d+(v\d+)B", ir))
     new = {old: f"v{number}" for number, old in enumerate(tags)}
-    return re.sub(r"B\d+(v\d+)B", lambda found: f"B{len(new[found[1]])}{new[found[1]]}B", ir)
+    return re.sub(r"B\d+(v\d+)B", lambda match: f"B{len(new[match[1]])}{new[match[1]]}B", ir)
 
 
 @contextmanager
 def _numba_settings() -> Iterator[None]:
-    """Numba's own settings for as long as a kernel compiles, whatever the user debugs elsewhere."""
+    """Use Numba's default settings while a kernel compiles, even if the user debugs other code."""
     from numba import config
 
     before = {name: getattr(config, name) for name in NUMBA_SETTINGS}
@@ -322,7 +325,7 @@ def _numba_settings() -> Iterator[None]:
 
 
 def compile_object(spec: KernelSpec) -> bytes:
-    """Compile a kernel to a native object that needs nothing but the C library."""
+    """Compile a kernel to a native object that depends on the C library only."""
     module = _llvm().parse_assembly(compile_ir(spec))
     _check_symbols(module, spec)
     code: bytes = _target_machine().emit_object(module)
@@ -330,7 +333,7 @@ def compile_object(spec: KernelSpec) -> bytes:
 
 
 def _check_symbols(module: Any, spec: KernelSpec) -> None:
-    """Refuse IR that would call into Numba or Python: another process could not load it."""
+    """Raise if IR calls Numba or Python, as another process could not load it."""
     for function in module.functions:
         name = function.name
         outside = function.is_declaration and not name.startswith("llvm.")

@@ -1,17 +1,16 @@
-"""What every conversion kernel is made of: a walk, a mover and an epilogue.
+"""The frame of every conversion kernel: a walk over work units, a microkernel and an epilogue.
 
-For each work unit of the walk the mover brings a block into the output's order. A pure move
-whose output rows can be stored as they come goes straight to the output. Otherwise the block
-is gathered in a scratch area of the first-level cache and the epilogue takes it from there, row
-by row: it casts, applies the formula and streams whole lines out. Memory is read once and
-written once either way.
+For each work unit the microkernel brings a block into the output's order. If nothing is converted
+and the output rows can be stored directly, it writes to the output. Otherwise it writes to a
+scratch area in the first-level cache, and the epilogue casts the block, applies the formula and
+streams full cache lines to the output, row by row. Memory is read once and written once either way.
 
-A mover is a module of this folder, named as its kernel in planning/kernels.py. Its function
-`mover(itemsize, channels, literal, nt)` makes a `walk.BlockMover` for items of so many bytes;
-`literal` is what the kernel's Cutter says (cutters.py), and `nt` whether to stream whole aligned
-lines.
+A microkernel named `k` in planning/select.py is made by the function
+`k_microkernel(itemsize, channels, literal, streaming)` in the module `k` of this folder (or the
+module in SHARED_MODULES), which returns a `walk.MicroKernel`. `literal` comes from the kernel's
+Tiling (tiling.py); `streaming` says whether full aligned lines bypass the caches.
 
-The parameter block that tells them what to do is described in words.py.
+params.py describes the parameter block.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from importlib import import_module
 from numba import uintp
 
 from ...planning.epilogue import DTYPES
-from .epilogue import epilogue_of
+from .epilogue import build_epilogue
 from .params import (
     BOUNDS,
-    COEFS,
+    COEF_OFFSETS,
     FACTOR,
-    JOINED,
-    OUTS,
+    OUT_OFFSETS,
     PITCH,
-    Q_LOOP,
-    Q_TABLE,
-    R_LOOP,
+    ROWS_CONTIGUOUS,
+    ROWS_LOOP,
+    ROWS_TABLE,
+    RUN_LOOP,
     SCRATCH,
     TERM,
 )
@@ -50,34 +49,35 @@ SHARED_MODULES = {
 }
 
 
-def build(move, itemsize, literal, epilogue, nt):
-    """The kernel of a mover ("transpose", "split-3", ..., or "rows" for none) and an epilogue.
+def build(move, itemsize, literal, epilogue, streaming):
+    """Build the kernel of a microkernel and an epilogue.
 
-    `epilogue` is "" for a plain move, else "source-target-coefs-saturate-clip".
+    `move` is "transpose", "split-3", ..., or "rows" without a microkernel. `epilogue` is "" for a
+    pure move, else "source-target-coefs-saturate-clip".
     """
     if not epilogue:
-        return direct(mover_of(move, itemsize, literal, nt).move, nt)
+        return direct(load_microkernel(move, itemsize, literal, streaming).move, streaming)
     source, target, coefs, *flags = epilogue.split("-")
     saturate, clip = (bool(int(flag)) for flag in flags)
-    convert = epilogue_of(source, target, coefs, saturate, clip, nt)
-    pieces = itemsize // DTYPES[source].item  # a 16-byte item is converted as two words
+    convert = build_epilogue(source, target, coefs, saturate, clip, streaming)
+    pieces = itemsize // DTYPES[source].item  # a 16-byte item is handled as two words
     if move == "rows":
-        return rowwise(convert, pieces, nt)
-    mover = mover_of(move, itemsize, literal, 0)
-    return staged(mover.move, convert, pieces * mover.width, nt)
+        return rowwise(convert, pieces, streaming)
+    mover = load_microkernel(move, itemsize, literal, 0)
+    return staged(mover.move, convert, pieces * mover.width, streaming)
 
 
-def mover_of(move, itemsize, literal, nt):
-    """The mover of a name such as "transpose" or "split-3"."""
+def load_microkernel(move, itemsize, literal, streaming):
+    """Return the microkernel of a name such as "transpose" or "split-3"."""
     name, _, channels = move.partition("-")
     module = import_module(f".{SHARED_MODULES.get(name, name)}", __package__)
     microkernel = getattr(module, f"{name}_microkernel")
-    return microkernel(itemsize, int(channels or 0), literal, nt)
+    return microkernel(itemsize, int(channels or 0), literal, streaming)
 
 
 @inline
 def extent(params, state, axis):
-    """Length of the current block along an axis (R_LOOP or Q_LOOP)."""
+    """Return the length of the current block along an axis (RUN_LOOP or ROWS_LOOP)."""
     block = i64_at(params, axis + 2)
     number = i64_at(state, i64_at(params, axis))
     if number < i64_at(params, axis + 3):
@@ -85,8 +85,8 @@ def extent(params, state, axis):
     return i64_at(params, axis + 1) - number * block
 
 
-def direct(move, nt):
-    """Move each block straight to the output."""
+def direct(move, streaming):
+    """Build a kernel that moves each block directly to the output."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -94,45 +94,48 @@ def direct(move, nt):
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
-            n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
+            n = extent(params, state, RUN_LOOP)
+            m = extent(params, state, ROWS_LOOP)
             move(params, x, y, n, m)
             advance(params, state)
-        if nt:
+        if streaming:
             fence()
 
     return kernel
 
 
-def rowwise(convert, pieces, nt):
-    """Runs are contiguous on both sides: nothing to move, only to convert, row by row."""
+def rowwise(convert, pieces, streaming):
+    """Build a kernel that converts row by row: runs are contiguous on both sides."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
         bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
-        ins = params + uintp(8 * i64_at(params, Q_TABLE))
-        outs = params + uintp(8 * i64_at(params, OUTS))
-        coefs = params + uintp(8 * i64_at(params, COEFS))
+        ins = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        outs = params + uintp(8 * i64_at(params, OUT_OFFSETS))
+        coefs = params + uintp(8 * i64_at(params, COEF_OFFSETS))
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
             k = i64_at(state, COEF)
-            n, m = extent(params, state, R_LOOP) * pieces, extent(params, state, Q_LOOP)
+            n = extent(params, state, RUN_LOOP) * pieces
+            m = extent(params, state, ROWS_LOOP)
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
-                line, to = x + uintp(i64_at(ins, q)), y + uintp(i64_at(outs, q))
+                line = x + uintp(i64_at(ins, q))
+                to = y + uintp(i64_at(outs, q))
                 convert(line, to, n, factor + shift, term + shift, bounds)
             advance(params, state)
-        if nt:
+        if streaming:
             fence()
 
     return kernel
 
 
-def staged(move, convert, pieces, nt):
-    """Move each block to the scratch area, then convert it row by row."""
+def staged(move, convert, pieces, streaming):
+    """Build a kernel that moves each block to the scratch area, then converts it row by row."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -140,24 +143,26 @@ def staged(move, convert, pieces, nt):
         bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
-        outs = params + uintp(8 * i64_at(params, OUTS))
-        coefs = params + uintp(8 * i64_at(params, COEFS))
-        pitch, joined = i64_at(params, PITCH), i64_at(params, JOINED)
+        outs = params + uintp(8 * i64_at(params, OUT_OFFSETS))
+        coefs = params + uintp(8 * i64_at(params, COEF_OFFSETS))
+        pitch = i64_at(params, PITCH)
+        rows_contiguous = i64_at(params, ROWS_CONTIGUOUS)
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
             k = i64_at(state, COEF)
-            n, m = extent(params, state, R_LOOP), extent(params, state, Q_LOOP)
+            n = extent(params, state, RUN_LOOP)
+            m = extent(params, state, ROWS_LOOP)
             move(params, x, scratch, n, m)
-            n, m = (n * m, 1) if joined else (n, m)
+            n, m = (n * m, 1) if rows_contiguous else (n, m)
             for q in range(m):
                 shift = uintp(k + i64_at(coefs, q))
                 line = scratch + uintp(q * pitch)
                 to = y + uintp(i64_at(outs, q))
                 convert(line, to, n * pieces, factor + shift, term + shift, bounds)
             advance(params, state)
-        if nt:
+        if streaming:
             fence()
 
     return kernel

@@ -1,9 +1,9 @@
-"""What happens to items as they are stored: the cast, the formula with its clip, or an addition.
+"""The epilogue: clip, formula, cast or addition of items as they are stored.
 
-A run of the output is written by an epilogue: it reads n items that are already in the output's
-order, converts them (`numeric.py`), and stores them. 64 bytes of output are one step, whatever the
-dtypes; LLVM cuts wider or narrower operands into registers of the CPU. What is left at the ends of
-a run is done by the same code under a mask.
+An epilogue writes a run of the output: it reads n items that are already in the output's order,
+converts them (casts.py) and stores them. One step is 64 bytes of output, whatever the dtypes; LLVM
+splits wider or narrower operands into CPU registers. The remainders at both ends of a run are
+handled by masked steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba import types, uintp
 from numba.extending import intrinsic
 
-from ...planning.epilogue import DTYPES, computed_in
-from .casts import COMPUTED, FLOATS, call, cast, element, mangled, narrow, within
+from ...planning.epilogue import DTYPES, computation_dtype
+from .casts import COMPUTED, FLOATS, call, cast, clip_to_bounds, element_type, mangle, narrow
 from .params import LINE
 from .simd import I64, address, undef_like, vload, vstore
 from .walk import inline
@@ -26,27 +26,28 @@ def masked_load(b: Any, base: Any, type_: Any, mask: Any) -> Any:
     pointer = address(b, base, 0, type_)
     align = ir.Constant(ir.IntType(32), 1)
     empty = ir.Constant(type_, None)
-    return call(b, f"llvm.masked.load.{mangled(type_)}.p0", type_, pointer, align, mask, empty)
+    return call(b, f"llvm.masked.load.{mangle(type_)}.p0", type_, pointer, align, mask, empty)
 
 
 def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
     pointer = address(b, base, 0, value.type)
     align = ir.Constant(ir.IntType(32), 1)
-    name = f"llvm.masked.store.{mangled(value.type)}.p0"
+    name = f"llvm.masked.store.{mangle(value.type)}.p0"
     call(b, name, ir.VoidType(), value, pointer, align, mask)
 
 
 def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
-    """x * factor + term; one pair for the run, or one for each item."""
+    """Return x * factor + term, with one pair for the run or one pair per item."""
     if coefs == "each":
-        a, c = vload(b, factor, 0, x.type), vload(b, term, 0, x.type)
+        a = vload(b, factor, 0, x.type)
+        c = vload(b, term, 0, x.type)
     else:
-        a, c = (broadcast(b, vload(b, at, 0, x.type.element), x.type) for at in (factor, term))
-    return call(b, "llvm.fmuladd." + mangled(x.type), x.type, x, a, c)
+        a, c = (broadcast(b, vload(b, base, 0, x.type.element), x.type) for base in (factor, term))
+    return call(b, "llvm.fmuladd." + mangle(x.type), x.type, x, a, c)
 
 
 def plus(b: Any, x: Any, y: Any) -> Any:
-    """The sum of two vectors; integers wrap."""
+    """Add two vectors; integers wrap."""
     is_float = x.type.element in COMPUTED.values()
     return b.fadd(x, y) if is_float else b.add(x, y)
 
@@ -57,47 +58,49 @@ def broadcast(b: Any, value: Any, type_: Any) -> Any:
     return b.shuffle_vector(first, undef_like(first), zeros)
 
 
-def clipped(b: Any, x: Any, name: str, bounds: Any) -> Any:
-    """The items within the two bounds that stand at an address, of their dtype."""
-    places = (0, DTYPES[name].item)
-    low, high = (broadcast(b, vload(b, bounds, at, x.type.element), x.type) for at in places)
-    return within(b, x, name, low, high)
+def clip_to_bounds_at(b: Any, x: Any, name: str, bounds: Any) -> Any:
+    """Clip items to the two bounds stored at an address, in the dtype of the items."""
+    offsets = (0, DTYPES[name].item)
+    low, high = (
+        broadcast(b, vload(b, bounds, offset, x.type.element), x.type) for offset in offsets
+    )
+    return clip_to_bounds(b, x, name, low, high)
 
 
-def step(
-    source: str, target: str, coefs: str, saturate: bool, clip: bool, nt: int, masked: bool
+def build_step(
+    source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int, masked: bool
 ) -> Any:
-    """What finishes one cache line of output: step(src, dst, factor, term, bounds, count)."""
+    """Build step(src, dst, factor, term, bounds, count), which writes one cache line of output."""
     count = LINE // DTYPES[target].item
-    memory = ir.VectorType(element(source), count)
-    computed = computed_in(source, target)
+    memory = ir.VectorType(element_type(source), count)
+    computed = computation_dtype(source, target)
 
-    def finished(b: Any, x: Any, factor: Any, term: Any, bounds: Any) -> Any:
+    def finish(b: Any, x: Any, factor: Any, term: Any, bounds: Any) -> Any:
         if coefs in ("none", "add"):
-            x = clipped(b, x, source, bounds) if clip else x
+            x = clip_to_bounds_at(b, x, source, bounds) if clip else x
             return cast(b, x, source, target, saturate)
         x = cast(b, x, source, computed, False)
-        x = clipped(b, x, computed, bounds) if clip else x
+        x = clip_to_bounds_at(b, x, computed, bounds) if clip else x
         x = affine(b, x, coefs, factor, term)
         if target == "bf" and source not in FLOATS:
-            # The only NaN that integers lead to is 0 * inf, whose payload is empty.
+            # The only NaN that integers can produce is 0 * inf, whose payload is empty.
             return narrow(b, x, "bf", nan=False)
         return cast(b, x, computed, target, saturate)
 
-    def whole(context: Any, b: Any, signature: Any, args: Any) -> Any:
+    def full_line(context: Any, b: Any, signature: Any, args: Any) -> Any:
         src, dst, factor, term, bounds, _ = args
-        value = finished(b, vload(b, src, 0, memory), factor, term, bounds)
+        value = finish(b, vload(b, src, 0, memory), factor, term, bounds)
         if coefs == "add":
             value = plus(b, vload(b, dst, 0, value.type), value)
-        vstore(b, value, dst, 0, nt)
+        vstore(b, value, dst, 0, streaming)
         return context.get_dummy_value()
 
-    def part(context: Any, b: Any, signature: Any, args: Any) -> Any:
+    def partial_line(context: Any, b: Any, signature: Any, args: Any) -> Any:
         src, dst, factor, term, bounds, n = args
         places = ir.Constant(ir.VectorType(I64, count), list(range(count)))
         mask = b.icmp_signed("<", places, broadcast(b, n, places.type))
         x = masked_load(b, src, memory, mask)
-        value = finished(b, x, factor, term, bounds)
+        value = finish(b, x, factor, term, bounds)
         if coefs == "add":
             value = plus(b, masked_load(b, dst, value.type, mask), value)
         masked_store(b, value, dst, mask)
@@ -108,42 +111,46 @@ def step(
         typingctx: Any, src: Any, dst: Any, factor: Any, term: Any, bounds: Any, n: Any
     ) -> Any:
         pointers = [types.uintp] * 5
-        return types.void(*pointers, types.intp), part if masked else whole
+        return types.void(*pointers, types.intp), partial_line if masked else full_line
 
     return one_step
 
 
-def epilogue_of(
-    source: str, target: str, coefs: str, saturate: bool, clip: bool, nt: int
+def build_epilogue(
+    source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int
 ) -> Callable[..., None]:
-    """epilogue(src, dst, n, factor, term, bounds): convert a run of n items.
+    """Build epilogue(src, dst, n, factor, term, bounds), which converts a run of n items.
 
-    `coefs` is "none", "run" (one factor and term), "each" (an array of each, n long, with a line
-    of slack behind it) or "add" (no formula: what stands at dst is added). `clip`: items are first
-    brought between the two bounds, in the dtype that is computed in, without a formula in their
-    own. `nt`: stream whole aligned lines; the ends are stored plainly.
+    `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, with a
+    line of slack behind each) or "add" (no formula: the values at dst are added). `clip`: items are
+    first clipped to the two bounds, in the computed dtype, or in their own if there is no formula.
+    `streaming`: whole aligned lines are stored past the caches, the ends by normal stores.
     """
-    si, di, ci = (DTYPES[n].item for n in (source, target, computed_in(source, target)))
-    count, move = LINE // di, (ci if coefs == "each" else 0)
-    whole = step(source, target, coefs, saturate, clip, nt, False)
-    part = step(source, target, coefs, saturate, clip, 0, True)
+    si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
+    count = LINE // di
+    move = ci if coefs == "each" else 0
+    full_line = build_step(source, target, coefs, saturate, clip, streaming, False)
+    partial_line = build_step(source, target, coefs, saturate, clip, 0, True)
 
     @inline
     def epilogue(src: Any, dst: Any, n: Any, factor: Any, term: Any, bounds: Any) -> None:
         i = 0
-        if nt:
+        if streaming:
             head = (LINE - dst % LINE) % LINE // di
             if head > 0:
                 i = min(n, head)
-                part(src, dst, factor, term, bounds, i)
+                partial_line(src, dst, factor, term, bounds, i)
         while i + count <= n:
-            at = uintp(i)
-            whole(src + at * si, dst + at * di, factor + at * move, term + at * move, bounds, 0)
+            pos = uintp(i)
+            full_line(
+                src + pos * si, dst + pos * di, factor + pos * move, term + pos * move, bounds, 0
+            )
             i += count
         if i < n:
-            at = uintp(i)
-            x, y = src + at * si, dst + at * di
-            part(x, y, factor + at * move, term + at * move, bounds, n - i)
+            pos = uintp(i)
+            x = src + pos * si
+            y = dst + pos * di
+            partial_line(x, y, factor + pos * move, term + pos * move, bounds, n - i)
 
-    made: Callable[..., None] = epilogue
-    return made
+    result: Callable[..., None] = epilogue
+    return result

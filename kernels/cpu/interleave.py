@@ -1,38 +1,26 @@
-"""Two, three or four channels taken apart or put together in registers: what split and merge share.
+"""Microkernels for pixels of at most four channels, rearranged in registers.
 
-And pixels turned around in them, with their channels in another order.
-
-A pixel of so few channels fills no vector, so instead of tiles a step takes a whole vector of
-items from memory for each channel and rearranges all of them by shuffles:
+A pixel of so few channels does not fill a vector. So instead of tiles, a step loads one vector of
+items per channel and rearranges all of them by shuffles:
 
     split, 3 channels     r0 g0 b0 r1 | g1 b1 r2 g2 | b2 r3 g3 b3
                      ->   r0 r1 r2 r3 | g0 g1 g2 g3 | b0 b1 b2 b3
 
-    merge is the same picture from below. Ends that fill no step are covered by a step that
-    overlaps its neighbour; fewer pixels than one step go item by item.
+Ends that do not fill a step are covered by a step that overlaps its neighbor; fewer pixels than one
+step are moved item by item.
 
-Packed pixels of two, three or four channels to one row for each channel (see interleave.py).
+- `split`: packed pixels of two to four channels to one row per channel; channel c goes to
+  output + dst_offsets[c].
+- `merge`: the inverse of `split`; channel c comes from source + src_offsets[c].
+- `shuffle`: packed pixels to packed pixels of some of their channels, in any order, forward or in
+  reverse.
+- `flip`: packed pixels in reverse, channels unchanged. Single items are pixels of one channel.
+- `flipsplit`: packed pixels in reverse to one row per channel.
 
-Channel c goes to output + cols[c]. A block is lines of R_PERIOD pixels that are R_STEP bytes apart
-in the source and follow each other in the output.
-
-One row for each of two, three or four channels to packed pixels (see interleave.py).
-
-Channel c comes from source + rows[c]. A place of the run is a pixel.
-
-Pixels of up to four channels to pixels of some of these channels, in any order (interleave.py).
-
-Forward, or in reverse: then the source begins at the last pixel of a line, the first of the output.
-A place of the run is a pixel. A block is lines of R_PERIOD pixels that are R_STEP bytes apart in
-the source and follow each other in the output.
-
-Items or packed pixels of up to four channels in reverse: shuffle.py with channels as they are.
-
-Single items are pixels of one channel.
-
-Packed pixels in reverse to one row for each channel: split.py with lines from their ends.
-
-The source begins at the last pixel of a line, which is the first of the output.
+In reverse, the source begins at the last pixel of a line, which is the first of the output. Except
+in `split` and `flipsplit`, a position of the run is a pixel of all channels. Except in `merge`, a
+block consists of lines of RUN_PERIOD pixels that are RUN_STEP bytes apart in the source and follow
+each other in the output.
 """
 
 from __future__ import annotations
@@ -41,116 +29,122 @@ from llvmlite import ir
 from numba import types, uintp
 from numba.extending import intrinsic
 
-from .params import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
+from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
 from .simd import I64, i64_at, move_item, prefetch, shuffle, vload, vstore
-from .walk import BlockMover, inline
+from .walk import MicroKernel, inline
 
 
-def pick(b, parts, wanted):
-    """Items `wanted` (indexes into all parts in a row) as one vector, from up to three parts."""
+def pick(b, parts, indices):
+    """Gather items of two or three parts into one vector; indices count through all parts."""
     n = parts[0].type.count
-    mask = [w if w < 2 * n else 0 for w in wanted]
+    mask = [w if w < 2 * n else 0 for w in indices]
     first = shuffle(b, parts[0], parts[1], mask)
     if len(parts) == 2:
         return first
-    mask = [i if w < 2 * n else w - 2 * n + n for i, w in enumerate(wanted)]
+    mask = [i if w < 2 * n else w - 2 * n + n for i, w in enumerate(indices)]
     return shuffle(b, first, parts[2], mask)
 
 
-def take_apart(b, parts):
-    """Vectors of packed pixels -> one vector for each channel."""
-    channels, n = len(parts), parts[0].type.count
+def deinterleave(b, parts):
+    """Convert vectors of packed pixels to one vector per channel."""
+    channels = len(parts)
+    n = parts[0].type.count
     if channels == 4:
         even = [pick(b, parts[i : i + 2], list(range(0, 2 * n, 2))) for i in (0, 2)]
         odd = [pick(b, parts[i : i + 2], list(range(1, 2 * n, 2))) for i in (0, 2)]
-        (c0, c2), (c1, c3) = take_apart(b, even), take_apart(b, odd)
+        (c0, c2) = deinterleave(b, even)
+        (c1, c3) = deinterleave(b, odd)
         return [c0, c1, c2, c3]
     return [pick(b, parts, [c + channels * i for i in range(n)]) for c in range(channels)]
 
 
-def put_together(b, parts):
-    """One vector for each channel -> vectors of packed pixels."""
-    channels, n = len(parts), parts[0].type.count
+def interleave(b, parts):
+    """Convert one vector per channel to vectors of packed pixels."""
+    channels = len(parts)
+    n = parts[0].type.count
     if channels == 4:
-        even, odd = put_together(b, parts[0::2]), put_together(b, parts[1::2])
-        return [v for pair in zip(even, odd, strict=True) for v in put_together(b, list(pair))]
+        even = interleave(b, parts[0::2])
+        odd = interleave(b, parts[1::2])
+        return [v for pair in zip(even, odd, strict=True) for v in interleave(b, list(pair))]
     items = [i % channels * n + i // channels for i in range(channels * n)]
     return [pick(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
 
-def turned_around(b, parts):
-    """Vectors of packed pixels with the last pixel first."""
-    channels, n = len(parts), parts[0].type.count
-    items = [channels * (n - 1 - i // channels) + i % channels for i in range(channels * n)]
-    return [_one_of(b, parts, items[v * n : v * n + n]) for v in range(channels)]
-
-
-def _one_of(b, parts, wanted):
-    """Items `wanted` as one vector, from as few of the parts as have them."""
+def reverse_pixels(b, parts):
+    """Reverse the pixels in vectors of packed pixels."""
+    channels = len(parts)
     n = parts[0].type.count
-    first = min(wanted) // n
-    few = parts[first : max(wanted) // n + 1]
-    return pick(b, few if len(few) > 1 else few * 2, [w - first * n for w in wanted])
+    items = [channels * (n - 1 - i // channels) + i % channels for i in range(channels * n)]
+    return [select_items(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
 
-def split_step(itemsize, channels, width, nt, backward=0):
-    """step(src, dst, cols, ahead): one vector of packed pixels for each channel to its row.
+def select_items(b, parts, indices):
+    """Gather items into one vector, reading only the parts that contain them."""
+    n = parts[0].type.count
+    first = min(indices) // n
+    few = parts[first : max(indices) // n + 1]
+    return pick(b, few if len(few) > 1 else few * 2, [w - first * n for w in indices])
 
-    Memory is asked for what is so many bytes ahead in the source.
+
+def split_step(itemsize, channels, width, streaming, backward=0):
+    """Build step(src, dst, dst_offsets, ahead), which stores one vector to the row of each channel.
+
+    The source is prefetched `ahead` bytes before it is read.
     """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def split(context, b, signature, args):
-        src, dst, cols, ahead = args
-        for at in range(0, max(LINE, width * channels), LINE):
-            prefetch(b, b.add(src, ahead), at)
+        src, dst, dst_offsets, ahead = args
+        for offset in range(0, max(LINE, width * channels), LINE):
+            prefetch(b, b.add(src, ahead), offset)
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
-        for c, value in enumerate(take_apart(b, parts)):
-            value = turned_around(b, [value])[0] if backward else value
-            vstore(b, value, b.add(dst, vload(b, cols, 8 * c, I64, 8)), 0, nt)
+        for c, value in enumerate(deinterleave(b, parts)):
+            value = reverse_pixels(b, [value])[0] if backward else value
+            vstore(b, value, b.add(dst, vload(b, dst_offsets, 8 * c, I64, 8)), 0, streaming)
         return context.get_dummy_value()
 
     @intrinsic
-    def step(typingctx, src, dst, cols, ahead):
+    def step(typingctx, src, dst, dst_offsets, ahead):
         return types.void(types.uintp, types.uintp, types.uintp, types.uintp), split
 
     return step
 
 
-def merge_step(itemsize, channels, width, nt):
-    """step(src, rows, dst): one vector of each channel's row to packed pixels."""
+def merge_step(itemsize, channels, width, streaming):
+    """Build step(src, src_offsets, dst), which packs one vector from the row of each channel."""
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
 
     def merge(context, b, signature, args):
-        src, rows, dst = args
-        bases = [b.add(src, vload(b, rows, 8 * c, I64, 8)) for c in range(channels)]
-        for i, value in enumerate(put_together(b, [vload(b, x, 0, type_) for x in bases])):
-            vstore(b, value, dst, width * i, nt)
+        src, src_offsets, dst = args
+        bases = [b.add(src, vload(b, src_offsets, 8 * c, I64, 8)) for c in range(channels)]
+        for i, value in enumerate(interleave(b, [vload(b, x, 0, type_) for x in bases])):
+            vstore(b, value, dst, width * i, streaming)
         return context.get_dummy_value()
 
     @intrinsic
-    def step(typingctx, src, rows, dst):
+    def step(typingctx, src, src_offsets, dst):
         return types.void(types.uintp, types.uintp, types.uintp), merge
 
     return step
 
 
-def shuffle_step(itemsize, channels, order, width, nt, backward):
-    """step(src, dst): a vector of packed pixels for each channel to pixels of channels `order`.
+def shuffle_step(itemsize, channels, order, width, streaming, backward):
+    """Build step(src, dst), which packs the channels `order` of one vector per channel.
 
     `backward`: the last pixel first.
     """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
-    n, taken = type_.count, len(order)
+    n = type_.count
+    out_channels = len(order)
     places = [n - 1 - i if backward else i for i in range(n)]
     items = [channels * place + channel for place in places for channel in order]
 
     def moved(context, b, signature, args):
         src, dst = args
         parts = [vload(b, src, width * i, type_) for i in range(channels)]
-        for v in range(taken):
-            value = _one_of(b, parts, items[v * n : v * n + n])
-            vstore(b, value, dst, width * v, nt)
+        for v in range(out_channels):
+            value = select_items(b, parts, items[v * n : v * n + n])
+            vstore(b, value, dst, width * v, streaming)
         return context.get_dummy_value()
 
     @intrinsic
@@ -160,109 +154,126 @@ def shuffle_step(itemsize, channels, order, width, nt, backward):
     return step
 
 
-# Memory idles while a block is finished in the scratch area unless it was asked for the next one:
-# sources that are in no cache were read at 0.46 of the limit to bfloat16, at 0.57 so.
-AHEAD = 4096
+# Without prefetching, memory idles while the epilogue works on the scratch area: uncached sources
+# were converted to bfloat16 at 0.46 of the limit, and with prefetching at 0.57.
+PREFETCH_BYTES = 4096
 
 
-def split_microkernel(itemsize, channels, literal, nt):
-    """All pixels of a block; `literal` is the width of a vector."""
-    return of_lines(itemsize, channels, int(literal), nt, 0)
+def split_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel `split`; `literal` is the vector width in bytes."""
+    return split_lines(itemsize, channels, int(literal), streaming, 0)
 
 
-def of_lines(itemsize, channels, width, nt, backward):
-    """All lines of a block, each from its first pixel on or, `backward`, from its last."""
-    long = vectors(itemsize, channels, width, nt, backward)
-    short = vectors(itemsize, channels, LANE, 0, backward)
-    long_from, short_from = width // itemsize, LANE // itemsize
+def split_lines(itemsize, channels, width, streaming, backward):
+    """Make a microkernel that splits lines of pixels; `backward`: from the last pixel of each."""
+    long = split_vectors(itemsize, channels, width, streaming, backward)
+    short = split_vectors(itemsize, channels, LANE, 0, backward)
+    long_from = width // itemsize
+    short_from = LANE // itemsize
     pixel = -itemsize * channels if backward else itemsize * channels
-    near = -AHEAD if backward else AHEAD  # where the next pixels are, if there is one line
+    # Direction of the next pixels if a block is one line.
+    near = -PREFETCH_BYTES if backward else PREFETCH_BYTES
 
     @inline
-    def line(cols, src, dst, n, ahead):
+    def line(dst_offsets, src, dst, n, ahead):
         if n >= long_from:
-            long(cols, src, dst, n, ahead)
+            long(dst_offsets, src, dst, n, ahead)
         elif n >= short_from:
-            short(cols, src, dst, n, ahead)
+            short(dst_offsets, src, dst, n, ahead)
         else:
             for p in range(n):
                 for c in range(channels):
                     x = src + uintp(p * pixel + c * itemsize)
-                    move_item(x, dst + uintp(i64_at(cols, c) + p * itemsize), itemsize)
+                    move_item(x, dst + uintp(i64_at(dst_offsets, c) + p * itemsize), itemsize)
 
     @inline
     def move(params, src, dst, n, m):
-        cols = params + uintp(8 * i64_at(params, Q_TABLE))
-        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
-        ahead = uintp(near if step == 0 else AHEAD if step > 0 else -AHEAD)
+        dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
+        ahead = uintp(near if step == 0 else PREFETCH_BYTES if step > 0 else -PREFETCH_BYTES)
         while n > 0:
-            line(cols, src, dst, min(n, period), ahead)
+            line(dst_offsets, src, dst, min(n, period), ahead)
             n -= period
             src += uintp(step)
             dst += uintp(period * itemsize)
 
-    return BlockMover(move)
+    return MicroKernel(move)
 
 
-def vectors(itemsize, channels, width, nt, backward):
-    """move(cols, src, dst, n, ahead): the pixels of a line that is no shorter than a vector."""
-    count, pixel = width // itemsize, itemsize * channels
-    whole, plain = (split_step(itemsize, channels, width, flag, backward) for flag in (nt, 0))
+def split_vectors(itemsize, channels, width, streaming, backward):
+    """Build move(dst_offsets, src, dst, n, ahead), for lines at least as long as a vector."""
+    count = width // itemsize
+    pixel = itemsize * channels
+    stream_step, plain_step = (
+        split_step(itemsize, channels, width, flag, backward) for flag in (streaming, 0)
+    )
 
     @inline
-    def move(cols, src, dst, n, ahead):
+    def move(dst_offsets, src, dst, n, ahead):
         for first in range(0, n, count):
             i = min(first, n - count)
             place = -(i + count - 1) * pixel if backward else i * pixel
-            x, y = src + uintp(place), dst + uintp(i * itemsize)
-            if nt and i != first:
-                plain(x, y, cols, ahead)
+            x = src + uintp(place)
+            y = dst + uintp(i * itemsize)
+            if streaming and i != first:
+                plain_step(x, y, dst_offsets, ahead)
             else:
-                whole(x, y, cols, ahead)
+                stream_step(x, y, dst_offsets, ahead)
 
     return move
 
 
-def merge_microkernel(itemsize, channels, literal, nt):
-    """All pixels of a block; `literal` is the width of a vector."""
+def merge_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel `merge`; `literal` is the vector width in bytes."""
     width = int(literal)
-    count, pixel = width // itemsize, itemsize * channels
-    whole, plain = (merge_step(itemsize, channels, width, flag) for flag in (nt, 0))
+    count = width // itemsize
+    pixel = itemsize * channels
+    stream_step, plain_step = (
+        merge_step(itemsize, channels, width, flag) for flag in (streaming, 0)
+    )
 
     @inline
     def move(params, src, dst, n, m):
-        rows = params + uintp(8 * i64_at(params, R_TABLE))
+        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         if n < count:
             for p in range(n):
                 for c in range(channels):
-                    x = src + uintp(i64_at(rows, c) + p * itemsize)
+                    x = src + uintp(i64_at(src_offsets, c) + p * itemsize)
                     move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
             return
         for first in range(0, n, count):
             i = min(first, n - count)
-            x, y = src + uintp(i * itemsize), dst + uintp(i * pixel)
-            if nt and i != first:
-                plain(x, rows, y)
+            x = src + uintp(i * itemsize)
+            y = dst + uintp(i * pixel)
+            if streaming and i != first:
+                plain_step(x, src_offsets, y)
             else:
-                whole(x, rows, y)
+                stream_step(x, src_offsets, y)
 
-    return BlockMover(move, channels)
+    return MicroKernel(move, channels)
 
 
-def shuffle_microkernel(itemsize, channels, literal, nt):
-    """`literal`: width of a vector, channels of x, 1 for in reverse, those that are taken."""
+def shuffle_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel `shuffle`.
+
+    `literal`: vector width in bytes, channels of x, 1 for reverse, then the selected channels.
+    """
     width, count, backward, *order = map(int, literal.split("x"))
-    return pixels(itemsize, width, tuple(order), count, backward, nt)
+    return shuffle_lines(itemsize, width, tuple(order), count, backward, streaming)
 
 
-def pixels(itemsize, width, order, channels, backward, nt):
-    """All pixels of a block, of which channels `order` are taken."""
-    taken, pixel, made = len(order), channels * itemsize, len(order) * itemsize
+def shuffle_lines(itemsize, width, order, channels, backward, streaming):
+    """Make a microkernel that selects the channels `order` of all pixels of a block."""
+    out_channels = len(order)
+    pixel = channels * itemsize
+    out_pixel = len(order) * itemsize
     long, short = (
-        shuffle_vectors(itemsize, each, order, channels, backward, flag)
-        for each, flag in ((width, nt), (LANE, 0))
+        shuffle_vectors(itemsize, nbytes, order, channels, backward, flag)
+        for nbytes, flag in ((width, streaming), (LANE, 0))
     )
-    long_from, short_from = width // itemsize, LANE // itemsize
+    long_from = width // itemsize
+    short_from = LANE // itemsize
 
     @inline
     def line(src, dst, n):
@@ -272,50 +283,54 @@ def pixels(itemsize, width, order, channels, backward, nt):
             short(src, dst, n)
         else:
             for p in range(n):
-                for c in range(taken):
+                for c in range(out_channels):
                     x = src + uintp((-p if backward else p) * pixel + order[c] * itemsize)
-                    move_item(x, dst + uintp(p * made + c * itemsize), itemsize)
+                    move_item(x, dst + uintp(p * out_pixel + c * itemsize), itemsize)
 
     @inline
     def move(params, src, dst, n, m):
-        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
         while n > 0:
             line(src, dst, min(n, period))
             n -= period
             src += uintp(step)
-            dst += uintp(period * made)
+            dst += uintp(period * out_pixel)
 
-    return BlockMover(move, taken)
+    return MicroKernel(move, out_channels)
 
 
-def shuffle_vectors(itemsize, width, order, channels, backward, nt):
-    """move(src, dst, n): the pixels of a line that is no shorter than a vector."""
-    count, pixel, made = width // itemsize, channels * itemsize, len(order) * itemsize
-    whole, plain = (
-        shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (nt, 0)
+def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
+    """Build move(src, dst, n), for lines at least as long as a vector."""
+    count = width // itemsize
+    pixel = channels * itemsize
+    out_pixel = len(order) * itemsize
+    stream_step, plain_step = (
+        shuffle_step(itemsize, channels, order, width, flag, backward) for flag in (streaming, 0)
     )
 
     @inline
     def move(src, dst, n):
         last = (n - 1) // count
         for k in range(last + 1):
-            first = (last - k if backward else k) * count  # the source from its beginning
+            first = (last - k if backward else k) * count  # ascending source addresses
             i = min(first, n - count)
             place = -(i + count - 1) * pixel if backward else i * pixel
-            x, y = src + uintp(place), dst + uintp(i * made)
-            if nt and i != first:
-                plain(x, y)
+            x = src + uintp(place)
+            y = dst + uintp(i * out_pixel)
+            if streaming and i != first:
+                plain_step(x, y)
             else:
-                whole(x, y)
+                stream_step(x, y)
 
     return move
 
 
-def flip_microkernel(itemsize, channels, literal, nt):
-    """All pixels of a block; `literal` is the width of a vector."""
-    return pixels(itemsize, int(literal), tuple(range(channels)), channels, 1, nt)
+def flip_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel `flip`; `literal` is the vector width in bytes."""
+    return shuffle_lines(itemsize, int(literal), tuple(range(channels)), channels, 1, streaming)
 
 
-def flipsplit_microkernel(itemsize, channels, literal, nt):
-    """All pixels of a block; `literal` is the width of a vector."""
-    return of_lines(itemsize, channels, int(literal), nt, 1)
+def flipsplit_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel `flipsplit`; `literal` is the vector width in bytes."""
+    return split_lines(itemsize, channels, int(literal), streaming, 1)

@@ -1,8 +1,8 @@
-"""From a chosen kernel to a `Launch`: which machine code, which parameter block, how many units.
+"""Prepare the launch of a conversion kernel: its machine code, parameter block and work units.
 
-The kernel's Cutter (`cutters.py`) cuts the loops into blocks; this module decides between plain and
-streaming stores, and writes what was cut into the words that kernels read (`words.py`). Imports no
-Numba. The numbers are policy; what was measured for them is in docs/performance.md.
+The kernel's Tiling (tiling.py) divides the loops into blocks. This module decides between plain and
+streaming stores, and writes the parameter block (params.py). Imports no Numba. The constants are
+policy; docs/performance.md has the measurements.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from ...planning.epilogue import Epilogue
 from ...planning.select import Choice
 from .compiler import KernelSpec
 from .params import HEAD, MAX_LOOPS, WORDS
-from .tiling import CUTTERS, Cutter
+from .tiling import TILINGS, Tiling
 
-__all__ = ["CHUNK_BYTES", "STREAM_BYTES", "Launch", "prepare", "shares"]
-
-# Outputs from this size on bypass the caches: a later reader finds them evicted anyway, and a
-# plain store would first read the line that it is about to overwrite.
+# Larger outputs bypass the caches: they would be evicted before they are read again, and a plain
+# store first reads the line that it is about to overwrite.
 STREAM_BYTES = 1 << 20
-# Bytes that a thread takes at a time: two threads that go on side by side in small chunks got 0.77
-# of the limit where they got 0.82 in chunks of this size.
+# Bytes that a thread takes at a time. Two threads got 0.82 of the limit with chunks of this size,
+# and 0.77 with small chunks.
 CHUNK_BYTES = 1 << 20
-_SHARES = 16  # of a job at least, so that threads end together
+_SHARES = 16  # at least as many chunks per job, so that threads end together
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's code, its parameter block, its work units and how many to take at once."""
+    """A prepared kernel: its code, parameter block, work units, and how many to take at once."""
 
     spec: KernelSpec
     params: bytes
@@ -41,49 +39,58 @@ class Launch:
 def prepare(
     choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool | None = None
 ) -> Launch:
-    """Cut a choice into work units. `epilogue` None: a pure move of `choice.source_item` bytes.
+    """Divide a choice into work units. `epilogue` None: a pure move of `choice.source_item` bytes.
 
     `alignment`: a power of two, at most a cache line, that divides the output's address. `stream`:
-    whether to write past the caches where rows allow it; None: if the output is large.
+    bypass the caches if rows allow it; None: if the output is large.
     """
     if stream is None:
         stream = choice.count * choice.target_item >= STREAM_BYTES
-    cutter = CUTTERS[choice.kernel](choice, epilogue, alignment, stream)
-    params, units = _parameters(cutter)
-    return Launch(cutter.spec(), params, units, _grain(choice, units))
+    tiling = TILINGS[choice.kernel](choice, epilogue, alignment, stream)
+    params, units = _pack_params(tiling)
+    return Launch(tiling.spec(), params, units, _grain(choice, units))
 
 
 def shares(count: int, nbytes: int) -> tuple[int, int]:
-    """Into how many shares each of so many launches is cut, and how many to take at once."""
-    each = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
-    units = count * each
-    return each, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
+    """Return the number of shares for each of `count` launches, and how many to take at once."""
+    share = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
+    units = count * share
+    return share, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
 
 
-def _parameters(cutter: Cutter) -> tuple[bytes, int]:
-    """The parameter block, and how many work units its loops make."""
-    run, rows = cutter.axes()
-    loops, r_loop, q_loop = cutter.walk(run, rows)
-    if len(loops) > MAX_LOOPS:  # kernels would read all that follows from the wrong words
+def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
+    """Return the parameter block and its number of work units."""
+    run, rows = tiling.axes()
+    loops, r_loop, q_loop = tiling.walk(run, rows)
+    if len(loops) > MAX_LOOPS:  # kernels would read all other parameters from the wrong words
         raise RuntimeError(f"{len(loops)} loops around a block; kernels take {MAX_LOOPS}")
-    coefficients, coef_rows = cutter.coefficients(run, rows)
-    pitch = cutter.pitch(run.longest)
-    tables, starts = _place(run.table, cutter.columns(rows, pitch), rows.table, coef_rows)
+    coefficients, coef_rows = tiling.coefficients(run, rows)
+    pitch = tiling.pitch(run.longest_block)
+    tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
     words = [len(loops), *(step for loop in loops for step in loop)]
     words += [0] * (HEAD - len(words))
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
     end = WORDS + len(tables)
-    bounds = cutter.bounds()
+    bounds = tiling.bounds()
     first = end + len(bounds) // 8
     half = len(coefficients) // 16
-    words += [pitch, starts[2], starts[3], end, first, first + half, cutter.pace, cutter.joined]
+    words += [
+        pitch,
+        starts[2],
+        starts[3],
+        end,
+        first,
+        first + half,
+        tiling.out_stride,
+        tiling.rows_contiguous,
+    ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, prod(loop.count for loop in loops)
 
 
-def _place(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """All tables in a row, and the word index of each."""
+def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Concatenate tables; return their words and the word index of each table."""
     starts: list[int] = []
     words: list[int] = []
     for table in tables:

@@ -1,38 +1,34 @@
-"""Files that hold machine code: whole, written by us and for this very key, or a miss.
+"""Compiled kernels on disk: the user's cache, and the objects that come with the wheel.
 
-What these files hold will be executed, so a file counts only if
+*Cache files.* Their content will be executed, so a file is a miss unless
 
-- its first 32 bytes are the SHA-256 of its key and its code: one that is truncated, altered, or
-  moved here from another kernel, CPU or version is a miss;
-- it is a regular file of one name, no link, and nobody but this user and root can have written it;
-- the same holds of the folder it lies in and of all above (trust.py), as its caller has seen.
+- its first 32 bytes are the SHA-256 of its key and its code: a file that is truncated, altered, or
+  copied from another kernel, CPU or version is a miss;
+- it is a regular file with one name, not a link, and only this user and root can have written it;
+- the folder is trusted: only this user and root can change its content.
 
-Files are written beside and renamed, so of several processes that write the same one at once
-each leaves a whole file. What cannot be written is lost, which costs time and nothing else.
+Files are written under a temporary name and renamed, so concurrent writers all leave a complete
+file. If a file cannot be written, the kernel is compiled again: this costs time and nothing else.
 
-Whether code may be loaded from a folder: nobody but this user and root can change what it holds.
+*Trusted folders.* A user who may write to the folder, or to one above it, could put a file there
+that a trusted user has written elsewhere for another purpose (a download, an unpacked archive). So
+the owner of a file proves too little: every folder and link is checked, from the root down. Other
+users may write to a folder above ours only if it is sticky, where Linux prevents them from renaming
+files of others (/tmp). A private group of the user does not count as another user: Debian, Fedora
+and more create one for every user, and often let it write to all of the user's files.
 
-Who may write a folder, or one above it, may put any file there that somebody trusted has written
-elsewhere for another purpose: a download, an unpacked archive. So the files alone say too little,
-and every folder and link on the way is looked at, from the root down. Others may write to a folder
-above ours only where Linux keeps them from renaming what they do not own (/tmp). A group that is
-the user's alone is no other: Debian, Fedora and more give every user one, and many let it write to
-all that the user makes.
+*Objects in the wheel.* A wheel contains the kernels that most programs need, compiled for each of
+LEVELS that its machine may have, so that a first conversion does not wait for a compiler. Each is a
+file in `objects/` beside this module; editable installations and checkouts have none, and compile.
 
-Kernels that came with the package: objects that the build made for whole classes of CPUs.
-
-A wheel carries the kernels that most programs want (`usual.py`), compiled for each of LEVELS that
-its machine may be of, so that a first conversion waits for no compiler. Each is a file in
-`objects/` beside this module; an editable installation and a checkout have none, and compile.
-
-- An object is for a level, and serves any CPU that has all the level's features. What is compiled
-  for this very CPU is preferred to it where it is on disk.
+- An object is compiled for a level and runs on any CPU that has all features of the level. A cached
+  object that was compiled for exactly this CPU is preferred.
 - Its key holds the spec, the sources, the level, the system and FORMAT: objects of other sources
-  are a miss. It holds no version of Numba or llvmlite, as an object asks nothing of either but to
-  be linked: what the builder had need not be what the user has.
-- Its checksum is looked at as that of the cache's files is (disk.py), as disks and downloads fail.
-  Who owns the file is not: who can write it can write the modules beside it, which Python executes
-  unasked. Installers make hard links and links, and let another user own a package.
+  are a miss. The key has no version of Numba or llvmlite, since loading an object needs nothing but
+  a linker: builder and user may have different versions.
+- Its checksum is verified, as disks and downloads fail. Its owner is not: a user who can write it
+  can also write the modules beside it, which Python executes. Installers create hard links and
+  symbolic links, and packages may belong to another user.
 """
 
 from __future__ import annotations
@@ -51,197 +47,203 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-MOST_LINKS = 40  # as many as Linux follows
+MAX_LINKS = 40  # symbolic links that Linux follows
 
-# It speaks to whoever handles "layoutkit" or all logs, and never to stderr of its own accord: a
-# folder that cannot be used costs time and nothing else.
+# The NullHandler keeps messages off stderr unless the program configures logging: a folder that
+# cannot be used costs time and nothing else.
 _log = logging.getLogger("layoutkit.kernels")
 _log.addHandler(logging.NullHandler())
-_said: dict[Path, str] = {}
+_warned: dict[Path, str] = {}
 
 
-def trusted(folder: Path) -> bool:
-    """Whether code may be loaded from a folder, which is made if need be; says once why not."""
-    why = _why_not(folder)
-    if why is not None:
-        say(folder, why)
-    return why is None
+def is_trusted(folder: Path) -> bool:
+    """Return True if code may be loaded from a folder, else warn once. Create a missing folder."""
+    reason = _untrusted_reason(folder)
+    if reason is not None:
+        warn_once(folder, reason)
+    return reason is None
 
 
 def complaint(folder: Path) -> str | None:
-    """What is wrong with a folder, as far as is known; None: nothing."""
-    if not trusted(folder) or folder in _said:
-        return _said[folder]
+    """Return the known problem of a cache folder, or None."""
+    if not is_trusted(folder) or folder in _warned:
+        return _warned[folder]
     return None if os.access(folder, os.W_OK) else "cannot be written"
 
 
-def say(folder: Path, why: str) -> None:
-    """Warn, once a folder, that it does not keep kernels."""
-    if folder not in _said:
-        _said[folder] = why
+def warn_once(folder: Path, reason: str) -> None:
+    """Log a warning that a folder does not keep kernels, once per folder."""
+    if folder not in _warned:
+        _warned[folder] = reason
         _log.warning(
             "kernels are not kept in %s, and every process compiles its own: %s; "
             "LAYOUTKIT_CACHE_DIR names another folder",
             folder,
-            why,
+            reason,
         )
 
 
-def is_owned(found: os.stat_result) -> bool:
-    """Whether a file, folder or link belongs to this user or root; Windows does not say."""
-    return not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+def is_own_or_root(status: os.stat_result) -> bool:
+    """Return True if this user or root owns a file, folder or link; always True on Windows."""
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
 
 
-def _why_not(folder: Path) -> str | None:
+def _untrusted_reason(folder: Path) -> str | None:
     try:
-        found = None
-        for place, found in _way_to(folder.absolute()):
-            if (why := _weakness(place, found)) is not None:
-                return why
+        status = None
+        for path, status in _walk_to(folder.absolute()):
+            if (reason := _unsafe_reason(path, status)) is not None:
+                return reason
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
-    if found is None or not hasattr(os, "geteuid"):
+    if status is None or not hasattr(os, "geteuid"):
         return None
-    return _opening(place, found)  # others may not even add files: they would be taken for ours
+    return _write_access_reason(
+        path, status
+    )  # other users must not add files, which would be mistaken for ours
 
 
-def _way_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every folder and link from the root to a folder; what is missing is made."""
-    at, links = Path(folder.anchor), 0
-    yield at, at.lstat()
+def _walk_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield every folder and link from the root to a folder; create missing folders."""
+    current = Path(folder.anchor)
+    links = 0
+    yield current, current.lstat()
     parts = list(reversed(folder.parts[1:]))
     while parts:
         name = parts.pop()
         if name == "..":
-            at = at.parent
+            current = current.parent
             continue
-        found = _made(at / name)
-        yield at / name, found
-        if stat.S_ISLNK(found.st_mode):
+        status = _lstat_or_create(current / name)
+        yield current / name, status
+        if stat.S_ISLNK(status.st_mode):
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
-            target = (at / name).readlink()
+            target = (current / name).readlink()
             parts += reversed(target.parts[1:] if target.anchor else target.parts)
-            at = Path(target.anchor) if target.anchor else at
+            current = Path(target.anchor) if target.anchor else current
         else:
-            at = at / name
+            current = current / name
 
 
-def _made(place: Path) -> os.stat_result:
+def _lstat_or_create(path: Path) -> os.stat_result:
     try:
-        return place.lstat()
+        return path.lstat()
     except FileNotFoundError:
-        place.mkdir(mode=0o700, exist_ok=True)  # another process may be about to
-        return place.lstat()
+        path.mkdir(mode=0o700, exist_ok=True)  # another process may create it too
+        return path.lstat()
 
 
-def _weakness(place: Path, found: os.stat_result) -> str | None:
-    """Why others could change what lies below a folder or behind a link."""
-    if not is_owned(found):
-        return f"{place} belongs to another user"
-    if stat.S_ISLNK(found.st_mode):
+def _unsafe_reason(path: Path, status: os.stat_result) -> str | None:
+    """Return the reason if other users could change what a folder or link leads to, else None."""
+    if not is_own_or_root(status):
+        return f"{path} belongs to another user"
+    if stat.S_ISLNK(status.st_mode):
         return None
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{place} is no folder"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{path} is not a folder"
     if not hasattr(os, "geteuid"):
         return None
-    return None if found.st_mode & stat.S_ISVTX else _opening(place, found)
+    return None if status.st_mode & stat.S_ISVTX else _write_access_reason(path, status)
 
 
-def _opening(place: Path, found: os.stat_result) -> str | None:
-    """Whom a folder lets in besides this user, and what closes it."""
-    group = found.st_mode & stat.S_IWGRP and not _is_private(place, found.st_gid)
-    who = "g" * bool(group) + "o" * bool(found.st_mode & stat.S_IWOTH)
-    return f"others may write to {place}: chmod {who}-w {place}" if who else None
+def _write_access_reason(path: Path, status: os.stat_result) -> str | None:
+    """Return a message with the fix if other users may write to a folder, else None."""
+    group = status.st_mode & stat.S_IWGRP and not _is_private(path, status.st_gid)
+    who = "g" * bool(group) + "o" * bool(status.st_mode & stat.S_IWOTH)
+    return f"others may write to {path}: chmod {who}-w {path}" if who else None
 
 
-def _is_private(place: Path, gid: int) -> bool:
-    """Whether the group of a folder is this user's own, has their name and no other member."""
+def _is_private(path: Path, gid: int) -> bool:
+    """Return True if a folder's group is private: named after this user, without other members."""
     try:
         import grp
         import pwd
 
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(gid)
     except (ImportError, KeyError):  # Windows; numbers without a name
         return False
     if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):
         return False
-    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)}
-    return members <= {user.pw_name} and not _has_acl(place)
+    members = {*group.gr_mem, *(entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == gid)}
+    return members <= {user.pw_name} and not _has_acl(path)
 
 
-def _has_acl(place: Path) -> bool:
-    """Whether Linux shows an access list's users in the place of the group."""
+def _has_acl(path: Path) -> bool:
+    """Return True if a folder has a POSIX ACL, whose users the group bits then include."""
     try:
-        return "system.posix_acl_access" in os.listxattr(place)
+        return "system.posix_acl_access" in os.listxattr(path)
     except (AttributeError, OSError):  # another system; a file system without lists
         return False
 
 
 DIGEST = 32  # bytes
 WRITABLE_BY_OTHERS = 0o022
-# Every new version of our sources, of the compiler or of the CPU leaves the old files behind.
+# New versions of our sources, the compiler or the CPU leave unused files behind.
 KEEP_SECONDS = 90 * 24 * 3600
-# A chosen folder may hold other files too.
-OURS = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
-# A link in the place of a kernel is an error, and a pipe does not wait for who writes to it.
-SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-# A kernel takes 1 to 7 seconds, and more where many processes start: who holds its lock longer has
-# been stopped, or lies on a machine that is gone.
-WAIT_SECONDS = 30.0
-LOOK_SECONDS = 0.02
+# A folder chosen by the user may hold other files too.
+CACHE_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
+# Opening a link instead of a kernel is an error, and opening a pipe does not wait for a writer.
+OPEN_FLAGS = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+)
+# Compiling a kernel takes 1 to 7 seconds, and more if many processes start at once: a process that
+# holds the lock for longer was stopped, or its machine is gone.
+LOCK_TIMEOUT = 30.0
+POLL_SECONDS = 0.02
 
 
 def file_name(family: str, key: str) -> str:
-    """The name of the file for `key`: text that tells all that shaped the code."""
+    """Return the file name for `key`, a text of everything that determines the code."""
     return f"{family}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.o"
 
 
 def read(path: Path, key: str) -> bytes | None:
-    """The code in `path`, or None when there is none that could be trusted."""
+    """Return the code in `path`, or None if it has none that can be trusted."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | SAFELY), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
             if not _is_ours(os.fstat(file.fileno())):
                 return None
             data = file.read()
     except OSError:
         return None
-    return unpacked(data, key)
+    return unpack(data, key)
 
 
-def has_any(folder: Path, family: str) -> bool:
-    """Whether a folder has kernels of a family, of whatever sources and CPU."""
+def has_family(folder: Path, family: str) -> bool:
+    """Return True if a folder has any kernel of a family, for any sources and CPU."""
     return next(folder.glob(f"{family}-*.o"), None) is not None
 
 
-def unpacked(data: bytes, key: str) -> bytes | None:
-    """The code in what `packed` made for this key, None where it is anything else."""
+def unpack(data: bytes, key: str) -> bytes | None:
+    """Return the code from data that `packed` made for this key, None for any other data."""
     code = data[DIGEST:]
     return code if code and data[:DIGEST] == _digest(key, code) else None
 
 
 def packed(key: str, code: bytes) -> bytes:
-    """What a file of `code` holds."""
+    """Return the content of the file for `code`."""
     return _digest(key, code) + code
 
 
 def write(path: Path, key: str, code: bytes) -> None:
-    """Keep `code` in `path` if that is possible, and remove what has long been out of use."""
+    """Write `code` to `path` if possible, and remove files that have long been unused."""
     try:
         handle, temporary = tempfile.mkstemp(".tmp", path.name + ".", path.parent)
     except OSError as error:
-        say(path.parent, f"it cannot be written ({error.strerror})")
+        warn_once(path.parent, f"it cannot be written ({error.strerror})")
         return
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(packed(key, code))
         Path(temporary).replace(path)
     except OSError as error:  # such as a full disk: the next process compiles again
-        say(path.parent, f"it cannot be written ({error.strerror})")
+        warn_once(path.parent, f"it cannot be written ({error.strerror})")
     finally:
         with suppress(OSError):
-            Path(temporary).unlink()  # it is not there any more if all went well
+            Path(temporary).unlink()  # after success it does not exist any more
     _prune(path.parent)
 
 
@@ -249,61 +251,61 @@ def _digest(key: str, code: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + code).digest()
 
 
-def _is_ours(found: os.stat_result) -> bool:
-    """Whether it is a file that only this user or root can have written, for this folder."""
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or not is_owned(found):
+def _is_ours(status: os.stat_result) -> bool:
+    """Return True for a file that only this user or root can have written, for this folder."""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or not is_own_or_root(status):
         return False
-    # Windows keeps the folder in the user's profile, closed to others.
-    return not hasattr(os, "geteuid") or not found.st_mode & WRITABLE_BY_OTHERS
+    # On Windows the folder is in the user's profile, which other users cannot access.
+    return not hasattr(os, "geteuid") or not status.st_mode & WRITABLE_BY_OTHERS
 
 
 def _prune(folder: Path) -> None:
-    """Remove kernels, and what interrupted writers left, that nobody has read for long."""
+    """Remove kernels, and files of interrupted writers, that have not been read for long."""
     oldest = time.time() - KEEP_SECONDS
-    with suppress(OSError):  # another process removes too; the next writer goes on from here
+    with suppress(OSError):  # another process may remove files too; the next writer continues
         for path in folder.iterdir():
-            if OURS.fullmatch(path.name) is None:
+            if CACHE_FILE.fullmatch(path.name) is None:
                 continue
-            found = path.lstat()
-            if _is_ours(found) and max(found.st_atime, found.st_mtime) < oldest:
+            status = path.lstat()
+            if _is_ours(status) and max(status.st_atime, status.st_mtime) < oldest:
                 path.unlink()
 
 
-# ---- who compiles ------------------------------------------------------------------------
+# ---- one compilation at a time -----------------------------------------------------------
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """Let processes that want the same kernel at once go one after the other.
+def compile_lock(path: Path) -> Iterator[None]:
+    """Serialize processes that need the same kernel at the same time.
 
-    The first one compiles; whoever comes after it should look for the file again. The system lets a
-    lock go with its owner, however that ends. Where files cannot be locked, or nothing has happened
-    for WAIT_SECONDS, nobody waits.
+    The first one compiles; the others should look for the file again. The system releases the lock
+    when its owner ends, however that happens. A process does not wait if files cannot be locked,
+    and stops waiting after LOCK_TIMEOUT seconds.
     """
     lock = path.with_name(path.name + ".lock")
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | SAFELY, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     except OSError:
         yield
         return
     try:
-        _wait(handle, path)
+        _wait_for_lock(handle, path)
         yield
     finally:
         os.close(handle)
         with suppress(OSError):
-            lock.unlink()  # who waits for it finds the kernel
+            lock.unlink()  # waiting processes find the kernel
 
 
-def _wait(handle: int, path: Path) -> None:
-    """Lock a file, or see that there is nothing to wait for any more."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not _locked(handle) and not path.exists() and time.monotonic() < end:
-        time.sleep(LOOK_SECONDS)
+def _wait_for_lock(handle: int, path: Path) -> None:
+    """Lock a file, unless `path` appears or LOCK_TIMEOUT expires before."""
+    end = time.monotonic() + LOCK_TIMEOUT
+    while not _try_lock(handle) and not path.exists() and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
 
 
-def _locked(handle: int) -> bool:
-    """Try to lock a file; True as well where files cannot be locked."""
+def _try_lock(handle: int) -> bool:
+    """Try to lock a file; return True also if files cannot be locked."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -318,8 +320,8 @@ def _locked(handle: int) -> bool:
 
 
 FOLDER = Path(__file__).with_name("objects")
-# Changes where objects have to be others though no source in this folder is: such as what the
-# build does to code that it has compiled.
+# Incremented if objects change although no source in this folder does, such as when the build
+# processes compiled code differently.
 FORMAT = "1"
 
 V3 = (
@@ -330,28 +332,28 @@ V4 = V3 + ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
 
 
 class Level(NamedTuple):
-    """A class of CPUs: LLVM's name for the plainest of them, and what all of them can do."""
+    """A class of CPUs: LLVM's name for the simplest of them, and the features of all of them."""
 
     name: str
     cpu: str
-    features: str  # with commas
+    features: str  # separated by commas
     machine: str
-    besides: str = ""  # a lower level that is asked next: this one has what differs from it
+    base_level: str = ""  # the level to try next: this one has only objects that differ from it
 
-    def serves(self, features: frozenset[str]) -> bool:
-        """Whether a CPU of these features can run what is compiled for this level."""
+    def runs_on(self, features: frozenset[str]) -> bool:
+        """Return True if a CPU with these features can run objects of this level."""
         return features.issuperset(self.features.split(","))
 
     @property
     def flags(self) -> str:
-        """The features as LLVM reads them."""
+        """The features in LLVM's syntax."""
         return ",".join("+" + feature for feature in self.features.split(","))
 
 
-# The highest first. The instruction that sorts bytes of whole registers (registers.py) is in no
-# level of x86-64; all AVX-512 CPUs but the first generation have it.
+# The highest level first. The instruction that shuffles bytes across a register (avx512vbmi) is in
+# no level of x86-64; all AVX-512 CPUs but the first generation have it.
 LEVELS = (
-    Level("x86-64-v4-vbmi", "x86-64-v4", V4 + ",avx512vbmi", "x86_64", besides="x86-64-v4"),
+    Level("x86-64-v4-vbmi", "x86-64-v4", V4 + ",avx512vbmi", "x86_64", base_level="x86-64-v4"),
     Level("x86-64-v4", "x86-64-v4", V4, "x86_64"),
     Level("x86-64-v3", "x86-64-v3", V3, "x86_64"),
     Level("armv8-a", "generic", "fp-armv8,neon", "aarch64"),
@@ -359,9 +361,9 @@ LEVELS = (
 
 
 def find(family: str, spec: str, sources: str, features: frozenset[str]) -> bytes | None:
-    """The object of a kernel for the highest level that this CPU is of, None where none came along.
+    """Return a kernel's object from the wheel for the highest level of this CPU, or None.
 
-    `spec`: all literals as text; `sources`: the digest of what the kernel is made of.
+    `spec`: all literals as text; `sources`: the digest of the kernel's sources.
     """
     for level in _levels(features):
         key = key_of(level, spec, sources)
@@ -369,19 +371,19 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
             data = (FOLDER / file_name(family, key)).read_bytes()
         except OSError:
             continue
-        return unpacked(data, key)
+        return unpack(data, key)
     return None
 
 
 def key_of(level: Level, spec: str, sources: str) -> str:
-    """All that shaped an object, as text."""
+    """Return everything that determines an object, as text."""
     system = f"{sys.platform} {sys.maxsize}"
     return "\n".join(["shipped", FORMAT, system, sources, level.cpu, level.features, spec])
 
 
 def _levels(features: frozenset[str]) -> Iterator[Level]:
-    """The highest level of a CPU, and the one beside which it has few kernels."""
-    found = next((level for level in LEVELS if level.serves(features)), None)
-    while found is not None:
-        yield found
-        found = next((level for level in LEVELS if level.name == found.besides), None)
+    """Yield the highest level of a CPU, then its base levels."""
+    current = next((level for level in LEVELS if level.runs_on(features)), None)
+    while current is not None:
+        yield current
+        current = next((level for level in LEVELS if level.name == current.base_level), None)

@@ -1,34 +1,39 @@
-"""The parameter block of a kernel: what the launcher writes and the kernels read.
+"""The layout of a kernel's parameter block, which the launcher writes and the kernel reads.
 
-A block is an array of 64-bit words, followed by tables and coefficients, which are named by
-their word index. It begins with the loops of the walk over work units:
+A parameter block is an array of 64-bit words, followed by tables and coefficients, which are
+referred to by their word index. It begins with the loops over work units:
 
     word 0                number of loops, outermost first
     words 1 + 4*i ...     count, source step, output step, coefficient step of loop i, in bytes
 
-and goes on, from word `HEAD`, with
+and continues, from word `HEAD`, with
 
-    R_*             axis r, contiguous in the output: its loop, length, block length, number of
-                    the last block (which takes all that is left), table, period and step
-    Q_*             the same for axis q, contiguous in the source, whose table is of a whole block
+    RUN_*           the run, contiguous in the output: its loop, length, block length, number of
+                    the last block (which also takes the remainder), and the table of the source
+                    offsets of one period with the source step from one period to the next
+    ROWS_*          the rows beside the run: their loop, length, block length, number of the last
+                    block, and a table of one byte offset per row of a block, in the memory that
+                    the microkernel writes to (the source, if it has no microkernel)
     PITCH           bytes between rows of the scratch area
-    OUTS, COEFS     tables: output offset and coefficient offset of each row of a block
-    BOUNDS          the two that items are clipped to, of as many bytes as they have then
+    OUT_OFFSETS, COEF_OFFSETS   tables: output offset and coefficient offset of each row of a block
+    BOUNDS          the clip bounds, in the dtype that items have when they are clipped
     FACTOR, TERM    the coefficients
-    PACE            bytes between neighbours in an output run (gather)
-    JOINED          1 where the rows of a block follow each other in the output and in the scratch
-                    area without a gap, so that they are finished as one
+    OUT_STRIDE      bytes between neighbors of an output run (gather)
+    ROWS_CONTIGUOUS 1 if the rows of a block follow each other without a gap in the output and in
+                    the scratch area, so that the epilogue handles them as one row
 
 This module imports nothing: the launcher must not load Numba, and kernels need no launcher.
 """
 
 MAX_LOOPS = 12
 HEAD = 1 + 4 * MAX_LOOPS
-R_LOOP, R_TOTAL, R_BLOCK, R_LAST, R_TABLE, R_PERIOD, R_STEP = range(HEAD, HEAD + 7)
-Q_LOOP, Q_TOTAL, Q_BLOCK, Q_LAST, Q_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUTS, COEFS, BOUNDS, FACTOR, TERM, PACE, JOINED = range(HEAD + 12, HEAD + 20)
+RUN_LOOP, RUN_TOTAL, RUN_BLOCK, RUN_LAST, RUN_TABLE, RUN_PERIOD, RUN_STEP = range(HEAD, HEAD + 7)
+ROWS_LOOP, ROWS_TOTAL, ROWS_BLOCK, ROWS_LAST, ROWS_TABLE = range(HEAD + 7, HEAD + 12)
+PITCH, OUT_OFFSETS, COEF_OFFSETS, BOUNDS, FACTOR, TERM, OUT_STRIDE, ROWS_CONTIGUOUS = range(
+    HEAD + 12, HEAD + 20
+)
 WORDS = HEAD + 20
 
-LANE = 16  # bytes of a 128-bit lane, the widest unit in which all CPUs shuffle freely
+LANE = 16  # bytes of a 128-bit lane, the widest unit within which every CPU shuffles at full speed
 LINE = 64  # bytes of a cache line
 SCRATCH = 32768  # bytes a staged block may use: two thirds of a first-level cache of 48 KB

@@ -1,12 +1,12 @@
-"""The few instructions that kernels need and Numba lacks, as intrinsics.
+"""Intrinsics for vector and memory instructions that Numba does not provide.
 
 Addresses are `uintp` and every load or store states its own alignment: 1 unless the caller
 has proved more, since arrays may be unaligned and an aligned instruction on an unaligned
 address ends the process. Vectors are built from 16-byte lanes. The same IR becomes AVX-512,
 AVX2, SSE or NEON: only the number of lanes, a literal, differs.
 
-A streaming store (`nt`) writes a whole aligned vector past the caches. It must be followed by
-`fence()` before another thread is told that the data is there.
+A streaming (non-temporal) store writes a full aligned vector past the caches. `fence()` must follow
+before another thread is notified of the data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ I64 = ir.IntType(64)
 
 
 def address(b: Any, base: Any, offset: int, type_: Any) -> Any:
-    """A pointer to `type_` at `base + offset` bytes."""
+    """Return a pointer to `type_` at `base + offset` bytes."""
     moved = b.add(base, ir.Constant(I64, offset)) if offset else base
     return b.inttoptr(moved, type_.as_pointer())
 
@@ -41,17 +41,18 @@ def nbytes(vector: Any) -> int:
     return int(vector.count * item)
 
 
-def vstore(b: Any, value: Any, base: Any, offset: int = 0, nt: int = 0) -> None:
-    """Store a vector; `nt`: streaming, the caller has proved that the address is aligned."""
+def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -> None:
+    """Store a vector; `streaming`: streaming, the caller has proved that the address is aligned."""
     store = b.store(value, address(b, base, offset, value.type))
-    store.align = nbytes(value.type) if nt else 1
-    if nt:
+    store.align = nbytes(value.type) if streaming else 1
+    if streaming:
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
 def prefetch(b: Any, base: Any, offset: int) -> None:
-    """Ask for the cache line at an address, which may be anywhere: nothing is read from it."""
-    byte, word = ir.IntType(8), ir.IntType(32)
+    """Prefetch the cache line of an address, which may be invalid: nothing is read from it."""
+    byte = ir.IntType(8)
+    word = ir.IntType(32)
     name = "llvm.prefetch.p0"
     function = b.module.globals.get(name)
     if function is None:
@@ -79,22 +80,22 @@ def concat(b: Any, parts: list[Any]) -> Any:
 
 @intrinsic
 def i64_at(typingctx: Any, base: Any, index: Any) -> Any:
-    """The index-th 64-bit word from address `base`."""
+    """Load the index-th 64-bit word from address `base`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
-        return vload(b, at, 0, I64, 8)
+        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        return vload(b, pointer, 0, I64, 8)
 
     return types.intp(types.uintp, types.intp), codegen
 
 
 @intrinsic(prefer_literal=True)
 def stack(typingctx: Any, nbytes: Any) -> Any:
-    """Address of `nbytes` (a literal) of the kernel's own stack, 64-byte aligned."""
+    """Allocate `nbytes` (a literal) on the kernel's stack, 64-byte aligned; return the address."""
     size = nbytes.literal_value
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        with b.goto_entry_block():  # Numba's own helper would fill it with zeros
+        with b.goto_entry_block():  # Numba's own function would zero it
             block = b.alloca(ir.ArrayType(ir.IntType(8), size))
         block.align = 64
         return b.ptrtoint(block, I64)
@@ -107,8 +108,8 @@ def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
     """Write the index-th 64-bit word from address `base`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        at = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
-        b.store(args[2], address(b, at, 0, I64)).align = 8
+        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
+        b.store(args[2], address(b, pointer, 0, I64)).align = 8
         return context.get_dummy_value()
 
     return types.void(types.uintp, types.intp, types.intp), codegen
@@ -116,7 +117,7 @@ def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def fence(typingctx: Any) -> Any:
-    """Make streaming stores visible before whatever the caller does next."""
+    """Make streaming stores visible before anything that the caller does next."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         if "x86" in b.module.triple:
@@ -142,27 +143,28 @@ def move_item(typingctx: Any, src: Any, dst: Any, itemsize: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, nt: Any) -> Any:
-    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `nt`: streaming."""
+def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, streaming: Any) -> Any:
+    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `streaming`: streaming."""
     type_ = ir.VectorType(ir.IntType(8), nbytes.literal_value)
-    flag = nt.literal_value
+    flag = streaming.literal_value
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         vstore(b, vload(b, args[0], 0, type_), args[1], 0, flag)
         return context.get_dummy_value()
 
-    return types.void(types.uintp, types.uintp, nbytes, nt), codegen
+    return types.void(types.uintp, types.uintp, nbytes, streaming), codegen
 
 
 def lane_type(itemsize: int, lanes: int) -> Any:
-    """A vector of `lanes` lanes of items; 16-byte items are pairs of 64-bit words."""
+    """Return the type of a vector of `lanes` lanes; 16-byte items are pairs of 64-bit words."""
     word = min(itemsize, 8)
     return ir.VectorType(ir.IntType(8 * word), lanes * LANE // word)
 
 
 def unpack(b: Any, x: Any, y: Any, per_lane: int, high: int) -> Any:
     """Interleave the low (or high) halves of each lane of x and y."""
-    n, half = x.type.count, per_lane // 2
+    n = x.type.count
+    half = per_lane // 2
     mask = []
     for lane in range(0, n, per_lane):
         for i in range(half):
@@ -174,7 +176,7 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
     """Transpose the k x k square in every lane of k vectors: log2(k) rounds of unpacking.
 
     One round joins row i with row i + k/2: items ab.. and cd.. become acbd... After log2(k)
-    rounds the item at (row i, place j) has come to (row j, place i).
+    rounds the item at (row i, column j) has moved to (row j, column i).
     """
     k = len(rows)
     for _ in range(k.bit_length() - 1):
@@ -187,43 +189,42 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
 def transpose_tile(
     typingctx: Any,
     src: Any,
-    rows: Any,
+    src_offsets: Any,
     dst: Any,
-    cols: Any,
+    dst_offsets: Any,
     itemsize: Any,
     lanes: Any,
     depth: Any,
     squares: Any,
-    nt: Any,
+    streaming: Any,
     pitch: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
-    Row i of the source begins at src + rows[i], and its items are contiguous; row j of the
-    output begins at dst + cols[j], and its items are contiguous. `rows` and `cols` are
-    addresses of tables of 64-bit byte offsets. Each lane takes its own k rows, so that no
-    item ever crosses a lane: lane l of vector i is filled from row l*k + i. `depth` vectors
-    lie side by side in each output row and are stored one right after the other. With a `pitch`
-    (a literal) row i begins at src + i * pitch instead, and `rows` is not read.
+    Row i of the source begins at src + src_offsets[i], row j of the output at dst + dst_offsets[j];
+    the items of each row are contiguous. Both tables hold 64-bit byte offsets. Each lane has its
+    own k rows, so that no item crosses a lane: lane l of vector i is filled from row l*k + i.
+    `depth` vectors are side by side in each output row and are stored one after the other. With a
+    `pitch` (a literal) row i begins at src + i * pitch instead, and `src_offsets` is not read.
     """
-    literals = (itemsize, lanes, depth, squares, nt, pitch)
+    literals = (itemsize, lanes, depth, squares, streaming, pitch)
     size, L, D, S, flag, step = (v.literal_value for v in literals)
     k = LANE // size
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        source, row_table, target, col_table = args[:4]
+        source, src_table, target, dst_table = args[:4]
         piece = lane_type(size, 1)
         parts = [[[[None] * L for _ in range(k)] for _ in range(S)] for _ in range(D)]
         for d, lane, i in product(range(D), range(L), range(k)):
             number = (d * L + lane) * k + i
             near = ir.Constant(I64, number * step)
-            offset = near if step else vload(b, row_table, 8 * number, I64, 8)
+            offset = near if step else vload(b, src_table, 8 * number, I64, 8)
             row = b.add(source, offset)
             for square in range(S):
                 parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
         tiles = [[transpose_lanes(b, [concat(b, p) for p in sq]) for sq in deep] for deep in parts]
         for square, j in product(range(S), range(k)):
-            offset = vload(b, col_table, 8 * (square * k + j), I64, 8)
+            offset = vload(b, dst_table, 8 * (square * k + j), I64, 8)
             for d in range(D):
                 vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
         return context.get_dummy_value()

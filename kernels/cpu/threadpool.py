@@ -1,30 +1,27 @@
-"""Handing work to threads and waiting for it, in machine code that never asks the interpreter.
+"""The thread pool's machine code: hand work to threads and wait for it, without the interpreter.
 
-A worker is a thread that has nothing of Python: it runs `serve` for as long as the process lives.
-To wake one that sleeps takes 40 us or more until it works, and the caller 5 us. So a worker that
-has just finished looks for its next job for a while; a hand-over to it takes a third of a
-microsecond. And where all sleep a caller begins alone, and wakes them only when it has seen that
-what is left takes much longer than that.
+A worker is a thread without Python state: it runs `serve` until the process ends. A sleeping worker
+needs 40 us or more until it works, and waking it takes the caller 5 us. So a worker that has
+finished a job spins for a while before it sleeps; a hand-over to a spinning worker takes a third of
+a microsecond. If all workers sleep, the caller begins alone, and wakes them only after it has
+measured that the rest of the job takes much longer than waking.
 
-The board (board.py) is one block of 64-bit words. Every worker has a line of it, whose first word
-is its state:
+The board (threadpool_state.py) is one block of 64-bit words. Every worker has a cache line of it,
+whose first word is its state:
 
     IDLE -> POSTED    by the caller, or by a worker on its behalf
     POSTED -> TAKEN   by the worker, which then draws chunks until none are left
     TAKEN -> DONE     by the worker; the caller makes it IDLE again
-    POSTED -> IDLE    by the caller, when all chunks were drawn before the worker looked
+    POSTED -> IDLE    by the caller, if all chunks were drawn before the worker took the job
 
-A worker that wakes too late finds its line IDLE again, so nobody ever waits for a sleeper, and
-the job's words do not change while anybody can still read them. How they sleep and are woken is in
-waking.py.
+A worker that wakes too late finds its line IDLE again, so the caller never waits for a sleeping
+worker, and the job's words do not change while a worker can still read them.
 
-How workers go to sleep and how they are woken: flags, locks, and which CPU they wake on.
+Before a worker sleeps it sets its flag ASLEEP and checks its state once more; the thread that
+clears this flag must release the worker's lock once.
 
-Before a worker sleeps it says so (ASLEEP), and looks once more; who takes that flag down has to
-release its lock, once.
-
-Linux woke workers on the caller's own CPU 194 times of 200, though the other one was idle, and took
-2 to 4 ms to move them: so before it is woken, a worker is restricted to the other CPUs.
+Linux woke workers on the caller's CPU in 194 of 200 cases, although the other CPU was idle, and
+took 2 to 4 ms to migrate them. So before a worker is woken, it is restricted to the other CPUs.
 """
 
 from __future__ import annotations
@@ -46,9 +43,9 @@ from .simd import i64_at, i64_put, stack
 from .threadpool_state import (
     ACQUIRE,
     ASLEEP,
-    AVOIDED,
+    AVOIDED_CPU,
     BUSY,
-    CALLER,
+    CALLER_CPU,
     CODE,
     CPU_BYTES,
     CPU_WORDS,
@@ -66,63 +63,63 @@ from .threadpool_state import (
     NUMBER,
     PARALLEL,
     PARAMS,
-    PATIENCE,
     PENALTY,
     POSTED,
     READY,
     RELEASE,
-    ROUSED,
     SETCPUS,
     SKIP,
+    SPIN_TICKS,
     SRC,
     TAKEN,
     TEAM,
     THREAD,
     TICKET,
     TOTAL,
+    WAKE_OTHERS,
     WAKING,
 )
 from .walk import inline
 
 
 @inline
-def line_of(board, worker):
-    """The line of a worker; they count from 1, the caller is 0."""
+def worker_line(board, worker):
+    """Return the cache line of a worker; workers count from 1, the caller is 0."""
     return board + uintp((worker + FIRST - 1) * LINE)
 
 
 @inline
-def rouse(board, number):
-    """Wake the next two of those who sleep; they do the same, so that many wake in a short time."""
-    woken = 0
+def wake_two(board, number):
+    """Wake the next two sleeping workers; each of them wakes two more, so all wake quickly."""
+    count = 0
     for worker in range(number + 1, i64_at(board, TEAM)):
-        line = line_of(board, worker)
+        line = worker_line(board, worker)
         if load_acquire(line + uintp(8 * ASLEEP)) == 1 and exchange_if(line, IDLE, POSTED):
             if exchange_if(line + uintp(8 * ASLEEP), 1, 0):
-                steer(board, line)
+                avoid_caller_cpu(board, line)
                 call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0, 0)
-            woken += 1
-            if woken == 2:
+            count += 1
+            if count == 2:
                 return
 
 
 @inline
-def steer(board, line):
-    """Let a worker run on all CPUs but the caller's, if that is not so already."""
-    cpu = i64_at(board, CALLER)
-    if cpu < 0 or cpu == i64_at(line, AVOIDED):
+def avoid_caller_cpu(board, line):
+    """Restrict a worker to all CPUs but the caller's, unless that is already so."""
+    cpu = i64_at(board, CALLER_CPU)
+    if cpu < 0 or cpu == i64_at(line, AVOIDED_CPU):
         return
-    i64_put(line, AVOIDED, cpu)
-    others = stack(CPU_BYTES)
+    i64_put(line, AVOIDED_CPU, cpu)
+    allowed = stack(CPU_BYTES)
     for word in range(CPU_WORDS):
         mask = i64_at(board, CPUS + word)
-        i64_put(others, word, mask & ~(1 << (cpu & 63)) if word == cpu >> 6 else mask)
-    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, others, 0)
+        i64_put(allowed, word, mask & ~(1 << (cpu & 63)) if word == cpu >> 6 else mask)
+    call(uintp(i64_at(board, SETCPUS)), uintp(i64_at(line, THREAD)), CPU_BYTES, allowed, 0)
 
 
 @inline
 def sleep(board, line):
-    """Wait until somebody posts a job and wakes this worker."""
+    """Sleep until a thread posts a job and wakes this worker."""
     asleep = line + uintp(8 * ASLEEP)
     i64_put(line, NAPS, i64_at(line, NAPS) + 1)
     exchange_if(asleep, 0, 1)
@@ -132,23 +129,23 @@ def sleep(board, line):
 
 @inline
 def note_caller(board):
-    """Write down which CPU the caller is on, -1 where that cannot be told or kept."""
+    """Store the caller's CPU, or -1 if it is unknown or affinity cannot be set."""
     known = (
         i64_at(board, GETCPU) != 0 and i64_at(board, SETCPUS) != 0 and i64_at(board, GETTID) != 0
     )
-    i64_put(board, CALLER, call(uintp(i64_at(board, GETCPU)), 0, 0, 0, 0) if known else -1)
+    i64_put(board, CALLER_CPU, call(uintp(i64_at(board, GETCPU)), 0, 0, 0, 0) if known else -1)
 
 
-PROBE = 8  # which part of a job a caller does alone, to see how long the rest would take
-MOST_SKIPPED = 63  # jobs done alone after several that workers have held up
+PROBE = 8  # the caller runs 1 / PROBE of a job alone, to estimate the time of the rest
+MOST_SKIPPED = 63  # maximum jobs that run without workers after workers have delayed several
 
 
 @inline
-def draw(board):
-    """Take a chunk of the job: the first unit of it, and the unit behind it; both TOTAL at the end.
+def draw_chunk(board):
+    """Take a chunk of the job: return its first and its end unit, both TOTAL if none is left.
 
-    A chunk is GRAIN long while there is enough, and shorter towards the end, so that nobody waits
-    long for the last one.
+    Chunks have GRAIN units, and fewer towards the end of the job, so that no thread waits long for
+    the last one.
     """
     total = i64_at(board, TOTAL)
     left = total - load_acquire(board)
@@ -158,47 +155,48 @@ def draw(board):
 
 
 @inline
-def do(board, lo, hi):
+def run_chunk(board, lo, hi):
     """Run the kernel on a chunk."""
-    code, params = uintp(i64_at(board, CODE)), uintp(i64_at(board, PARAMS))
+    code = uintp(i64_at(board, CODE))
+    params = uintp(i64_at(board, PARAMS))
     call_kernel(code, params, uintp(i64_at(board, SRC)), uintp(i64_at(board, DST)), lo, hi)
 
 
 @inline
-def finish(board):
+def run_chunks(board):
     """Draw chunks until none are left."""
-    lo, hi = draw(board)
+    lo, hi = draw_chunk(board)
     while lo < hi:
-        do(board, lo, hi)
-        lo, hi = draw(board)
+        run_chunk(board, lo, hi)
+        lo, hi = draw_chunk(board)
 
 
 def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
-    """The life of a worker, whose line this is."""
+    """Run a worker: take jobs posted to its cache line until the process ends."""
     number = i64_at(line, NUMBER)
     board = line - uintp((number + FIRST - 1) * LINE)
     if i64_at(board, GETTID):
         i64_put(line, THREAD, call(uintp(i64_at(board, GETTID)), 0, 0, 0, 0))
-    patience = i64_at(board, PATIENCE)
-    looking = patience
+    spin = i64_at(board, SPIN_TICKS)
+    spin_ticks = spin
     while True:
         idle = ticks()
         while not (load_acquire(line) == POSTED and exchange_if(line, POSTED, TAKEN)):
             pause()
-            if ticks() - idle > looking:
+            if ticks() - idle > spin_ticks:
                 sleep(board, line)
-                looking = patience
-        # Who had to wait for long will have to again: others have more use for the CPU then.
-        looking = patience if ticks() - idle < patience else patience // 8
-        if i64_at(board, ROUSED):
-            rouse(board, number)
-        finish(board)
+                spin_ticks = spin
+        # After a long wait another long wait is likely: spin for a shorter time.
+        spin_ticks = spin if ticks() - idle < spin else spin // 8
+        if i64_at(board, WAKE_OTHERS):
+            wake_two(board, number)
+        run_chunks(board)
         store_release(line, DONE)
 
 
 @inline
-def describe(board, job, src, dst, team):
-    """Write a job on the board, of which nothing is drawn yet."""
+def post_job(board, job, src, dst, team):
+    """Write a job to the board, with all of its units left."""
     i64_put(board, CODE, i64_at(job, 0))
     i64_put(board, PARAMS, i64_at(job, 1))
     i64_put(board, SRC, src)
@@ -206,58 +204,59 @@ def describe(board, job, src, dst, team):
     i64_put(board, TOTAL, i64_at(job, 2))
     i64_put(board, GRAIN, i64_at(job, 3))
     i64_put(board, TEAM, team)
-    i64_put(board, ROUSED, 0)
+    i64_put(board, WAKE_OTHERS, 0)
     i64_put(board, TICKET, 0)
     store_release(board, 0)
 
 
 @inline
-def alone(job, src, dst, lo, hi):
-    """Do a part of a job without the board."""
+def run_alone(job, src, dst, lo, hi):
+    """Run a part of a job without the board."""
     call_kernel(uintp(i64_at(job, 0)), uintp(i64_at(job, 1)), src, dst, lo, hi)
 
 
 @inline
-def share(board, job, src, dst, workers):
-    """Do a job with up to so many workers."""
-    total, urgent = i64_at(job, 2), i64_at(job, 4)
-    describe(board, job, src, dst, workers + 1)
+def run_shared(board, job, src, dst, workers):
+    """Run a job with up to `workers` workers."""
+    total = i64_at(job, 2)
+    urgent = i64_at(job, 4)
+    post_job(board, job, src, dst, workers + 1)
     awake = 0
     for worker in range(1, workers + 1):
-        line = line_of(board, worker)
+        line = worker_line(board, worker)
         if load_acquire(line + uintp(8 * ASLEEP)) == 0:
             store_release(line, POSTED)
             awake += 1
-    began = ticks()
+    start_ticks = ticks()
     if awake == 0 and not urgent:
         first = total // PROBE + 1
-        alone(job, src, dst, 0, first)
-        if (ticks() - began) * (total - first) < i64_at(board, WAKING) * first:
-            alone(job, src, dst, first, total)
+        run_alone(job, src, dst, 0, first)
+        if (ticks() - start_ticks) * (total - first) < i64_at(board, WAKING) * first:
+            run_alone(job, src, dst, first, total)
             return
         store_release(board, first)
         urgent = 1
     elif awake < workers and not urgent:
-        lo, hi = draw(board)
-        do(board, lo, hi)
-        left = (total - hi) // (awake + 1)  # of the others each
-        urgent = (ticks() - began) * left > i64_at(board, WAKING) * (hi - lo)
+        lo, hi = draw_chunk(board)
+        run_chunk(board, lo, hi)
+        left = (total - hi) // (awake + 1)  # units of each other thread
+        urgent = (ticks() - start_ticks) * left > i64_at(board, WAKING) * (hi - lo)
     if urgent and awake < workers:
         note_caller(board)
-        i64_put(board, ROUSED, 1)
-        rouse(board, 0)
-    finish(board)
+        i64_put(board, WAKE_OTHERS, 1)
+        wake_two(board, 0)
+    run_chunks(board)
     worked = ticks()
     for worker in range(1, workers + 1):
-        line = line_of(board, worker)
+        line = worker_line(board, worker)
         if load_acquire(line) != IDLE and not exchange_if(line, POSTED, IDLE):
             while load_acquire(line) != DONE:
                 pause()
             store_release(line, IDLE)
-    # A worker that the system has taken the CPU from, with a chunk in its hands, has to be waited
-    # for. Where that happens, the next jobs are done alone: 1 of them, then 3, 7, ...
+    # The caller must wait for a worker that was preempted while it ran a chunk. If that happens,
+    # the next jobs run without workers: 1 job, then 3, 7, ...
     waited = ticks() - worked
-    if waited > max((worked - began) // 4, i64_at(board, WAKING) // 4):
+    if waited > max((worked - start_ticks) // 4, i64_at(board, WAKING) // 4):
         penalty = min(2 * i64_at(board, PENALTY) + 1, MOST_SKIPPED)
         i64_put(board, PENALTY, penalty)
         i64_put(board, SKIP, penalty)
@@ -266,50 +265,51 @@ def share(board, job, src, dst, workers):
 
 
 def run(job, src, dst, board_address, threads):
-    """Do a job with up to `threads` threads; alone, where another caller has the board.
+    """Run a job with up to `threads` threads, or on this one if another caller uses the board.
 
-    `job` has CODE, PARAMS, TOTAL, GRAIN and whether to wake all at once.
+    `job` has CODE, PARAMS, TOTAL, GRAIN and a flag to wake all workers at once.
     """
-    board, total = uintp(board_address), i64_at(job, 2)
+    board = uintp(board_address)
+    total = i64_at(job, 2)
     workers = min(min(threads - 1, i64_at(board, READY)), total - 1)
     if workers < 1 or not exchange_if(board + uintp(8 * BUSY), 0, 1):
-        alone(job, src, dst, 0, total)
+        run_alone(job, src, dst, 0, total)
         return
     skip = i64_at(board, SKIP)
     if skip > 0:
         i64_put(board, SKIP, skip - 1)
         store_release(board + uintp(8 * BUSY), 0)
-        alone(job, src, dst, 0, total)
+        run_alone(job, src, dst, 0, total)
         return
-    share(board, job, src, dst, workers)
+    run_shared(board, job, src, dst, workers)
     store_release(board + uintp(8 * BUSY), 0)
 
 
 def lend(job, src, dst, board_address, threads):
-    """Do a job with up to so many threads of another runtime, whose team calls `join`."""
+    """Run a job with up to `threads` threads of another runtime, whose team calls `join`."""
     board = uintp(board_address)
     if not exchange_if(board + uintp(8 * BUSY), 0, 1):
-        alone(job, src, dst, 0, i64_at(job, 2))
+        run_alone(job, src, dst, 0, i64_at(job, 2))
         return
-    describe(board, job, src, dst, threads)
+    post_job(board, job, src, dst, threads)
     call(uintp(i64_at(board, PARALLEL)), uintp(i64_at(board, JOIN)), board, 0, 0)
     store_release(board + uintp(8 * BUSY), 0)
 
 
 def join(board, unused_src, unused_dst, unused_lo, unused_hi):
-    """Work on the job as one of another runtime's threads, of which as many as TEAM says do so."""
+    """Work on the job as a thread of another runtime; only the first TEAM callers do."""
     if fetch_add(board + uintp(8 * TICKET), 1) < i64_at(board, TEAM):
-        finish(board)
+        run_chunks(board)
 
 
 def clock(params, word, unused_dst, unused_lo, unused_hi):
-    """Write down what time it is."""
+    """Store the current time in ticks."""
     i64_put(word, 0, ticks())
 
 
-SIDES = {side.__name__: side for side in (serve, run, lend, join, clock)}
+ENTRY_POINTS = {function.__name__: function for function in (serve, run, lend, join, clock)}
 
 
 def build(role):
-    """A side of the hand-over, with a kernel's signature of which it uses what it names."""
-    return SIDES[role]
+    """Return the function of a role, which has a kernel's signature."""
+    return ENTRY_POINTS[role]

@@ -1,12 +1,12 @@
 """Register-tile transposes: one source run becomes one item of each of many output runs.
 
-A block has n output-contiguous places (axis r) and m source-contiguous places (axis q): item
-(r, q) goes from source + rows[r] + q * itemsize to output + cols[q] + r * itemsize. The tables
-hold byte offsets, `cols` of the whole block and `rows` of one period, from which a step leads to
-the next; so an axis may be one array axis (a constant stride) or two fused ones (`hwc` when c is
-too short to fill a register).
+A block has n output-contiguous positions r and m source-contiguous positions q: item (r, q) goes
+from source + src_offsets[r] + q * itemsize to output + dst_offsets[q] + r * itemsize. The tables
+hold byte offsets: `dst_offsets` for the whole block, `src_offsets` for one period, from which a
+step leads to the next. So an axis may be one array axis (a constant stride) or two fused ones
+(`hwc` if c is too short to fill a register).
 
-The block is cut into tiles of whole cache lines: 64 bytes of output by 16 to 64 of source.
+The block is divided into tiles of whole cache lines: 64 bytes of output by 16 to 64 of source.
 
     source rows          one 16-byte lane            output
     a0 a1 a2 a3          of the four vectors         a0 b0 c0 d0 | e0 ...
@@ -15,118 +15,142 @@ The block is cut into tiles of whole cache lines: 64 bytes of output by 16 to 64
     d0 d1 d2 d3
 
 Rows a, b, c, d fill lane 0 of four registers, the next four rows lane 1, and so on, so the
-shuffles never leave a lane (one cycle each) and AVX-512, AVX2 and SSE differ in lanes only.
-Bytes take a detour: a tile of them is 16 wide, so every source line would be visited four times,
-and rows a power of two apart push each other out of the cache in between. Their lines are first
-copied to a packed area.
+shuffles never cross a lane (one cycle each), and AVX-512, AVX2 and SSE differ in the number of
+lanes only. Single bytes are first copied to a packed area: a tile of them is 16 wide, so every
+source line would be visited four times, and rows whose distance is a power of two evict each other
+from the cache in between.
 
-What a tile leaves over at an end is covered by a tile that overlaps its neighbour: it writes
-the same values again. Blocks shorter than a tile fall to one-lane tiles, then to items.
+A remainder at an end is covered by a tile that overlaps its neighbor and writes the same values
+again. Blocks shorter than a tile use one-lane tiles, then single items.
 """
 
 from __future__ import annotations
 
 from numba import uintp
 
-from .params import LANE, LINE, Q_TABLE, R_PERIOD, R_STEP, R_TABLE
+from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
 from .simd import i64_at, move_item, move_vector, stack, transpose_tile
-from .walk import BlockMover, inline
+from .walk import MicroKernel, inline
 
-NEAR = 128  # bytes of each source row in the packed copy of bytes
+PACKED_ROW = 128  # bytes of each source row in the packed copy of bytes
 
 
-def transpose_microkernel(itemsize, channels, literal, nt):
-    """All tiles of a block; `literal` has the lanes, depth and squares of one ("4x2x2")."""
+def transpose_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel; `literal` has the lanes, depth and squares of a tile ("4x2x2")."""
     lanes, depth, squares = map(int, literal.split("x"))
-    transpose = tiles(itemsize, lanes, depth, squares, nt)
+    transpose = tiles(itemsize, lanes, depth, squares, streaming)
 
     @inline
     def move(params, src, dst, n, m):
-        rows = params + uintp(8 * i64_at(params, R_TABLE))
-        cols = params + uintp(8 * i64_at(params, Q_TABLE))
-        period, step = i64_at(params, R_PERIOD), i64_at(params, R_STEP)
-        transpose(src, rows, period, step, n, dst, cols, m)
+        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
+        dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
+        transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)
 
-    return BlockMover(move)
+    return MicroKernel(move)
 
 
-def tiles(itemsize, lanes, depth, squares, nt):
-    """transpose(src, rows, period, step, n, dst, cols, m)."""
+def tiles(itemsize, lanes, depth, squares, streaming):
+    """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)."""
     side = LANE // itemsize
-    deep, wide = side * lanes * depth, side * squares
-    packed = deep * NEAR
+    deep = side * lanes * depth
+    wide = side * squares
+    packed = deep * PACKED_ROW
 
     @inline
-    def lines(src, rows, dst, cols, m, whole):
-        """Transpose the whole cache lines of `deep` source rows by way of a packed copy."""
-        near = stack(packed)
+    def lines(src, src_offsets, dst, dst_offsets, m, aligned):
+        """Transpose the full cache lines of `deep` source rows via a packed copy."""
+        packed_rows = stack(packed)
         q = 0
         while q + LINE <= m:
-            count = min(m - q, NEAR) // LINE
+            count = min(m - q, PACKED_ROW) // LINE
             for i in range(deep):
-                x, y = src + uintp(i64_at(rows, i) + q), near + uintp(i * NEAR)
+                x = src + uintp(i64_at(src_offsets, i) + q)
+                y = packed_rows + uintp(i * PACKED_ROW)
                 for line in range(count):
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
-                    place = line * LINE + s
-                    x, table = near + uintp(place), cols + uintp(8 * (q + place))
-                    if nt and not whole:
-                        transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, NEAR)
+                    pos = line * LINE + s
+                    x = packed_rows + uintp(pos)
+                    table = dst_offsets + uintp(8 * (q + pos))
+                    if streaming and not aligned:
+                        transpose_tile(
+                            x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, PACKED_ROW
+                        )
                     else:
-                        transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, nt, NEAR)
+                        transpose_tile(
+                            x,
+                            src_offsets,
+                            dst,
+                            table,
+                            itemsize,
+                            lanes,
+                            depth,
+                            1,
+                            streaming,
+                            PACKED_ROW,
+                        )
             q += count * LINE
         return q
 
     @inline
-    def band(src, rows, dst, cols, m, whole):
+    def band(src, src_offsets, dst, dst_offsets, m, aligned):
         """Transpose `deep` source rows, all m items of each."""
-        q = lines(src, rows, dst, cols, m, whole) if itemsize == 1 else 0
+        q = lines(src, src_offsets, dst, dst_offsets, m, aligned) if itemsize == 1 else 0
         while q + wide <= m:
-            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
-            if nt and not whole:  # a tile that overlaps its neighbour begins within a line
-                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, 0, 0)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
+            if streaming and not aligned:  # a tile that overlaps its neighbor begins within a line
+                transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, squares, 0, 0)
             else:
-                transpose_tile(x, rows, dst, table, itemsize, lanes, depth, squares, nt, 0)
+                transpose_tile(
+                    x, src_offsets, dst, table, itemsize, lanes, depth, squares, streaming, 0
+                )
             q += wide
         while q < m:
             q = min(q, m - side)
-            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
-            transpose_tile(x, rows, dst, table, itemsize, lanes, depth, 1, 0, 0)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
+            transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, 0)
             q += side
 
     @inline
-    def small(src, rows, dst, cols, n, m):
+    def small(src, src_offsets, dst, dst_offsets, n, m):
         """Transpose fewer rows than a tile, by squares or by items."""
         q = 0
         while q < m:
             q = max(min(q, m - side), 0)
-            x, table = src + uintp(q * itemsize), cols + uintp(8 * q)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
-                transpose_tile(x, rows, dst, table, itemsize, 1, 1, 1, 0, 0)
+                transpose_tile(x, src_offsets, dst, table, itemsize, 1, 1, 1, 0, 0)
             else:
-                items(x, rows, dst, table, min(side, n), min(side, m))
+                items(x, src_offsets, dst, table, min(side, n), min(side, m))
             q += side
 
     @inline
-    def items(src, rows, dst, cols, n, m):
+    def items(src, src_offsets, dst, dst_offsets, n, m):
         for q in range(m):
             for r in range(n):
-                x = src + uintp(i64_at(rows, r) + q * itemsize)
-                move_item(x, dst + uintp(i64_at(cols, q) + r * itemsize), itemsize)
+                x = src + uintp(i64_at(src_offsets, r) + q * itemsize)
+                move_item(x, dst + uintp(i64_at(dst_offsets, q) + r * itemsize), itemsize)
 
     @inline
-    def transpose(src, rows, period, step, n, dst, cols, m):
+    def transpose(src, src_offsets, period, step, n, dst, dst_offsets, m):
         large = n >= deep and m >= side
         reach = deep if large else side
         for first in range(0, n, reach):
             r = max(min(first, n - reach), 0)
-            turn, place = uintp(r) // uintp(period), uintp(r) % uintp(period)
-            x, y = src + turn * uintp(step), dst + uintp(r * itemsize)
-            table = rows + place * uintp(8)
+            repeat = uintp(r) // uintp(period)
+            pos = uintp(r) % uintp(period)
+            x = src + repeat * uintp(step)
+            y = dst + uintp(r * itemsize)
+            table = src_offsets + pos * uintp(8)
             if large:
-                band(x, table, y, cols, m, r == first)
+                band(x, table, y, dst_offsets, m, r == first)
             else:
-                small(x, table, y, cols, n, m)
+                small(x, table, y, dst_offsets, n, m)
 
     return transpose

@@ -1,1 +1,6 @@
-"""CUDA C++ that moves, converts and adds arrays, one family a file, and what launches it."""
+"""CUDA C++ kernels that move, convert and add arrays (one family per .cu file), with launchers.
+
+- `launch`: parameter block and grid of a conversion
+- `tiling`: axes and shapes of tiles
+- `accumulate`: parameter block and grid of a sum
+"""

@@ -7,7 +7,7 @@
 //   - else threads read PER_WORD neighbours along the axis on which the part is contiguous, leave them in
 //     a tile of shared memory, and each takes its own from there.
 //
-// The words of the next part are asked for before those of the present one are added. Every part is
+// The words of the next part are loaded before those of the present one are added. Every part is
 // read once and the output written once.
 //
 // The tile is the box in the computed dtype, in the output's order. The 16-byte columns of 128 bytes
@@ -47,11 +47,11 @@ constexpr int WORD_BYTES = PER_WORD * sizeof(Value), PIECE = smaller(COLUMN, WOR
 constexpr int PIECES = WORD_BYTES / PIECE, PER_PIECE = PER_WORD / PIECES;
 constexpr int TILE_BYTES = PLACES * sizeof(Value), TILES = TILE_BYTES > 16384 ? 1 : 2;
 
-// How an array is walked: in words along one axis, which are WIDE or items with steps between them.
+// The access to an array: by words along one axis, which are WIDE or items with a stride.
 struct Walk {
     unsigned dtype, axis, wide, unused;
-    // What a turn of the threads adds to the places of the first one's word, in memory and in the
-    // tile, and what an item adds to that of its word in the tile.
+    // Offsets of each iteration of the threads relative to the first, in memory and in the tile, and
+    // of each item relative to its word in the tile.
     int64 offset[TURNS];
     int slot[TURNS], item[PER_WORD];
 };
@@ -68,7 +68,7 @@ struct Shared {
     unsigned count[AXES];        // places along each axis that exist
 };
 
-// Where a word of an array begins, in memory and in the tile.
+// The start of a word of an array, in memory and in the tile.
 struct Spot {
     int64 offset;
     int slot;
@@ -108,7 +108,7 @@ INLINE Spot find(const Params &params, int array, unsigned word) {
     return spot;
 }
 
-// How many items of a word there are; less than one where there is none.
+// Return the number of existing items of a word; less than one if there are none.
 INLINE int left_of(const Params &params, const Shared &shared, int array, unsigned word) {
     const unsigned along = params.walk[array].axis;
     bool inside = word < params.words;
@@ -138,8 +138,8 @@ template <int BIT> struct Alone { typedef COMPUTED type; };
     template <> struct Alone<1 << CODE> { typedef DTYPE type; };
 ADDED(ALONE)
 
-// What a thread has asked for of one part: as it lies in memory where all parts are of one dtype, so
-// that nobody waits for it yet; else as computed values.
+// The words of one part that a thread has loaded: unconverted if all parts have one dtype, so that the
+// thread does not wait for them yet; else as computed values.
 typedef Alone<DTYPES>::type Held;
 
 struct Asked {
@@ -170,7 +170,7 @@ template <bool WHOLE> struct Box {
         return WHOLE ? PER_WORD : left_of(params, shared, array, turn * THREADS + threadIdx.x);
     }
 
-    // Ask for the words of a part.
+    // Load the words of a part.
     INLINE void ask(int part, const byte *src, Asked &asked) const {
         const Walk &walk = params.walk[part];
         asked.first = first(part);
@@ -208,8 +208,8 @@ template <bool WHOLE> struct Box {
         }
     }
 
-    // Leave what was asked for in the tile; also words of the box that do not exist in the array, which
-    // nobody stores.
+    // Write the loaded words to the tile, including words of the box outside of the array, which are
+    // never stored to the output.
     INLINE void leave(int part, const Asked &asked, byte *tile) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -239,7 +239,7 @@ template <bool WHOLE> struct Box {
         }
     }
 
-    // The same where they are what was asked for.
+    // Use every value of the words that a thread owns, as loaded.
     template <class Use> INLINE void use_own(const Asked &asked, Use use) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
@@ -283,7 +283,7 @@ template <bool WHOLE> struct Box {
             if (params.walk[part].axis == LAST) {
                 use_own(now, add_one);
             } else {
-                if (TILES == 1) __syncthreads();  // for those who still read what was there
+                if (TILES == 1) __syncthreads();  // other threads may still read the tile
                 leave(part, now, shared.tile[tile]);
                 __syncthreads();
                 use_own(own, shared.tile[tile], add_one);
@@ -300,7 +300,7 @@ template <bool WHOLE> struct Box {
     }
 };
 
-// Find the box of this block, whether there is one and whether all of it exists.
+// Find the box of this block, if it exists, and if it lies completely in the output.
 INLINE bool draw_box(const Params &params, Shared &shared, bool &is_whole) {
     uint64 start[AXES];
     bool exists = true;

@@ -1,8 +1,8 @@
-// Any strides: every thread fetches what belongs at its place of the output.
+// Any strides: every thread fetches the items for its positions of the output.
 //
-// Copies and casts of runs that are contiguous on both sides are the same with WIDTH items at each
-// place, which are moved together. A block takes places that follow each other in the output: whole
-// turns of the `inner` loops, times a stretch of the loop around them, the `split` axis.
+// For copies and casts of runs that are contiguous on both sides, a position has WIDTH items, which
+// are moved together. A block handles consecutive positions of the output: full iterations of the
+// `inner` loops, times a part of the loop around them, the `split` axis.
 
 #include "walk.cuh"
 #include "numeric.cuh"
@@ -11,26 +11,26 @@ struct Params {
     Loops outer;
     Axis split;
     Loops inner;
-    uint64 stretch, inner_places;  // turns of the split axis in a block, places in each
-    uint64 items, last;            // along the innermost axis of all, whose last place may be short
-    int64 item_coef;               // from one item of a place to the next
+    uint64 stretch, inner_places;  // iterations of the split axis in a block, positions in each
+    uint64 items, last;            // along the innermost axis, whose last position may have fewer items
+    int64 item_coef;               // from one item of a position to the next
     int64 channels;
 };
 
 typedef Items<Source, WIDTH> Group;
 
-// RUN: a block takes one run, contiguous on both sides. PERIOD: the run is of so many coefficients
-// over and over; 0: each item of it has its own, or all have one.
+// RUN: a block handles one run, contiguous on both sides. PERIOD: the run's coefficients repeat with
+// this period; 0: they do not repeat, or all items share one.
 struct Place {
     Offsets at;
-    int items;       // 0 where there is no such place
+    int items;       // 0 if the position does not exist
     unsigned phase;  // of its first item, in a period
 };
 
 INLINE Place find(const Params &params, unsigned number, unsigned places, uint64 first) {
     Place found = {{0, 0, 0}, 0, 0};
     const bool exists = number < places;
-    // In a run, all turns are places the same distance apart, also where there is nothing.
+    // In a run, all iterations have the same distance, including those beyond its end.
     if (!RUN && !exists) return found;
     uint64 along = first + number;
     if constexpr (RUN) {
@@ -55,13 +55,13 @@ INLINE Place find(const Params &params, unsigned number, unsigned places, uint64
     return found;
 }
 
-// Move TURNS places for each thread. WHOLE: all exist and have WIDTH items.
+// Move TURNS positions per thread. WHOLE: all exist and have WIDTH items.
 template <bool WHOLE>
 INLINE void move(const Params &params, const byte *src, byte *dst, Formula &formula, int64 coef,
                  unsigned places, uint64 first) {
     Group groups[TURNS];
     Place found[TURNS];
-    // All reads of a thread are under way before the first is used.
+    // All reads of a thread are in flight before the first result is used.
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
         found[turn] = find(params, turn * THREADS + threadIdx.x, places, first);
@@ -76,7 +76,7 @@ INLINE void move(const Params &params, const byte *src, byte *dst, Formula &form
                 if constexpr (PERIOD == 0) {
                     return coef + found[turn].at.coef + i * params.item_coef;
                 } else {
-                    // In a run every turn looks up what the first one does, in another order.
+                    // In a run every iteration uses the coefficients of the first, rotated.
                     constexpr int WRAP = larger(1, PERIOD), APART = RUN ? THREADS * WIDTH % WRAP : 0;
                     int item = (turn * APART + i) % WRAP + (int)found[RUN ? 0 : turn].phase;
                     item -= item < WRAP ? 0 : WRAP;

@@ -1,5 +1,4 @@
-// Few channels: pixels whose channels lie side by side are taken apart into planes, or planes are
-// put together into pixels.
+// Few channels: packed pixels are split into planes, or planes are merged into packed pixels.
 //
 // A block takes a chunk of pixels. The side where channels lie together is one run of bytes, which
 // goes through shared memory in words of 16; on the other side every plane is a run of its own.
@@ -25,17 +24,17 @@ constexpr int GROUP_BYTES = GROUP * CHANNELS * ITEM, PIECE = piece(GROUP_BYTES, 
 typedef Items<Source, GROUP> Line;               // neighbours in a plane
 typedef Items<Source, GROUP * CHANNELS> Pixels;  // the same with all their channels
 
-// How often a block comes round to take all items of a chunk, so many at once.
+// Return the iterations in which a block handles all items of a chunk.
 INLINE constexpr int turns(int items) {
     return (CHUNK * CHANNELS + THREADS * items - 1) / (THREADS * items);
 }
 
-// Whether every thread takes part in the last of these turns.
+// Return true if every thread takes part in the last iteration.
 INLINE constexpr bool is_even(int items) { return CHUNK * CHANNELS % (THREADS * items) == 0; }
 
 #ifdef SPLIT
 
-// Bring the chunk's bytes as they are.
+// Copy the chunk's bytes unchanged.
 template <bool WHOLE>
 INLINE void load(const Params &, const byte *src, unsigned pixels, byte *chunk) {
     constexpr int PER_LOAD = LOAD / ITEM;
@@ -50,7 +49,7 @@ INLINE void load(const Params &, const byte *src, unsigned pixels, byte *chunk) 
     }
 }
 
-// Every thread takes pixels apart and writes a piece of each plane.
+// Split: every thread splits pixels and writes a piece of each plane.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   unsigned pixels, const byte *chunk) {
@@ -68,7 +67,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             for (int i = 0; i < GROUP; ++i) line.item[i] = all.item[i * CHANNELS + channel];
             auto coefficient = [&](int i) {
                 int64 place = coef + channel * params.coef_plane;
-                // Behind the last pixel there is no constant to read.
+                // There is no coefficient after the last pixel.
                 const int along = WHOLE ? pixel + i : smaller(pixel + i, (int)pixels - 1);
                 return COEFFICIENTS == 2 ? place + along * params.pixels.low.coef : place;
             };
@@ -81,7 +80,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 #else
 
-// Every thread reads a piece of each plane and puts pixels together.
+// Merge: every thread reads a piece of each plane and packs pixels.
 template <bool WHOLE>
 INLINE void load(const Params &params, const byte *src, unsigned pixels, byte *chunk) {
 #pragma unroll
@@ -143,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Span<false> pixels(params.pixels, tile, CHUNK);
     Offsets at = params.outer.place(unit);
     at.add(1, pixels.first);
-    // Whole chunks are moved without asking what exists.
+    // Full chunks are moved without bounds checks.
     if (pixels.count == CHUNK)
         move<true>(params, pointers, at, pixels.count, chunk);
     else

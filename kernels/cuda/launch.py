@@ -1,22 +1,16 @@
-"""From a chosen kernel to a `CudaLaunch`: which CUDA code, its parameter block, how many blocks.
+"""Prepare the launch of a CUDA kernel: its source and macros, parameter block and grid.
 
-What `kernels/cpu/launch.py` is for the CPU. Pure: it needs no GPU and no CUDA library. It cuts the
-loops into tiles that suit shared memory and whole sectors of device memory, and proves how many
-bytes may be read and written at once. The numbers are policy; the reason stands beside each.
+`kernels/cpu/launch.py` does this for CPUs. Pure: needs no GPU and no CUDA library. It divides the
+loops into tiles that suit shared memory and full sectors of device memory, and proves how many
+bytes may be read and written at once. The constants are policy; each has its reason beside it.
 
 Every kernel has the same two arguments, both passed by value:
 
     Params    the bytes `CudaLaunch.params`
-    Pointers  64-bit words: the output, the coefficients (0 where there are none), and the sources:
-              one for a conversion, `MAX_PARTS` for a sum (0 where there are fewer)
+    Pointers  64-bit words: the output, the coefficients (0 if there are none), and the sources:
+              one for a conversion, `MAX_PARTS` for a sum (0 for unused ones)
 
-What all families of kernels are launched with: `CudaLaunch`, and what goes into one.
-
-Pure: it needs no GPU and no CUDA library.
-
-The text of a family of kernels, whole: what compilers are given, so that none needs a path.
-
-Launches for pixels whose channels lie side by side on one side and apart on the other. Pure.
+`source` returns the complete text of a family of kernels, so that compilers need no include path.
 """
 
 from __future__ import annotations
@@ -55,10 +49,10 @@ THREADS = 256
 
 @dataclass(frozen=True)
 class CudaLaunch:
-    """A kernel, what it is compiled with and what it is called with.
+    """A prepared launch: a kernel, the macros to compile it with, and its arguments.
 
-    `family` names both the file and the `extern "C"` function in it. `defines` are macros to
-    compile it with. `coefficients` is what the second pointer has to point to, on the device.
+    `family` names both the file and the `extern "C"` function in it. `defines` are the macros.
+    The second pointer must point to a device copy of `coefficients`.
     """
 
     family: str
@@ -76,65 +70,65 @@ class CudaLaunch:
 
 @dataclass(frozen=True)
 class Side:
-    """Bytes of an item and the address of the first one."""
+    """The source or the output: bytes of an item, and the address of the first item."""
 
     item: int
     address: int
 
     def width(self, steps: Iterable[int], most: int = WORD) -> int:
-        """The largest power of two, at most `most`, on which everything begins."""
+        """Return the largest power of two, at most `most`, that divides address and strides."""
         return gcd(self.address, most, *steps)
 
 
-def steps_of(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
-    """The steps of loops in the source and in the output."""
+def byte_strides(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
+    """Return the byte strides of loops in the source and in the output."""
     nest = list(nest)
     return [loop.src for loop in nest], [loop.dst for loop in nest]
 
 
 def defines(
-    source: Side, epilogue: Epilogue | None, along: bool, **others: int
+    source: Side, epilogue: Epilogue | None, along: bool, **extra: int
 ) -> tuple[tuple[str, str], ...]:
-    """The macros of a conversion. `along`: coefficients differ among neighbours of the output."""
-    named: dict[str, object] = {"THREADS": THREADS, **others}
+    """Return the macros of a conversion. `along`: coefficients differ between output neighbors."""
+    macros: dict[str, object] = {"THREADS": THREADS, **extra}
     if epilogue is None:
-        named |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
+        macros |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
     else:
-        named |= {"SOURCE": epilogue.source, "TARGET": epilogue.target}
+        macros |= {"SOURCE": epilogue.source, "TARGET": epilogue.target}
         if epilogue.saturate:
-            named["SATURATE"] = 1
+            macros["SATURATE"] = 1
         if epilogue.coefficients is not None:
-            named |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
+            macros |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
         if epilogue.clip is not None:
-            named["BOUNDED"] = 1
-    return tuple((name, str(value)) for name, value in sorted(named.items()))
+            macros["BOUNDED"] = 1
+    return tuple((name, str(value)) for name, value in sorted(macros.items()))
 
 
-def coefficients_of(epilogue: Epilogue | None) -> tuple[int, bytes]:
-    """How many pairs there are, and bounds, then all factors, then all terms, for the kernel."""
+def pack_coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
+    """Return the number of coefficient pairs, and the packed bounds, factors and terms."""
     if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
         return 0, b""
-    found = epilogue.coefficients or Coefficients((), ())
-    numbers = *(epilogue.clip or ()), *found.factor, *found.term
+    coefficients = epilogue.coefficients or Coefficients((), ())
+    numbers = *(epilogue.clip or ()), *coefficients.factor, *coefficients.term
     with np.errstate(over="ignore"):
-        return len(found.factor), np.array(numbers, epilogue.clipped_in).tobytes()
+        return len(coefficients.factor), np.array(numbers, epilogue.clipped_in).tobytes()
 
 
-def varies(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
-    """Whether coefficients differ along one of these loops."""
-    return coefficients_of(epilogue)[0] > 1 and any(loop.coef for loop in nest)
+def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
+    """Return True if coefficients differ along one of these loops."""
+    return pack_coefficients(epilogue)[0] > 1 and any(loop.coef for loop in nest)
 
 
-def count_of(nest: Sequence[Loop]) -> int:
+def iteration_count(nest: Sequence[Loop]) -> int:
     return prod(loop.count for loop in nest)
 
 
-def tiles_of(axis: Sequence[Loop], tile: int) -> int:
-    return -(-count_of(axis) // tile)
+def tile_count(axis: Sequence[Loop], tile: int) -> int:
+    return -(-iteration_count(axis) // tile)
 
 
-CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread: at most 16 KB a block
-FULL = 8  # chunks of an image, with fewer the last one's emptiness counts
+CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels per thread: at most 16 KB per block
+FULL = 8  # chunks of an image; with fewer chunks, a partly empty last one matters
 
 
 # ---- interleave --------------------------------------------------------------------------
@@ -143,11 +137,12 @@ FULL = 8  # chunks of an image, with fewer the last one's emptiness counts
 def interleave(
     choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Few channels, exchanged in registers; None where words are not whole or chunks not full."""
+    """Launch "interleave" (few channels); None if words are not aligned or chunks not full."""
     is_split = choice.kernel == "split"
     pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
-    groups, group = CHUNK[source.item], max(1, 4 // source.item)
-    from_steps, to_steps = steps_of([*choice.outer, planes])
+    groups = CHUNK[source.item]
+    group = max(1, 4 // source.item)
+    from_steps, to_steps = byte_strides([*choice.outer, planes])
     apart = min(WORD, group * (target if is_split else source).item)
     sides = (
         {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
@@ -159,15 +154,15 @@ def interleave(
     empty = pixels.count < FULL * chunk and pixels.count % chunk and not few
     if empty or (loads, stores) != (sides["LOAD"], sides["STORE"]):
         return None
-    channels, coefficients = coefficients_of(epilogue)
+    channels, coefficients = pack_coefficients(epilogue)
     params = loops(choice.outer) + axis([pixels], chunk)
     params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
-    along = varies([pixels] if is_split else [pixels, planes], epilogue)
+    along = coefficients_vary([pixels] if is_split else [pixels, planes], epilogue)
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
         params,
-        count_of(choice.outer) * tiles_of([pixels], chunk),
+        iteration_count(choice.outer) * tile_count([pixels], chunk),
         coefficients=coefficients,
     )
 
@@ -178,60 +173,72 @@ def interleave(
 def lines(
     choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Pixels taken apart or put together whatever their number and addresses; None: no pixels."""
-    for found in find_lines((*choice.outer, *choice.rows, *choice.run), source.item, target.item):
-        rows, at = (target, 2) if found.split else (source, 1)
+    """Launch "lines" (pixels of any channels, at any addresses); None if there are no pixels."""
+    for candidate in find_lines(
+        (*choice.outer, *choice.rows, *choice.run), source.item, target.item
+    ):
+        rows, field = (target, 2) if candidate.split else (source, 1)
         most = min(WORD, max(4, rows.item * max(1, 4 // source.item)))
-        steps = [loop[at] for loop in (*found.outer, found.planes, *found.pixels.loops[:-1])]
-        word = rows.width([*steps, *found.pixels.words(rows.item)], most)
-        shifted = word < most and found.pixels.follow
+        steps = [
+            loop[field]
+            for loop in (*candidate.outer, candidate.planes, *candidate.pixels.loops[:-1])
+        ]
+        word = rows.width([*steps, *candidate.pixels.words(rows.item)], most)
+        shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
-        many = chunk(found, (source.item, rows.item), word, shifted)
-        if many and count_of(found.outer) * tiles_of(found.pixels.loops, many) < MAX_COUNT:
+        many = chunk(candidate, (source.item, rows.item), word, shifted)
+        if (
+            many
+            and iteration_count(candidate.outer) * tile_count(candidate.pixels.loops, many)
+            < MAX_COUNT
+        ):
             sides = {"PIXELS": many, "WORD": word, "SHIFTED": int(shifted)}
-            return _lines(found, source, epilogue, sides)
+            return _lines(candidate, source, epilogue, sides)
     return None
 
 
 def _lines(
-    found: Lines, source: Side, epilogue: Epilogue | None, sides: dict[str, int]
+    candidate: Lines, source: Side, epilogue: Epilogue | None, sides: dict[str, int]
 ) -> CudaLaunch:
-    pixels, planes, many = found.pixels.loops, found.planes, sides["PIXELS"]
+    pixels = candidate.pixels.loops
+    planes = candidate.planes
+    many = sides["PIXELS"]
     sides |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
-    if found.split:
+    if candidate.split:
         sides["SPLIT"] = 1
-    channels, coefficients = coefficients_of(epilogue)
-    along = varies(pixels if found.split else [*pixels, planes], epilogue)
-    params = loops(found.outer) + axis(pixels, many)
+    channels, coefficients = pack_coefficients(epilogue)
+    along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
+    params = loops(candidate.outer) + axis(pixels, many)
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **sides),
         params + struct.pack("4q", planes.src, planes.dst, planes.coef, channels),
-        count_of(found.outer) * tiles_of(pixels, many),
+        iteration_count(candidate.outer) * tile_count(pixels, many),
         coefficients=coefficients,
     )
 
 
 MAX_PARTS = 16  # arrays that one launch adds
 
-BANK = 4  # bytes of shared memory that are moved as one
-TURNS = 4, 8  # places that a thread of `gather` has under way: of 8 bytes or more, or of fewer
+BANK = 4  # bytes of a shared memory bank
+TURNS = 4, 8  # accesses in flight per thread of `gather`: of 8 bytes or more, or of fewer
 
 
 def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
-    """Cut a choice into tiles. `epilogue` None: a pure move of `choice.source_item` bytes.
+    """Divide a choice into tiles. `epilogue` None: a pure move of `choice.source_item` bytes.
 
-    `src` and `dst` are the addresses of the first elements visited; all that matters of them is
-    the power of two up to 16 that divides them. A pure move takes any; with a `epilogue` the caller
-    has proved that addresses and steps are multiples of the items on their side.
+    `src` and `dst` are the addresses of the first elements visited; only the power of two up to 16
+    that divides them matters. A pure move accepts any address; with an `epilogue` the caller has
+    proved that addresses and strides are multiples of the item sizes on their side.
     """
     if epilogue is None:
-        item = _aligned(choice, src, dst)
+        item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
-            return _gather(_in_pieces(choice, item), Side(item, src), Side(item, dst), None)
-    source, target = Side(choice.source_item, src), Side(choice.target_item, dst)
-    # More turns than blocks can be counted leave so little for each that there is nothing to tile.
-    if _turns(choice) < MAX_COUNT:
+            return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
+    source = Side(choice.source_item, src)
+    target = Side(choice.target_item, dst)
+    # With more outer iterations than blocks, each is so small that there is nothing to tile.
+    if _iterations_around_tile(choice) < MAX_COUNT:
         for make in _MAKERS.get(choice.kernel, ()):
             launch = make(choice, source, target, epilogue)
             if launch is not None:
@@ -240,21 +247,21 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
     return _gather(nest, source, target, epilogue)
 
 
-def _aligned(choice: Choice, src: int, dst: int) -> int:
-    """The bytes, at most an item, that every item of a pure move is aligned on."""
-    steps = steps_of((*choice.outer, *choice.rows, *choice.run))
+def _common_alignment(choice: Choice, src: int, dst: int) -> int:
+    """Return the alignment, at most an item, of all items of a pure move."""
+    steps = byte_strides((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
 
-def _turns(choice: Choice) -> int:
-    """Turns of the loops around a tile, those that `_fitted` puts there among them."""
+def _iterations_around_tile(choice: Choice) -> int:
+    """Return the iterations of the loops around a tile, including loops that `fitted` adds."""
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
-    long = [axis[0] for axis in fused if len(axis) > 1 and count_of(axis) >= MAX_COUNT]
-    return count_of((*choice.outer, *long))
+    long = [axis[0] for axis in fused if len(axis) > 1 and iteration_count(axis) >= MAX_COUNT]
+    return iteration_count((*choice.outer, *long))
 
 
-def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
-    """The loops of a pure move of smaller items."""
+def _split_items(choice: Choice, item: int) -> tuple[Loop, ...]:
+    """Return the loops of the same pure move with smaller items."""
     nest = (*choice.outer, *choice.rows, *choice.run)
     return (*nest, Loop(choice.source_item // item, item, item))
 
@@ -265,13 +272,13 @@ def _in_pieces(choice: Choice, item: int) -> tuple[Loop, ...]:
 def _transpose(
     choice: Choice, source: Side, target: Side, epilogue: Epilogue | None, *, wide: bool = False
 ) -> CudaLaunch | None:
-    """A launch; None where there is no axis for one side, or words are not as `wide` as can be."""
+    """Launch "transpose"; None if `wide` and the words are not of maximum width."""
     outer = list(choice.outer)
     rows, run = fitted(choice.rows, choice.run, outer, source.item)
     load = source.width(
         [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
     )
-    # What is written at once is read from one row of banks.
+    # A word that is stored is read from one row of banks.
     most = max(target.item, WORD * target.item // max(source.item, target.item))
     store = target.width(
         [loop.dst for loop in (*outer, *rows.loops, *run.gap)] + run.words(target.item), most
@@ -279,20 +286,23 @@ def _transpose(
     if wide and (load, store) != (WORD, most):
         return None
     shifted = _shifted(rows, run, (source, target), (load, store), most)
-    load, store = (WORD if shifted[0] else load), (most if shifted[1] else store)
+    load = WORD if shifted[0] else load
+    store = most if shifted[1] else store
     words = load // source.item, store // target.item
-    tall, long = shape(rows, run, count_of(outer), (source.item, target.item), words, shifted)
+    tall, long = shape(
+        rows, run, iteration_count(outer), (source.item, target.item), words, shifted
+    )
     apart = long - (words[1] if shifted[1] else 0)  # from one tile to the next
-    channels, coefficients = coefficients_of(epilogue)
+    channels, coefficients = pack_coefficients(epilogue)
     sides = {"TILE_ROWS": tall, "TILE_RUN": long, "LOAD": load, "STORE": store}
     sides |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
-    sides |= {"ROWS_LOOPS": rows.kind, "RUN_LOOPS": run.kind}
+    sides |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
     params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, apart)
     return CudaLaunch(
         "transpose",
-        defines(source, epilogue, varies(run.loops, epilogue), **sides),
+        defines(source, epilogue, coefficients_vary(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        count_of(outer) * tiles_of(rows.loops, tall) * tiles_of(run.loops, apart),
+        iteration_count(outer) * tile_count(rows.loops, tall) * tile_count(run.loops, apart),
         coefficients=coefficients,
     )
 
@@ -304,11 +314,12 @@ def _shifted(
     words: tuple[int, int],
     most: int,
 ) -> tuple[bool, bool]:
-    """Whether each side moves wide words wherever its rows begin, for those that fit are narrow.
+    """Return for each side if it moves wide words from unaligned rows, as aligned ones are narrow.
 
-    Shared memory gives words of a bank at least, and what is short has no words between its ends.
+    Shared memory is read in words of at least a bank, and short axes have no full words.
     """
-    (source, target), (load, store) = sides, words
+    (source, target) = sides
+    (load, store) = words
     banks = most // target.item * source.item >= BANK
     return (
         load < BANK and rows.follow and is_long(rows, source.item),
@@ -319,20 +330,20 @@ def _shifted(
 def _transpose_any(
     choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Axes that are too short for the registers of a CPU, and not for tiles."""
+    """Launch "transpose" for axes that are too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
     run = [loop for loop in nest if loop.dst == target.item and loop.count * target.item >= BANK]
     rows = [loop for loop in nest if loop.src == source.item and loop.count * source.item >= BANK]
     if not run or not rows or run[0] is rows[0]:
         return None
     outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
-    if count_of(outer) >= MAX_COUNT:
+    if iteration_count(outer) >= MAX_COUNT:
         return None
-    found = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(found, source, target, epilogue)
+    transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
+    return _transpose(transposed, source, target, epilogue)
 
 
-# The kernels that are tried for a plan's, in this order, before items are gathered one by one.
+# The launches to try for a plan's kernel, in this order, before gathering item by item.
 _MAKERS = {
     "transpose": (partial(_transpose, wide=True), lines, _transpose),
     "split": (interleave, lines),
@@ -347,39 +358,39 @@ _MAKERS = {
 def _gather(
     nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
-    around, inner, period = _periodic(nest)
-    width = _together(around, inner, source, target)
+    around, inner, period = _fuse_channels(nest)
+    width = _items_per_access(around, inner, source, target)
     places = -(-inner.count // width)
     steps = (inner.src, inner.dst, 0 if period else inner.coef)
-    todo = [*around, Loop(places, *(width * step for step in steps))]
-    whole: list[Loop] = []
+    outer = [*around, Loop(places, *(width * step for step in steps))]
+    inner_loops: list[Loop] = []
     turns = TURNS[width * source.item < 8]
     room = THREADS * turns
-    while todo and count_of(whole) * todo[-1].count <= room:
-        whole.insert(0, todo.pop())
-    split = todo.pop() if todo else NO_LOOP
-    stretch = max(1, min(split.count, room // count_of(whole)))
-    channels, coefficients = coefficients_of(epilogue)
-    params = loops(todo) + axis([split], stretch) + loops(whole)
+    while outer and iteration_count(inner_loops) * outer[-1].count <= room:
+        inner_loops.insert(0, outer.pop())
+    split = outer.pop() if outer else NO_LOOP
+    stretch = max(1, min(split.count, room // iteration_count(inner_loops)))
+    channels, coefficients = pack_coefficients(epilogue)
+    params = loops(outer) + axis([split], stretch) + loops(inner_loops)
     params += struct.pack(
-        "6q", stretch, count_of(whole), inner.count, places - 1, inner.coef, channels
+        "6q", stretch, iteration_count(inner_loops), inner.count, places - 1, inner.coef, channels
     )
-    along = width > 1 and varies([inner], epilogue)
-    run = not whole and (inner.src, inner.dst) == (source.item, target.item)
+    along = width > 1 and coefficients_vary([inner], epilogue)
+    run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
     sides = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(run)}
     return CudaLaunch(
         "gather",
         defines(source, epilogue, along, **sides),
         params,
-        count_of(todo) * tiles_of([split], stretch),
+        iteration_count(outer) * tile_count([split], stretch),
         coefficients=coefficients,
     )
 
 
-def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
-    """The loops around a run, it, and its period: channels side by side are one with the pixels.
+def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
+    """Return the outer loops, the run and its period; contiguous channels are fused with pixels.
 
-    The run has one coefficient for each channel, over and over; period 0: there are no channels.
+    The coefficients of the run repeat with the period, one per channel; 0: there are no channels.
     """
     if len(nest) > 1:
         *around, pixels, last = nest
@@ -392,14 +403,14 @@ def _periodic(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     return list(nest[:-1]), nest[-1], 0
 
 
-def _together(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
-    """How many items a thread moves at once: neighbours on both sides, and aligned on both."""
+def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
+    """Return the items that a thread moves at once: contiguous and aligned on both sides."""
     if (inner.src, inner.dst) != (source.item, target.item):
         return 1
-    src, dst = steps_of(around)
+    src, dst = byte_strides(around)
     width = min(source.width(src) // source.item, target.width(dst) // target.item)
     width = min(width, WORD // max(source.item, target.item))
-    # A last place that is not full costs a little; in short runs it would be one of few.
+    # A partly empty last access costs a little; in short runs it would be one of few.
     while width > 1 and inner.count % width and inner.count < 8 * width:
         width //= 2
     return max(1, width)
@@ -412,8 +423,8 @@ _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 @cache
 def source(family: str) -> str:
-    """The CUDA C++ of a family, its own headers written in place of their includes."""
-    return _INCLUDE.sub(lambda found: _read(found[1]), _read(f"{family}.cu"))
+    """Return the CUDA C++ of a family, with its own headers in place of their includes."""
+    return _INCLUDE.sub(lambda match: _read(match[1]), _read(f"{family}.cu"))
 
 
 def _read(name: str) -> str:

@@ -43,12 +43,12 @@ constexpr int BATCH = 4, WORDS = 8;  // words of a line, and of rows, that a thr
 
 typedef Items<Source, 1> One;
 
-// How many items the first one is behind the beginning of a word.
+// Return the distance in items of the first item from the beginning of its word.
 INLINE int behind(const void *first, int word, int item) {
     return (int)((uint64)first % word) / item;
 }
 
-// Number n of the items before the first whole word, or else behind the last one; -1: none.
+// Return the n-th of the items before the first full word and after the last one; -1: none.
 INLINE int end_item(int before, int items, int word, int n) {
     const int head = smaller(before ? word - before : 0, items);
     if (n < word) return n < head ? n : -1;
@@ -56,7 +56,7 @@ INLINE int end_item(int before, int items, int word, int n) {
     return item < items ? item : -1;
 }
 
-// A row: where the chunk's first pixel is in memory, and its place in a word.
+// A row: the address of the chunk's first pixel, and its position in a word.
 struct Row {
     int channel, before;
     int64 offset;
@@ -67,8 +67,8 @@ struct Row {
     }
 };
 
-// A word of a row that a thread takes: its channel, and its number in the row. The host takes care
-// that one of the two does not depend on the turn.
+// A word of a row that a thread moves: its channel, and its number in the row. The host ensures that
+// one of the two does not depend on the iteration.
 struct Taken {
     int channel, number;
 
@@ -87,7 +87,7 @@ struct Taken {
     }
 };
 
-// Where a pixel's item of a channel lies in shared memory.
+// Return the index in shared memory of a pixel's item of a channel.
 INLINE int slot(int pixel, int channel) { return (pixel * CHANNELS + channel) * ITEM; }
 
 #ifdef SPLIT
@@ -227,7 +227,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 #endif
 
-// WHOLE: the chunk has all of its pixels, which is known when it is compiled.
+// WHOLE: the chunk has all of its pixels (a compile-time constant).
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Pixels &pixels, byte *chunk) {

@@ -1,15 +1,14 @@
-// Casts and the normalising formula, for items of the dtypes SOURCE and TARGET.
+// Casts and the normalization formula, for items of the dtypes SOURCE and TARGET.
 //
 // Dtypes have short names: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8, c8, c16; and m1
 // to m16 are items of as many bytes that are only moved. Values are those of the CPU's kernels:
 //
 // - bf is the upper half of an f4, rounded to even;
-// - f8 -> f2 goes through f4 rounded to odd, which keeps what the second rounding must know;
-// - float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result C leaves
-//   undefined are not made here: the planner sends them elsewhere.
+// - f8 -> f2 goes through f4 rounded to odd, which preserves the bits that the second rounding needs;
+// - float -> integer rounds half to even and saturates, NaN becomes 0. Casts whose result is
+//   undefined in C are not handled here.
 //
-// Where an instruction would flush numbers near zero under -ftz=true, an option that whoever
-// compiles this may give, it is written as PTX, which says what it means.
+// Instructions that the compiler option -ftz=true would make flush subnormals are written as PTX.
 
 typedef signed char int8;
 
@@ -102,7 +101,7 @@ INLINE float from_half(unsigned short half) {
 #endif
 }
 
-// Rounded by the instruction, where the GPU has one: of a NaN it keeps nothing but that it is one.
+// Round by the instruction, if the GPU has one; it does not preserve the payload of a NaN.
 INLINE unsigned short round_to_half(float x) {
 #ifdef __CUDA_ARCH__
     unsigned short half;
@@ -126,7 +125,7 @@ INLINE unsigned short round_to_bfloat(float x) {
     return bfloat;
 #else
     unsigned bits = bits_of(x);
-    // A full payload must not round up to infinity.
+    // A payload of all ones must not round up to infinity.
     if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 #endif
@@ -144,7 +143,7 @@ INLINE unsigned short to_bfloat(float x) {
     return (bits & 0x7fffffff) > 0x7f800000 ? nan : round_to_bfloat(x);
 }
 
-// What does not fit makes the last bit 1, so a second rounding is right.
+// An inexact result gets last bit 1, so that a second rounding is correct.
 INLINE float round_to_odd(double x) {
     float near = to_float(x);
     double back = to_double(near);
@@ -208,7 +207,7 @@ struct f8 : Float<double, double> {
 struct c8 { typedef Pair<float> memory, value; };
 struct c16 { typedef Pair<double> memory, value; };
 
-// The dtypes that are added, and their numbers: those of CODES in sums.py.
+// The dtypes that can be added, and their numbers, as in CODES of accumulate.py.
 #define ADDED(EACH)                                                                            \
     EACH(i1, 0) EACH(i2, 1) EACH(i4, 2) EACH(i8, 3) EACH(u1, 4) EACH(u2, 5) EACH(u4, 6)        \
     EACH(u8, 7) EACH(f2, 8) EACH(bf, 9) EACH(f4, 10) EACH(f8, 11) EACH(c8, 12) EACH(c16, 13)
@@ -231,8 +230,8 @@ INLINE double whole(double x) { return rint(x); }
 
 INLINE constexpr uint64 ones(int count) { return count < 64 ? (1ull << count) - 1 : ~0ull; }
 
-// Round half to even, then saturate; NaN becomes 0. The upper bound may be no float: what lies
-// beyond the largest float below it is replaced at the end.
+// Round half to even, then saturate; NaN becomes 0. The upper bound may not be representable as a
+// float: values above the largest float below it are replaced at the end.
 template <class To, class Value> INLINE typename To::memory to_integer(Value x) {
     constexpr int held = sizeof(Value) == 8 ? 53 : 24;
     constexpr int lost = To::digits > held ? To::digits - held : 0;
@@ -288,7 +287,7 @@ INLINE typename To::memory cast(typename From::memory item) {
     }
 }
 
-// The same for what was computed: of a NaN, a GPU's arithmetic leaves nothing to keep.
+// Cast a computed value: a GPU's arithmetic does not preserve the payload of a NaN.
 template <class To, class From, bool CLIP>
 INLINE typename To::memory cast_computed(typename From::memory x) {
     if constexpr (To::is_float && sizeof(typename To::memory) == 2 && sizeof(x) == 4)
@@ -297,9 +296,9 @@ INLINE typename To::memory cast_computed(typename From::memory x) {
         return cast<To, From, CLIP>(x);
 }
 
-// ---- what a conversion does to an item ---------------------------------------------------
+// ---- the epilogue ------------------------------------------------------------------------
 
-// The window that items are clipped to, in a dtype's own values; a NaN stays.
+// Clip to bounds of the item's dtype; NaN stays NaN.
 template <class Value> INLINE Value clipped(Value x, Value low, Value high) {
     x = x < low ? low : x;
     return x > high ? high : x;
@@ -310,12 +309,12 @@ template <class Value> INLINE Value clipped(Value x, Value low, Value high) {
 #ifndef SATURATE
 #define SATURATE 0
 #endif
-// COEFFICIENTS: 0 no formula; 1 one pair for neighbours along the output; 2 a pair for each.
+// COEFFICIENTS: 0 no formula; 1 one pair for neighbors along the output; 2 a pair per item.
 #ifndef COEFFICIENTS
 #define COEFFICIENTS 0
 #endif
 
-// BOUNDED: items are first clipped to two bounds, which stand before the factors.
+// BOUNDED: items are first clipped to two bounds, which are stored before the factors.
 #ifndef BOUNDED
 #define BOUNDED 0
 #endif
@@ -329,7 +328,7 @@ constexpr int ITEM = sizeof(Source), OUT = sizeof(Target);
 // f4, or f8 if either side is.
 typedef COMPUTED::memory Computed;
 
-// What no thread writes while a kernel runs may be read ahead of what is written.
+// Read memory that no thread writes while the kernel runs, through the read-only cache.
 INLINE Computed constant(const Computed *at) {
 #ifdef __CUDA_ARCH__
     return __ldg(at);
@@ -360,7 +359,7 @@ struct Formula {
 
 #elif BOUNDED
 
-// Integers, which stay what they are.
+// Integers that are clipped without a formula.
 struct Formula {
     const Source *bounds;
 
@@ -381,7 +380,7 @@ struct Formula {
 
 #endif
 
-// Convert neighbours along the output; `place(i)` is where the coefficients of number i are.
+// Convert neighbors along the output; `place(i)` is the index of the coefficients of item i.
 template <int COUNT, class Place>
 INLINE Items<Target, COUNT> epilogue(const Items<Source, COUNT> &items, Formula &formula,
                                    Place place) {

@@ -1,8 +1,8 @@
 // A batch of 2-D transposes, tile by tile through shared memory, converted on the way out.
 //
 // The source is contiguous along `rows`, the output along `run`; either may be two loops. A 3-D
-// reversal is the same with the middle axis among the outer loops. A tile has TILE_ROWS places
-// along `rows` and TILE_RUN along `run`, in a shape that leaves little of it empty.
+// reversal has the middle axis among the outer loops. A tile has TILE_ROWS positions along `rows`
+// and TILE_RUN along `run`, in a shape that leaves little of it empty.
 //
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
@@ -53,14 +53,14 @@ constexpr bool EVEN = GROUPS % ABREAST == 0 && WORDS % (LANES * DEEP) == 0;
 constexpr int LINE = 128, UNIT = larger(16, LINE / PER_LOAD);
 constexpr int ROW_BYTES = ceiling(TILE_RUN * ITEM, UNIT) * UNIT;
 
-// Where an item lies, `beyond` whole lines further.
+// Return the position of an item in the tile, plus `beyond` full lines.
 INLINE int slot(unsigned row, int column, int beyond = 0) {
     const int exchanged = (row / PER_LOAD * (8 / LANES) & 7) << 4;
     if (ROW_BYTES % LINE == 0) return row * ROW_BYTES + (column ^ exchanged) + beyond;
     return (row * ROW_BYTES + column + beyond) ^ exchanged;
 }
 
-// Whether a source row goes on for a word before and behind so many items.
+// Return true if a source row extends for a word before and after a number of items.
 INLINE bool goes_on(const Params &params, const Rows &rows, unsigned row, int items = PER_LOAD) {
     const uint64 place = rows.start + row;
     return place >= PER_LOAD && place + items + PER_LOAD <= params.rows.total;
@@ -68,8 +68,8 @@ INLINE bool goes_on(const Params &params, const Rows &rows, unsigned row, int it
 
 constexpr int UNDER_WAY = 64;  // bytes that a thread waits for before it uses the first of them
 
-// Read the tile: threads next to each other read along `rows`. Of a WHOLE one nobody asks what
-// exists, and what depends on the thread is computed once.
+// Read the tile: adjacent threads read along `rows`. A WHOLE tile needs no bounds checks, and values
+// that depend on the thread are computed once.
 template <bool WHOLE>
 INLINE void load(const Params &params, const byte *src, const Rows &rows, const Run &run,
                  byte *tile) {

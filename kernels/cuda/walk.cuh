@@ -1,9 +1,9 @@
-// Where a block of threads works: offsets of nested loops, and memory in words of 1 to 16 bytes.
+// Offsets of nested loops for a thread block, and memory access in words of 1 to 16 bytes.
 //
-// A kernel gets loops from the host, outermost first, each with its count and the steps that one
-// turn makes in the source, the output and the coefficients. Block indices are below 2^31, and so
-// is everything that is divided here, which makes a division one wide multiplication and a shift.
-// Offsets are 64 bits wide; within a tile only what is added to them is computed, in 32 bits.
+// A kernel gets loops from the host, outermost first, each with its count and the steps of one
+// iteration in the source, the output and the coefficients. Block indices and all other dividends
+// are below 2^31, so a division is one wide multiplication and a shift. Offsets have 64 bits; within
+// a tile only increments to them are computed, in 32 bits.
 //
 // Plain C++ without headers: NVRTC, nvcc and, on a CPU, g++ compile it.
 
@@ -41,7 +41,7 @@ struct Loops {
     uint64 count;
     Loop loop[MAX_LOOPS];
 
-    // The offsets of the n-th turn of all loops.
+    // Return the offsets of the n-th iteration of all loops.
     INLINE Offsets place(unsigned n) const {
         Offsets at = {0, 0, 0};
 #pragma unroll 1
@@ -54,7 +54,7 @@ struct Loops {
     }
 };
 
-// Draw the place along one axis from a unit; what is left of the unit is of the other axes.
+// Split the index along one axis off a unit; the rest of the unit belongs to the other axes.
 INLINE unsigned draw(unsigned &unit, const Divisor &tiles) {
     unsigned outer = tiles.divide(unit);
     unsigned place = unit - outer * tiles.count;
@@ -62,21 +62,21 @@ INLINE unsigned draw(unsigned &unit, const Divisor &tiles) {
     return place;
 }
 
-// An axis of a tile: one loop, or two that follow each other without a gap on one side, so that
-// they are one there. `inner` divides places of the axis, less than 2^31 then, into turns of both.
+// An axis of a tile: one loop, or two that are contiguous on one side. `inner` divides positions on
+// the axis (below 2^31 then) into iterations of both loops.
 struct Axis {
     Divisor tiles, inner;
     uint64 total;
-    Offsets low, wrap;  // the step of a place, and what is added when the inner loop begins anew
+    Offsets low, wrap;  // the step of a position, and the correction when the inner loop restarts
 };
 
-// Where a tile begins along an axis. FUSED: whether the axis is of two loops.
+// The start of a tile along an axis. FUSED: the axis has two loops.
 template <bool FUSED> struct Span {
-    uint64 start;  // of all places, the tile's first
+    uint64 start;  // the tile's first position on the axis
     Offsets first;
-    unsigned low, count;  // turn of the inner loop at the first place; places in the tile
+    unsigned low, count;  // inner loop's index at the first position; positions in the tile
 
-    // The next tile begins `shared` places before the end of this one.
+    // The next tile begins `shared` positions before the end of this one.
     INLINE Span(const Axis &axis, unsigned tile, unsigned length, unsigned shared = 0) {
         start = (uint64)tile * (length - shared);
         uint64 left = axis.total - start;
@@ -90,13 +90,13 @@ template <bool FUSED> struct Span {
         }
     }
 
-    // How often the outer loop has gone on between the first place and another one of the tile.
+    // Return the outer loop's iterations between the first and another position of the tile.
     INLINE unsigned wraps(const Axis &axis, unsigned at) const {
         if constexpr (FUSED) return axis.inner.divide(low + at);
         return 0;
     }
 
-    // Offsets of a place of the tile, relative to the first.
+    // Return the offsets of a position of the tile, relative to the first.
     INLINE Offsets place(const Axis &axis, unsigned at) const {
         Offsets offsets = {0, 0, 0};
         offsets.add(at, axis.low);
@@ -122,16 +122,16 @@ INLINE constexpr int ceiling(int count, int each) { return (count + each - 1) / 
 INLINE constexpr int power_from(int n) { return n > 1 ? 2 * power_from((n + 1) / 2) : 1; }
 INLINE constexpr int power_in(int n, int most) { return n % most ? power_in(n, most / 2) : most; }
 
-// The largest word of at most `most` bytes of which `bytes` are a whole number.
+// The largest word of at most `most` bytes that divides `bytes`.
 INLINE constexpr int piece(int bytes, int most) {
     return bytes % most == 0 ? most : piece(bytes, most / 2);
 }
 
-// A few neighbours, kept in registers: every index into them is known when it is compiled.
+// A few contiguous items in registers: all indices into them are compile-time constants.
 template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16)) Items {
     Item item[COUNT];
 
-    // Move all of them in words of so many bytes, on which `memory` is aligned.
+    // Move all items in words of BYTES, on which `memory` is aligned.
     template <int BYTES> INLINE void read(const byte *memory) {
         typedef typename Word<BYTES>::type T;
 #pragma unroll
@@ -146,7 +146,7 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
             reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i];
     }
 
-    // Read them from where they begin: `by` bytes behind the first of two words of their size.
+    // Read items that begin `by` bytes after the first of two words of their size.
     INLINE void read_across(const byte *first, const byte *second, unsigned by) {
         constexpr int BYTES = sizeof(item);
         Items low, high;
@@ -171,7 +171,7 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
                     : bank[i];
     }
 
-    // The same where only the first `count` are there, unless it is known that ALL are.
+    // Read or write only the first `count` items, or all of them if ALL.
     template <int BYTES, bool ALL> INLINE void read(const byte *memory, int count) {
         if (ALL || count >= COUNT) {
             read<BYTES>(memory);
@@ -193,7 +193,7 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
     }
 };
 
-// What a kernel is called with besides its parameters. SOURCES is 1 but for sums.
+// The pointer arguments of a kernel. SOURCES is 1 except for sums.
 #ifndef SOURCES
 #define SOURCES 1
 #endif

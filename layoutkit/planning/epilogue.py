@@ -1,7 +1,7 @@
-"""What a kernel does to items as it stores them, and the dtypes that kernels know.
+"""The epilogue of a kernel (clip, scale, cast or add as items are stored), and the kernel dtypes.
 
-Words that the planner and the launchers of every device share. Knows no kernel and no machine: what
-a CPU lacks (float16 in hardware) is asked of the caller.
+Shared by the planner and by the launchers of every device. Independent of kernels and machines:
+the caller says whether the device supports float16 in hardware.
 """
 
 from __future__ import annotations
@@ -12,20 +12,9 @@ from typing import NamedTuple
 
 from ..spec import DType
 
-__all__ = [
-    "DTYPES",
-    "Coefficients",
-    "Epilogue",
-    "KernelDtype",
-    "Operand",
-    "computed_in",
-    "is_known",
-    "kernel_name",
-]
-
 
 class KernelDtype(NamedTuple):
-    """A dtype that kernels know: their name of it, the library's, bytes, and kind (b, i, u, f)."""
+    """A dtype of the kernels: kernel name, NumPy name, item size and kind (b, i, u or f)."""
 
     name: str
     library: str
@@ -33,8 +22,8 @@ class KernelDtype(NamedTuple):
     kind: str
 
 
-# The one table. What is computed with each: kernels/cpu/casts.py and kernels/cuda/numeric.cuh;
-# the latter numbers those that are added, which are all but bool, in this order.
+# The only table of dtypes. Their arithmetic is in kernels/cpu/casts.py and in
+# kernels/cuda/numeric.cuh, which numbers the dtypes that can be added (all but bool) in this order.
 DTYPES = {
     row.name: row
     for row in (
@@ -57,25 +46,25 @@ _BY_LIBRARY = {row.library: row for row in DTYPES.values()}
 
 
 def is_known(dtype: DType, has_half: Callable[[], bool]) -> bool:
-    """Whether kernels know a dtype; `has_half`: whether those of the device know float16."""
+    """Return True if kernels support a dtype. `has_half`: does the device support float16?"""
     if not dtype.isnative or dtype.name not in _BY_LIBRARY:
         return False
     return dtype.name != "float16" or has_half()
 
 
 def kernel_name(dtype: DType) -> str:
-    """What kernels call a dtype that they know."""
+    """Return the kernels' name of a supported dtype."""
     return _BY_LIBRARY[dtype.name].name
 
 
-def computed_in(source: str, target: str) -> str:
-    """The dtype that a formula between two dtypes is computed in."""
+def computation_dtype(source: str, target: str) -> str:
+    """Return the dtype in which a formula between two dtypes is computed."""
     return "f8" if "f8" in (source, target) else "f4"
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Factors and terms of the formula, one pair or one for each channel."""
+    """The factors and terms of the formula: one pair, or one pair per channel."""
 
     factor: tuple[float, ...]
     term: tuple[float, ...]
@@ -83,32 +72,32 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """How items change on their way: the kernels' names of dtypes, and the formula if any."""
+    """The change of items between load and store: kernel names of both dtypes, and the formula."""
 
     source: str
     target: str
     saturate: bool = False
     coefficients: Coefficients | None = None
-    add: bool = False  # to what stands in the output
-    clip: tuple[float, float] | None = None  # before anything else
+    add: bool = False  # add to the present values of the output
+    clip: tuple[float, float] | None = None  # applied first
 
     @property
     def computed(self) -> str:
         """The dtype that the formula is computed in."""
-        return computed_in(self.source, self.target)
+        return computation_dtype(self.source, self.target)
 
     @property
     def clipped_in(self) -> str:
-        """The dtype, by NumPy's name, that items have as they are clipped."""
+        """The NumPy name of the dtype that items have when they are clipped."""
         name = self.source if self.coefficients is None else self.computed
         return DTYPES[name].library
 
 
 @dataclass(frozen=True)
 class Operand:
-    """What one side of a sum holds: bytes of an item, and the kernels' name of its dtype.
+    """One operand of a sum: the item size in bytes, and the kernels' name of its dtype.
 
-    A complex item has twice the bytes of its name: it is a pair.
+    A complex item is a pair: it has twice as many bytes as the dtype of that name.
     """
 
     item: int

@@ -1,4 +1,4 @@
-"""What a launch would take on an H200, computed without one. A model: nothing here was measured.
+"""A model of a launch's time on an H200, computed without a GPU. Nothing here was measured.
 
 It puts two things together that are exact. The machine code that NVRTC makes for sm_90 says how
 many instructions a thread issues, how many registers it has and what it loads before it uses the
@@ -28,18 +28,24 @@ from layoutkit.kernels.cuda.launch import MAX_PARTS, source
 from layoutkit.spec import as_dtype
 
 # Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
-PROCESSORS, CLOCK, COPY = 132, 1.755e9, 4.3e12
+PROCESSORS = 132
+CLOCK = 1.755e9
+COPY = 4.3e12
 BYTES_PER_CYCLE = COPY / CLOCK / PROCESSORS  # of one multiprocessor: 18.6
-WARPS, REGISTERS, SHARED, RESERVED = 64, 65536, 227 << 10, 1 << 10
-# Bytes that have to be under way in one multiprocessor: half of the traffic is reads, which take
+WARPS = 64
+REGISTERS = 65536
+SHARED = 227 << 10
+RESERVED = 1 << 10
+# Bytes that must be in flight in one multiprocessor: half of the traffic is reads, which take
 # 0.9 us, and half of the blocks write meanwhile.
 UNDER_WAY = 40_000
-SECTOR, BANKS = 32, 32
+SECTOR = 32
+BANKS = 32
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a launch takes, of which 1 is what a copy of as many bytes takes."""
+    """The time of a launch, in units of the time of a copy of as many bytes."""
 
     registers: int
     blocks: int  # of one multiprocessor at once
@@ -52,13 +58,13 @@ class Cost:
 
     @property
     def share(self):
-        """Of a copy's speed."""
+        """The speed relative to a copy."""
         slowest = max(1.0, self.issue, self.shared, (1 + self.sectors) / 2)
         return min(1.0, self.under_way / UNDER_WAY) / slowest
 
 
 def cost(launch, out, sources, shifts):
-    """The Cost of a launch as `cuda_moves.planned` gives it."""
+    """Return the Cost of a launch of `cuda_moves.planned`."""
     compiled = Compiled(launch, 90)
     warps = launch.block // 32
     registers = int(re.search(r"Used (\d+) registers", compiled.log)[1])
@@ -71,7 +77,8 @@ def cost(launch, out, sources, shifts):
     code = _instructions(Compiled(launch, 90, _straight(launch, len(sources))).listing)
     touched = _traced(launch, out, sources, shifts)
     # A block's share of the work, and what it has under way: at most what it reads.
-    read, written = sum(x.nbytes for x in sources) / launch.grid, out.nbytes / launch.grid
+    read = sum(x.nbytes for x in sources) / launch.grid
+    written = out.nbytes / launch.grid
     cycles = (read + written) / BYTES_PER_CYCLE
     lent = min(read, _under_way(code) * launch.block)
     stores = [t for t in touched if t.is_global and t.is_write]
@@ -88,12 +95,12 @@ def cost(launch, out, sources, shifts):
 
 
 def whole_only(text):
-    """The text of a family without what ragged edges need."""
+    """Return the text of a family without the code for ragged edges."""
     return re.sub(r"else\s+(move|Box)<false>.*?\);", "", text, flags=re.DOTALL)
 
 
 def _straight(launch, sources):
-    """The text of a family as code that runs straight: without what ragged edges need.
+    """Return the text of a family as straight-line code, without the code for ragged edges.
 
     Of a sum the parts of this one are written one after the other, and it is known along which
     axes they are read.
@@ -114,7 +121,7 @@ def _straight(launch, sources):
 
 
 def _axes_of(launch, sources):
-    """Along which axes a launch reads the parts of a sum. Its walks are last in its parameters."""
+    """Return the axes along which a launch reads the parts of a sum (last in its parameters)."""
     defined = {name: int(value) for name, value in launch.defines if value.isdigit()}
     words = defined["PER_WORD"]
     turns = defined["PLACES"] // (defined["THREADS"] * words)
@@ -124,7 +131,7 @@ def _axes_of(launch, sources):
 
 
 def _instructions(listing):
-    """(operation, destination registers, source registers) of the kernel, to its last EXIT."""
+    """Return (operation, destination registers, source registers) up to the kernel's last EXIT."""
     found = []
     for line in listing.splitlines():
         match = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)\s*([^;]*);", line)
@@ -135,8 +142,9 @@ def _instructions(listing):
 
 
 def _under_way(code):
-    """The most bytes that a thread has asked device memory for before it uses one of them."""
-    waited, most = {}, 0
+    """Return the maximum bytes that a thread loads from device memory before it uses any."""
+    waited = {}
+    most = 0
     for operation, operands in code:
         names = re.findall(r"\bR(\d+)", operands)
         if operation.startswith("LDG") and "CONSTANT" not in operation:
@@ -172,7 +180,7 @@ __attribute__((noinline)) void touch(const void *at, unsigned bytes, unsigned wr
 
 @dataclass
 class Touched:
-    """What one warp touches with one instruction."""
+    """The memory accesses of one warp by one instruction."""
 
     is_global: bool
     is_write: bool
@@ -185,7 +193,7 @@ class Touched:
 
     @property
     def sectors(self):
-        """Sectors of device memory."""
+        """The number of sectors of device memory."""
         return len(
             {at // SECTOR for first, size in self.places for at in (first, first + size - 1)}
         )
@@ -196,7 +204,7 @@ class Touched:
 
     @property
     def cycles(self):
-        """Of the pipe to shared memory and the first cache, which takes 128 bytes at once."""
+        """The cycles of the pipe to shared memory and the first cache, 128 bytes each."""
         if self.is_global:
             lines = {at // 128 for at, _ in self.places}
             return max(len(lines), self.nbytes / 128)
@@ -204,7 +212,7 @@ class Touched:
 
     @property
     def repeated(self):
-        """How often shared memory is asked for what different banks would give at once."""
+        """The number of serialized accesses to shared memory due to bank conflicts."""
         size = max(size for _, size in self.places)
         together = max(1, 128 // max(4, size))  # lanes that are served at once
         groups = defaultdict(lambda: defaultdict(set))
@@ -216,7 +224,7 @@ class Touched:
 
 
 def _traced(launch, out, sources, shifts):
-    """What the warps of one block touch, from a run on the CPU."""
+    """Return the memory accesses of the warps of one block, from a run on the CPU."""
     text = whole_only(source(launch.family)).replace("blockIdx.x", "(blockIdx.x + from_block)")
     text = text.replace(
         "reinterpret_cast<T *>(item)[i] = reinterpret_cast<const T *>(memory)[i];",
@@ -258,7 +266,8 @@ def _traced(launch, out, sources, shifts):
     log = log[:touched]
     outside = [(low, high) for low, high in spans]
     # Threads of a warp are together where they come from the same place in the code as often.
-    warps, often = defaultdict(list), defaultdict(int)
+    warps = defaultdict(list)
+    often = defaultdict(int)
     for place, address, thread, size, write in log.tolist():
         often[place, thread] += 1
         warps[thread // 32, place, often[place, thread]].append((thread, address, size, write))
@@ -278,7 +287,7 @@ def _traced(launch, out, sources, shifts):
 
 
 def cost_of(row):
-    """The launch of a row of the benchmark, and its Cost."""
+    """Return the launch of a row of the benchmark, and its Cost."""
     if row.kind == "accumulate":
         parts = [(_untouched(row.shape(of), row.dtype), of) for of in row.sources]
         out = _untouched(row.shape(row.target), row.to_dtype)
@@ -293,14 +302,14 @@ def cost_of(row):
 
 
 def _untouched(shape, dtype):
-    """Memory that the system gives only where it is written; it begins on a multiple of 256."""
+    """Return memory that is allocated lazily by the system and aligned to 256 bytes."""
     size = prod(shape) * as_dtype(dtype).itemsize
     memory = np.zeros(size + 256, np.uint8)
     return memory[-memory.ctypes.data % 256 :][:size].view(as_dtype(dtype)).reshape(shape)
 
 
 def main():
-    """Print the Costs of the rows of the benchmark of a GPU, those of the kinds that are named."""
+    """Print the Costs of the GPU benchmark's rows of the named kinds."""
     kinds = sys.argv[1:] or ("move", "fused", "accumulate")
     for row in device_rows():
         if row.kind in kinds and row.group != "huge":

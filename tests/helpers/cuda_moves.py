@@ -12,11 +12,11 @@ from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.planning.accumulate import make_sum_plan, operand
 
-EDGE = 256  # what addresses are a multiple of, before they are shifted
+EDGE = 256  # the alignment of addresses before they are shifted
 
 
 def placed(shape, dtype, shift=0):
-    """Contiguous memory whose address is `shift` bytes beyond a multiple of EDGE."""
+    """Return contiguous memory whose address is `shift` bytes after a multiple of EDGE."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.full(size + 2 * EDGE, 0x77, np.uint8)
@@ -25,19 +25,19 @@ def placed(shape, dtype, shift=0):
 
 
 def copied(values, shift):
-    """The same values in such memory."""
+    """Copy values to memory whose address is `shift` bytes after a multiple of EDGE."""
     memory = placed(values.shape, values.dtype, shift)
     memory[...] = values
     return memory
 
 
 def converted(x, pattern, out=None, *, shift=0, how=None, **keywords):
-    """What `layoutkit.convert` returns, made by CUDA kernels; `how` is for `cuda_shim.run`."""
+    """Return the result of `layoutkit.convert` by CUDA kernels; `how`: options of cuda_shim.run."""
     return prepared(x, pattern, out, shift=shift, **keywords)(**(how or {}))
 
 
 def prepared(x, pattern, out=None, *, shift=0, **keywords):
-    """The same as a function of `how`, for which compiling begins at once."""
+    """Start compiling a conversion; return a function of the options of `cuda_shim.run`."""
     plan, launches = planned(x, pattern, out, shift=shift, **keywords)
     assert plan.before is plan.after is None
     for launch, _, _ in launches:
@@ -52,7 +52,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):
-    """The plan, and for each launch: it, the output, and the shifts of both sides."""
+    """Return the plan, and for each launch: it, the output, and the shifts of both sides."""
     task = Converter(pattern, copy=True, **keywords).task
     plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, has_half)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
@@ -64,14 +64,14 @@ def planned(x, pattern, out=None, *, shift=0, **keywords):
 
 
 def summed(parts, layout, *, how=None, out=None, **keywords):
-    """What `layoutkit.accumulate` returns for two or more parts that one kernel adds."""
+    """Return the result of `layoutkit.accumulate` for parts that one CUDA kernel adds."""
     launch, out, arrays, shifts = planned_sum(parts, layout, out, **keywords)
     cuda_shim.run(launch, out, arrays, shifts=shifts, **(how or {}))
     return out
 
 
 def planned_sum(parts, layout, out=None, **keywords):
-    """The launch of a sum, its output, its sources and the shifts of all."""
+    """Return the launch of a sum, its output, its sources and the shifts of all."""
     accumulator = Accumulator(tuple(of for _, of in parts), layout, **keywords)
     request = accumulator.plan([array for array, _ in parts], out)
     plan = make_sum_plan(request, has_half, MAX_AXES)
@@ -87,16 +87,16 @@ def planned_sum(parts, layout, out=None, **keywords):
 
 
 def launch_of(pattern, shape, item="u4", shift=0, **keywords):
-    """The launch of a conversion of a contiguous array."""
+    """Return the launch of a conversion of a contiguous array."""
     return planned(placed(shape, item, shift), pattern, **keywords)[1][0][0]
 
 
 def sum_of(*dtypes, sizes=(40, 72), **keywords):
-    """The launch of a sum of two layouts."""
+    """Return the launch of a sum of two layouts."""
     parts = [(placed(sizes, dtypes[0]), "bc"), (placed(sizes[::-1], dtypes[-1]), "cb")]
     return planned_sum(parts, "bc", **keywords)[0]
 
 
 def address(array):
-    """Where the first element is."""
+    """Return the address of the first element."""
     return array.__array_interface__["data"][0]

@@ -1,10 +1,10 @@
-"""Values with which casts can go wrong, and what NumPy makes of them."""
+"""Values that are critical for casts, and NumPy's results for them."""
 
 import numpy as np
 
 
 def every_value(dtype):
-    """All values of a narrow dtype; of a wide one, those where a cast can go wrong."""
+    """Return all values of a narrow dtype, or the critical values of a wide one."""
     if dtype.kind == "b":
         return np.array([False, True] * 40)
     if dtype.kind != "c" and dtype.itemsize <= 2:
@@ -19,7 +19,7 @@ def every_value(dtype):
     fine = np.frombuffer(np.random.default_rng(0).bytes(1 << 15), "f4")
     tiny = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e-45, 1e-40, 6e-8, 65519.99, 65520, 3.4e38]
     halves = np.arange(-300, 70000, 0.5)
-    # Half way between float16s, and beside that: what is rounded twice is wrong there.
+    # The midpoints between float16 values and their neighbors, where double rounding is wrong.
     float16s = np.arange(0, 0x7C00, 7, dtype="u2").view("f2").astype("f8")
     middle = (float16s[1:] + float16s[:-1]) / 2
     ways = [middle, np.nextafter(middle, 0), np.nextafter(middle, 1e9)]
@@ -29,21 +29,21 @@ def every_value(dtype):
 
 
 def thinned(values):
-    """So many that they can be cast one by one in Python."""
+    """Return few enough values to cast them one by one in Python."""
     if values.size < 20000:
         return values
     return np.concatenate([values[::7], values[:2000], values[-2000:]])
 
 
 def numpys(values, dtype):
-    """What NumPy casts them to."""
+    """Return the results of NumPy's casts."""
     with np.errstate(all="ignore"):
         return (values.real if values.dtype.kind == "c" and dtype.kind not in "cb" else values
                 ).astype(dtype)  # fmt: skip
 
 
 def assert_cast(got, wanted):
-    """Equal bits, but any NaN for a NaN."""
+    """Compare bits, but accept any NaN for a NaN."""
     assert got.dtype == wanted.dtype
     if wanted.dtype.kind in "biu":
         np.testing.assert_array_equal(got, wanted)

@@ -28,7 +28,7 @@ from reference import reference_convert
 
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
 MOVED = ["u1", "i2", "f4", "f8", "c16", "bfloat16", ODD]
-# (from, to, casting): each sort of cast that kernels do, and some that NumPy does.
+# (from, to, casting): every type of cast done by kernels, and some done by NumPy.
 CASTS = [
     ("u1", "f4", "same_kind"), ("f4", "bfloat16", "same_kind"), ("bfloat16", "f4", "same_kind"),
     ("f8", "f4", "same_kind"), ("f4", "u1", "saturate"), ("f2", "f4", "same_kind"),
@@ -41,7 +41,7 @@ LETTERS = "abcdhwz"
 
 
 class NewKernelError(Exception):
-    """A move wants a kernel beyond those that may be compiled; another one is drawn instead."""
+    """Raised if a move needs more kernels than may be compiled; another move is drawn instead."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Laid:
     values: object = field(default=None, repr=False)
 
     def make(self):
-        """(room, array); the pages hold `values`, or bytes that nobody expects."""
+        """Return (room, array); the pages hold `values`, or unexpected bytes."""
         place = {"at_end": self.at_end, "slack": self.slack}
         room, array = guarded(self.shape, self.dtype, self.strides, **place)
         room.pages[...] = 0xA5
@@ -98,7 +98,7 @@ class Sum:
         check(self, lambda out: add(arrays, out))
 
     def expected(self):
-        """Whole numbers so small that every order of adding gives the same."""
+        """Return integers so small that sums do not depend on the order."""
         pairs = zip(self.parts, self.layouts, strict=True)
         return sum(
             reference_convert(part.values, f"{of}->{self.layout}", dtype="f8") for part, of in pairs
@@ -106,10 +106,10 @@ class Sum:
 
 
 def check(move, work):
-    """What `work` writes is right, and no other byte of the pages has changed."""
+    """Check that `work` writes the correct result and changes no other byte of the pages."""
     room, out = move.out.make()
     raw = room.pages.copy()
-    work(out)  # first: it may want a kernel too many
+    work(out)  # first: it may need too many kernels
     expected = move.expected()
     room.twin(raw, out)[...] = expected
     wrong = np.flatnonzero(raw != room.pages)
@@ -126,7 +126,7 @@ def bits(array):
 
 
 def draw(seed, number):
-    """(move, policy): a move, and the numbers of the launcher that it runs under."""
+    """Return (move, policy): a move, and the launcher constants that it runs with."""
     rng = np.random.default_rng([seed, number])
     policy = {
         "stream": int(rng.choice([1 << 20, 256])),
@@ -152,7 +152,7 @@ def draw_conversion(rng):
 
 
 def draw_dtypes(rng, sizes):
-    """(dtype of x, keywords), all numbers such that the result is exact in every order."""
+    """Return (dtype of x, keywords), with numbers for which results are exact in any order."""
     kind = rng.random()
     if kind < 0.5:
         return pick(rng, MOVED), {}
@@ -168,7 +168,7 @@ def draw_dtypes(rng, sizes):
 
 
 def draw_axes(rng):
-    """(groups, groups, sizes): pictures as they are, or any letters in any folds."""
+    """Return (groups, groups, sizes): images, or any letters with any folds."""
     if rng.random() < 0.5:
         letters = list(pick(rng, USUAL))
         target = list(rng.permutation(letters))
@@ -180,7 +180,7 @@ def draw_axes(rng):
 
 
 def draw_sizes(rng, letters):
-    """Sizes of which few are large: edges of registers and lines, and now and then none."""
+    """Return sizes of which few are large: edges of registers and lines, sometimes zero."""
     room = int(rng.choice([300, 4000, 40000], p=[0.3, 0.6, 0.1]))
     sizes = {}
     for letter in rng.permutation(letters):
@@ -195,7 +195,7 @@ def draw_sizes(rng, letters):
 
 
 def fold(rng, letters):
-    """Letters in groups of one or, now and then, more."""
+    """Return letters in groups of one, sometimes more."""
     cuts = [at for at in range(1, len(letters)) if rng.random() < 0.85]
     return ["".join(letters[a:b]) for a, b in pairwise([0, *cuts, len(letters)])]
 
@@ -213,7 +213,8 @@ def draw_sum(rng):
     sizes = draw_sizes(rng, letters)
     layout = "".join(rng.permutation(letters))
     dtypes = pick(rng, ADDED)
-    layouts, parts = [], []
+    layouts = []
+    parts = []
     for _ in range(rng.integers(1, 4)):
         source = "".join(rng.permutation(letters))
         shape = shape_of(source, sizes)
@@ -226,7 +227,7 @@ def draw_sum(rng):
 
 
 def draw_values(rng, shape, dtype, keywords):
-    """Any bits where they only move; else whole numbers that every dtype here holds."""
+    """Return random bits if they are only moved, else integers that every dtype here can hold."""
     if not keywords and dtype == ODD:
         raw = rng.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8)
         return raw.view(dtype).reshape(shape)
@@ -234,9 +235,10 @@ def draw_values(rng, shape, dtype, keywords):
 
 
 def draw_laid(rng, shape, dtype, repeats=False):
-    """Where an array lies: contiguous or with gaps, backwards, repeated; at which end."""
+    """Choose the memory layout of an array: contiguous, gaps, reversed or repeated; its end."""
     plain = rng.random() < 0.5
-    strides, step = [0] * len(shape), dtype.itemsize
+    strides = [0] * len(shape)
+    step = dtype.itemsize
     axes = reversed(range(len(shape))) if plain else rng.permutation(len(shape))
     for axis in axes:
         if repeats and not plain and rng.random() < 0.1:
@@ -244,12 +246,13 @@ def draw_laid(rng, shape, dtype, repeats=False):
         step += 0 if plain else pick(rng, [0, 0, 0, dtype.itemsize, 1, 64])
         strides[axis] = step * (1 if plain else pick(rng, [1, 1, 1, -1]))
         step *= max(1, shape[axis])
-    at_end, slack = rng.random() < 0.6, pick(rng, [0, 0, 1, 3, 8, 64])
+    at_end = rng.random() < 0.6
+    slack = pick(rng, [0, 0, 1, 3, 8, 64])
     return Laid(tuple(map(int, shape)), dtype, tuple(map(int, strides)), bool(at_end), slack)
 
 
 def repeat(room):
-    """Where a stride is 0, the first of the values is all there is."""
+    """Repeat the first value along axes of stride 0."""
     for axis, stride in enumerate(room.strides):
         if stride == 0 and room.shape[axis]:
             first = room.values.take([0], axis)
@@ -264,9 +267,10 @@ def pick(rng, choices):
 
 
 def run(seed, first, moves, kernels, at=lambda number: None):
-    """Make moves until one is wrong, which is raised; return how many were drawn for them."""
+    """Run moves until one fails, which is raised; return the number of drawn moves."""
     bound(kernels)
-    number, made = first, 0
+    number = first
+    made = 0
     while made < moves:
         at(number)
         made += once(seed, number)
@@ -275,7 +279,7 @@ def run(seed, first, moves, kernels, at=lambda number: None):
 
 
 def once(seed, number):
-    """Whether a move was made, and not only drawn: it may want a kernel too many."""
+    """Run a move; return False if it needs too many kernels."""
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
     pool.SHORT_BYTES = pool.ALONE_BYTES = policy["alone"]
@@ -290,7 +294,7 @@ def once(seed, number):
 
 
 def bound(kernels):
-    """Let at most so many kernels be loaded."""
+    """Limit the number of kernels that can be loaded."""
     load = compiler._load
 
     def bounded(spec):
@@ -302,13 +306,13 @@ def bound(kernels):
 
 
 def name(seed, number):
-    """A move and how it is made again."""
+    """Describe a move and how to reproduce it."""
     return f"--seed {seed} --first {number} --moves 1: {draw(seed, number)}"
 
 
 def hunt(seed, first, moves, kernels):
-    """Make moves in a child process; what is wrong with one of them in words, "" if nothing is."""
-    told = mmap.mmap(-1, 8)  # shared with the child: the move that it makes
+    """Run moves in a child process; return the description of a failure, "" if there is none."""
+    told = mmap.mmap(-1, 8)  # shared with the child: the current move
     place = np.frombuffer(told, np.int64)
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""Memory whose neighbours cannot be touched: whoever reads or writes beside it ends the process.
+"""Memory between guard pages: reading or writing outside of it ends the process.
 
 A `Room` lies between two pages without any rights, at the end of its own pages or at their
 beginning, so that one byte too far is seen in one direction. What is left of the pages in the
@@ -11,11 +11,12 @@ import mmap
 import numpy as np
 
 PAGE = mmap.PAGESIZE
-NO_RIGHTS, READ = 0, 1
+NO_RIGHTS = 0
+READ = 1
 
 
 def why_not():
-    """Why this system guards no memory; None where it does."""
+    """Return the reason if this system cannot guard memory, else None."""
     if not hasattr(mmap, "MAP_PRIVATE") or not hasattr(mmap, "MAP_ANONYMOUS"):
         return "this system has no anonymous private mappings"
     if not hasattr(ctypes.CDLL(None), "mprotect"):
@@ -36,15 +37,15 @@ class Room:
         self._start = inner - nbytes - slack if at_end else slack
 
     def array(self, shape, dtype, strides):
-        """An array that begins where the lowest of its bytes is the first one of the room."""
+        """Return an array whose lowest byte is the first byte of the room."""
         return self._laid(self.pages, shape, dtype, strides)
 
     def twin(self, raw, array):
-        """The array that lies in `raw`, a copy of the pages, as `array` lies in them."""
+        """Return the array at the position of `array` in `raw`, a copy of the pages."""
         return self._laid(raw, array.shape, array.dtype, array.strides)
 
     def seal(self):
-        """Let nobody write into the pages any more."""
+        """Make the pages read-only."""
         _protect(self.pages, READ)
 
     def _laid(self, raw, shape, dtype, strides):
@@ -53,7 +54,7 @@ class Room:
 
 
 def span(shape, strides, itemsize):
-    """Where the bytes of an array begin and end, counted from its first element."""
+    """Return the begin and end of an array's bytes, relative to its first element."""
     if 0 in shape:
         return 0, 0
     steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
@@ -61,7 +62,7 @@ def span(shape, strides, itemsize):
 
 
 def guarded(shape, dtype, strides, *, at_end, slack=0):
-    """(room, array): an array that fills a room of its own from the first byte to the last."""
+    """Return (room, array), with an array that fills its room completely."""
     dtype = np.dtype(dtype)
     low, high = span(shape, strides, dtype.itemsize)
     room = Room(high - low, at_end=at_end, slack=slack)

@@ -15,12 +15,12 @@ CPUS = {  # LLVM's name, features, 128-bit lanes of a register
 
 
 def named(name):
-    """The variables under which a process compiles for one of CPUS."""
+    """Return the environment variables with which a process compiles for one of CPUS."""
     cpu, features, _ = CPUS[name]
     return {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
 
 
 def lacking(name):
-    """What this machine lacks of the features of one of CPUS."""
+    """Return the features of one of CPUS that this machine does not have."""
     here = compiler._llvm().get_host_cpu_features()
     return [feature for feature in CPUS[name][1].split(",") if not here.get(feature[1:])]

@@ -27,7 +27,8 @@ y = layoutkit.convert(x, "bchw->bhwc")
 assert (y == x.transpose(0, 2, 3, 1)).all()
 print("numba" in sys.modules, *{kernel.origin for kernel in compiler.loaded()})
 """
-COMPILED, CACHED = "True compiled\n", "False cached\n"
+COMPILED = "True compiled\n"
+CACHED = "False cached\n"
 KEY = "a key"
 SPEC = KernelSpec("engine", ("rows", 4, "", "", 0))
 
@@ -275,7 +276,7 @@ def test_a_pipe_is_a_miss_and_nobody_waits_for_it(path):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A folder of this user's below one, as trust.py has not seen it."""
+    """Return a folder of this user below another one, not yet checked by object_cache."""
     folder = tmp_path / "above" / "kernels"
     folder.mkdir(parents=True)
     folder.parent.chmod(0o755)
@@ -285,16 +286,16 @@ def mine(tmp_path):
 
 @needs_owners
 def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for place, mode in ((mine, 0o770), (mine, 0o1777), (mine.parent, 0o777), (mine.parent, 0o775)):
         before = place.stat().st_mode
         place.chmod(mode)
-        assert not object_cache.trusted(mine)
+        assert not object_cache.is_trusted(mine)
         complaint = object_cache.complaint(mine)
         assert complaint == f"others may write to {mine}: chmod g-w {mine}" or place is mine.parent
         place.chmod(before)
     mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
     assert f"others may write to {mine}" in caplog.text
 
@@ -325,7 +326,8 @@ GROUPS = {
 @pytest.fixture
 def groups(mine, monkeypatch):
     """Sets who the user is and who is in the group of the folder and those above it."""
-    grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
+    grp = pytest.importorskip("grp")
+    pwd = pytest.importorskip("pwd")
     real = Path.lstat
 
     def found(value):
@@ -353,34 +355,34 @@ def test_a_group_that_is_the_users_alone_may_write(
     mine, groups, private, ann, of_folder, everybody
 ):
     groups(ann, of_folder, everybody)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for place in (mine, mine.parent):  # ~/.cache of umask 002 is such a parent
         place.chmod(0o775)
-        assert object_cache.trusted(mine) is private
-        assert private or f"others may write to {place}" in object_cache._why_not(mine)
-        assert private or f"chmod g-w {place}" in object_cache._why_not(mine)
+        assert object_cache.is_trusted(mine) is private
+        assert private or f"others may write to {place}" in object_cache._untrusted_reason(mine)
+        assert private or f"chmod g-w {place}" in object_cache._untrusted_reason(mine)
         place.chmod(0o777)
-        assert not object_cache.trusted(mine)  # everybody may
+        assert not object_cache.is_trusted(mine)  # everybody may
         place.chmod(0o755)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_the_group_of_root_may_never_write(mine, groups):
     groups(user("root", 0, 0), group("root"), [user("root", 0, 0)], gid=0)
     mine.chmod(0o775)
-    assert not object_cache.trusted(mine)
+    assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_without_lists_of_users_no_group_is_private(mine, groups, monkeypatch):
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
-    assert object_cache.trusted(mine)
+    assert object_cache.is_trusted(mine)
     for name in ("grp", "pwd"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, name, None)
-            assert not object_cache.trusted(mine)
+            assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
@@ -390,14 +392,14 @@ def test_a_private_group_with_an_access_list_may_not_write(mine, groups, monkeyp
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
-    assert not object_cache.trusted(mine)
+    assert not object_cache.is_trusted(mine)
 
 
 @needs_owners
 def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     link = mine.parent / "link"
     link.symlink_to(mine)
-    assert object_cache.trusted(link)
+    assert object_cache.is_trusted(link)
     real = Path.lstat
 
     theirs = set()
@@ -410,15 +412,15 @@ def test_a_folder_or_link_of_another_user_is_not_trusted(mine, monkeypatch):
     monkeypatch.setattr(Path, "lstat", lstat)
     for place in (mine, link, mine.parent):
         theirs |= {place}
-        assert not object_cache.trusted(link)
-        assert object_cache.trusted(mine) == (place is link)
+        assert not object_cache.is_trusted(link)
+        assert object_cache.is_trusted(mine) == (place is link)
         theirs.clear()
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path):
     before = os.umask(0)
     try:
-        assert object_cache.trusted(tmp_path / "a" / "b")
+        assert object_cache.is_trusted(tmp_path / "a" / "b")
     finally:
         os.umask(before)
     if hasattr(os, "geteuid"):
@@ -428,7 +430,7 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path):
 def test_links_in_a_circle_are_no_folder(tmp_path):
     (tmp_path / "x").symlink_to("y")
     (tmp_path / "y").symlink_to("x")
-    assert not object_cache.trusted(tmp_path / "x")
+    assert not object_cache.is_trusted(tmp_path / "x")
 
 
 @needs_owners
@@ -493,7 +495,7 @@ def test_of_four_processes_that_want_the_same_kernel_one_compiles_it(tmp_path):
 def lock(path, monkeypatch):
     """The lock of a kernel, held by somebody who has been stopped."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 0.3)
     with path.with_name(path.name + ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -501,7 +503,7 @@ def lock(path, monkeypatch):
 
 def waited(path):
     began = time.monotonic()
-    with object_cache.turn(path):
+    with object_cache.compile_lock(path):
         return time.monotonic() - began
 
 
@@ -510,13 +512,13 @@ def test_nobody_waits_for_ever_for_a_lock(path, lock):
 
 
 def test_nobody_waits_once_the_kernel_is_there(path, lock, monkeypatch):
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     kept(path)
     assert waited(path) < 5
 
 
 def test_nobody_waits_for_a_lock_whose_owner_is_gone(path, lock, monkeypatch):
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     lock.close()
     assert waited(path) < 5
     assert list(path.parent.iterdir()) == []
@@ -526,7 +528,7 @@ def test_nobody_waits_where_files_cannot_be_locked(path, lock, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(object_cache, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 60)
     monkeypatch.setattr("fcntl.flock", refuse)
     assert waited(path) < 5
     monkeypatch.setitem(sys.modules, "fcntl", None)  # Windows

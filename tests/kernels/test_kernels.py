@@ -1,4 +1,4 @@
-"""The same kernels on other CPUs, and what the compiler makes of them on this one.
+"""Kernels compiled for other CPUs, and the compiler's output for this one.
 
 LLVM compiles for any x86-64 CPU up to this machine's by name and features, so that AVX2 and SSE
 code runs here too.

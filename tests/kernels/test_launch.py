@@ -1,4 +1,4 @@
-"""How work is cut into blocks: every block shape, also those that only large arrays reach.
+"""The division of work into blocks: every block shape, also those of large arrays only.
 
 Streaming is forced on by lowering its limit, so that small arrays run the kernels of large ones.
 """
@@ -9,7 +9,7 @@ import pytest
 from layoutkit import Converter, convert, plan
 from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.kernels.cpu.params import HEAD, LINE, MAX_LOOPS, SCRATCH
-from layoutkit.kernels.cpu.tiling import CUTTERS
+from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.loops import Loop
 from layoutkit.planning.select import MAX_OUTER, Choice
@@ -105,7 +105,8 @@ def test_per_channel_constants_in_every_role(pattern, shape):
     """Coefficients of an outer loop, of the rows, along the run, and repeated along it."""
     x = numbers(shape, np.uint8)
     channels = shape[pattern.index("c")]
-    mean, std = np.arange(channels) / 3, 1 + np.arange(channels) / 7
+    mean = np.arange(channels) / 3
+    std = 1 + np.arange(channels) / 7
     keywords = {"scale": 0.5, "mean": mean, "std": std}
     expected = reference_convert(x, pattern, **keywords)
     np.testing.assert_allclose(convert(x, pattern, **keywords), expected, rtol=1e-6, atol=1e-5)
@@ -125,7 +126,7 @@ def test_per_channel_constants_in_every_role(pattern, shape):
 )
 def test_short_rows_and_runs_are_lengthened_together(pattern, shape, dtype, rows):
     found = plan(pattern, shape, dtype)
-    cutter = CUTTERS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
+    cutter = TILINGS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
     assert cutter.axes()[1].block == rows
 
 
@@ -155,16 +156,16 @@ def test_staged_blocks_fit_the_scratch_area(items):
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
             choice = Choice("transpose", 0, run, rows, (), source, target)
             epilogue = Epilogue(names[source], names[target])
-            cutter = CUTTERS["transpose"](choice, epilogue, 64, stream=False)
+            cutter = TILINGS["transpose"](choice, epilogue, 64, stream=False)
             run_axis, rows_axis = cutter.axes()
-            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
 
 
 @pytest.fixture
 def no_tables(monkeypatch):
     """Tables of offsets, which a search would spend its time on, as zeros."""
-    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
-    monkeypatch.setattr(tiling, "offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
+    monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
 
 
 @pytest.mark.usefixtures("no_tables")
@@ -174,12 +175,15 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
     size = 16 if item == "f8 pairs" else int(item[1])
     name = item.split()[0]
     for rows_count in range(1, 2 * tiling.ADDED_ROWS + 1):
-        run_count, longest = 1, 1
+        run_count = 1
+        longest = 1
         while run_count <= 2 * longest:
-            run, rows = Loop(run_count, 1 << 12, 8), Loop(rows_count, size, 1 << 20)
+            run = Loop(run_count, 1 << 12, 8)
+            rows = Loop(rows_count, size, 1 << 20)
             choice = Choice("transpose", 0, (run,), (rows,), (), size, 8)
-            cutter = CUTTERS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
+            cutter = TILINGS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
             run_axis, rows_axis = cutter.axes()
-            assert cutter.pitch(run_axis.longest) * rows_axis.longest <= SCRATCH
+            assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
             # One by one up to the blocks of many rows; those of few are as long as the area.
-            run_count, longest = run_count + 1 + run_count // 512, max(longest, run_axis.block)
+            run_count = run_count + 1 + run_count // 512
+            longest = max(longest, run_axis.block)

@@ -41,7 +41,7 @@ def write(module, source, target, saturate):
     at = b.phi(simd.I64)
     at.add_incoming(simd.I64(0), begin)
     place = b.add(src, b.mul(at, simd.I64(count * DTYPES[source].item)))
-    x = simd.vload(b, place, 0, ir.VectorType(casts.element(source), count))
+    x = simd.vload(b, place, 0, ir.VectorType(casts.element_type(source), count))
     y = casts.cast(b, x, source, target, saturate)
     simd.vstore(b, y, b.add(dst, b.mul(at, simd.I64(LINE))))
     following = b.add(at, simd.I64(1))
@@ -57,7 +57,8 @@ def cast():
     for saturate in (False, True):
         for source, target in pairs(saturate):
             write(module, source, target, saturate)
-    llvm, machine = compiler._llvm(), compiler._target_machine()
+    llvm = compiler._llvm()
+    machine = compiler._target_machine()
     found = llvm.parse_assembly(str(module))
     passes = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions(speed_level=3))
     passes.getModulePassManager().run(found, passes)

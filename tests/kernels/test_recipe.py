@@ -1,8 +1,7 @@
-"""How a CPU kernel is added: a module, a row and a Cutter, and nothing else.
+"""The recipe for a new CPU kernel: a module, a row and a Tiling are enough.
 
-The toy turns runs around that the source holds backwards, item by item, where layoutkit's own flip
-takes registers. It is added to a process of its own, which keeps its machine code in a folder of
-its own.
+The example reverses runs item by item, whereas layoutkit's own flip uses registers. It is added in
+a separate process with a separate cache folder.
 """
 
 from pathlib import Path
@@ -10,13 +9,13 @@ from pathlib import Path
 from children import python
 from recipes import blocks
 
-MODULE, ROW, CUTTER = blocks("A new CPU kernel")
+MODULE, ROW, TILING = blocks("A new CPU kernel")
 
 CHECKS = """
 import numpy as np
 import layoutkit
 from layoutkit import Converter, convert, converter as conversion
-from layoutkit.kernels.cpu import compiler, tiling as cutters
+from layoutkit.kernels.cpu import compiler, tiling
 from layoutkit.planning import select as kernels
 from reference import reference_convert
 
@@ -31,7 +30,7 @@ def check(array, pattern, **keywords):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 if keywords else 0)
 
 
-def movers():
+def microkernels():
     loaded = [kernel.spec for kernel in compiler.loaded() if kernel.spec.family != "threadpool"]
     return {spec.literals[0] for spec in loaded}
 
@@ -41,14 +40,14 @@ def movers():
 layoutkit.kernels.cpu.__path__.append(FOLDER)
 
 
-names = {**vars(kernels), **vars(cutters)}
+names = {**vars(kernels), **vars(tiling)}
 function, row = ROW.split("KernelRow(")
 exec(function, names)
 row = eval("KernelRow(" + row.strip().rstrip(","), names)
 kernels.KERNELS.insert(0, row)
-cutters.CUTTERS |= eval("{" + CUTTER + "}", names)
+tiling.TILINGS |= eval("{" + TILING + "}", names)
 
-# ---- it is chosen, says so, and is right: in order, streamed, staged, with a formula ---------
+# ---- it is selected, printed and correct: in order, streamed, staged, with a formula ----------
 
 plan = str(Converter("abc->abc", copy=True).plan(backwards))
 assert "  kernel    reverse: x holds runs backwards" in plan, plan
@@ -58,26 +57,27 @@ check(backwards, "abc->bac")
 check(images, "bhwc->bhwc")
 check(images, "bhwc->hwbc", mean=[0.1 * c for c in range(9)], std=2)
 check(backwards, "abc->abc", dtype="f4", scale=0.5)
-assert movers() == {"reverse"}, movers()
+assert microkernels() == {"reverse"}, microkernels()
 
-# ---- it is taken away, and nothing of it remains ---------------------------------------------
+# ---- it is removed without a trace -------------------------------------------------------------
 
 kernels.KERNELS.remove(row)
-del cutters.CUTTERS["reverse"]
+del tiling.TILINGS["reverse"]
 layoutkit.kernels.cpu.__path__.remove(FOLDER)
 conversion._kept.cache_clear()
 assert Converter("abc->abc", copy=True).plan(backwards).kernel == "flip"
 check(backwards, "abc->abc")
-assert movers() == {"reverse", "flip-1"}, movers()
+assert microkernels() == {"reverse", "flip-1"}, microkernels()
 """
 
 
-def test_a_kernel_is_one_module_one_row_and_one_cutter(tmp_path):
-    added, cache = tmp_path / "added", tmp_path / "cache"
+def test_a_kernel_is_one_module_one_row_and_one_tiling(tmp_path):
+    added = tmp_path / "added"
+    cache = tmp_path / "cache"
     added.mkdir()
     (added / "reverse.py").write_text(MODULE)
     helpers = str(Path(__file__).parents[1] / "helpers")
     before = f"import sys\nsys.path.append({helpers!r})\nFOLDER = {str(added)!r}\n"
-    before += f"ROW, CUTTER = {ROW!r}, {CUTTER!r}\n"
+    before += f"ROW, TILING = {ROW!r}, {TILING!r}\n"
     assert python(before + CHECKS, LAYOUTKIT_CACHE_DIR=cache) == ""
     assert any(path.name.startswith("engine-") for path in cache.iterdir())

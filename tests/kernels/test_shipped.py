@@ -60,7 +60,7 @@ def test_a_cpu_that_lacks_one_feature_takes_a_lower_level_or_none(objects):
 
 
 def test_beside_a_level_the_next_one_is_asked(objects):
-    """What its one instruction makes no difference to is there once; v3 is too slow for it."""
+    """Kernels that do not use the instruction of the level exist only once; v3 is too slow."""
     objects("x86-64-v4", "x86-64-v3")
     assert found(features("x86-64-v4-vbmi")) == b"x86-64-v4"
     assert found(features("x86-64-v4")) == b"x86-64-v4"
@@ -138,7 +138,7 @@ def test_a_checkout_has_none():
 
 @pytest.fixture
 def loading(monkeypatch, tmp_path):
-    """Where a kernel comes from, with the cache in a folder and nothing linked."""
+    """Return the origin of a kernel, with the cache in a folder and nothing linked."""
     monkeypatch.setenv("LAYOUTKIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(compiler, "compile_object", lambda spec: b"compiled here")
     linked = []
@@ -205,7 +205,7 @@ TWO = ONE + 'layoutkit.convert(x, "bchw->bhwc")'
 
 
 def on_a_terminal(code, **variables):
-    """What `code` prints on stderr, which is a terminal."""
+    """Return the output of `code` on stderr, which is a terminal."""
     pty = pytest.importorskip("pty")
     import subprocess
 
@@ -248,7 +248,8 @@ def test_nothing_is_said_where_stderr_is_no_terminal(tmp_path):
 
 class Terminal:
     def __init__(self, error=None):
-        self.text, self.error = "", error
+        self.text = ""
+        self.error = error
 
     def isatty(self):
         return True
@@ -264,19 +265,19 @@ class Terminal:
 
 @pytest.mark.parametrize("stderr", [None, object(), Terminal(OSError()), Terminal(ValueError())])
 def test_programs_with_another_stderr_or_none_go_on(monkeypatch, stderr):
-    monkeypatch.setattr(notice, "_said", False)
+    monkeypatch.setattr(notice, "_notified", False)
     monkeypatch.setattr(sys, "stderr", stderr)
-    notice.compiled(1, None)
+    notice.notify_slow_compile(1, None)
 
 
 def test_what_is_short_is_not_said(monkeypatch):
     terminal = Terminal()
-    monkeypatch.setattr(notice, "_said", False)
+    monkeypatch.setattr(notice, "_notified", False)
     monkeypatch.setattr(sys, "stderr", terminal)
-    notice.compiled(0.3, None)
+    notice.notify_slow_compile(0.3, None)
     assert terminal.text == ""
-    notice.compiled(0.31, Path("/elsewhere"))
-    notice.compiled(9, Path("/elsewhere"))
+    notice.notify_slow_compile(0.31, Path("/elsewhere"))
+    notice.notify_slow_compile(9, Path("/elsewhere"))
     assert terminal.text == (
         "layoutkit: compiled a kernel for this CPU, once (0.3 s); kept in /elsewhere\n"
     )
