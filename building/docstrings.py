@@ -10,8 +10,6 @@ from typing import Any
 
 import griffe
 
-__all__ = ["Docstrings"]
-
 _EXAMPLE = re.compile(r"^( *)>>> .*\n?(?:^ *\S.*\n?)*", re.MULTILINE)
 
 

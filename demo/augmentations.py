@@ -18,8 +18,6 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from layoutkit.images import Augmenter
 
-__all__ = ["OPTIONS", "painted", "sheet"]
-
 HEIGHT, WIDTH = 120, 160
 DRAWS, COLUMNS = 3, 2
 GAP, CAPTION = 6, 18

@@ -14,8 +14,6 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-__all__ = ["draw"]
-
 Array = NDArray[Any]
 
 INK, PALE, GRID = "#1f2328", "#59636e", "#d0d7de"

@@ -11,8 +11,6 @@ from ..errors import DtypeError, ShapeError, SpaceError
 from .base import Space
 from .validation import Leaf, describe
 
-__all__ = ["CompositeSpace"]
-
 
 @dataclass(frozen=True, repr=False)
 class CompositeSpace(Space):

@@ -18,18 +18,6 @@ from ..converter import convert
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import DType, kind_of
 
-__all__ = [
-    "check_entries",
-    "check_sparse_dtype",
-    "densified",
-    "is_sparse",
-    "recast",
-    "side_by_side",
-    "sparse_of",
-    "sparse_one_hot",
-    "zeros",
-]
-
 
 def is_sparse(x: Any) -> bool:
     """Whether it is a matrix or array of scipy.sparse."""

@@ -14,18 +14,6 @@ from ..backends.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..spec import DType, can_cast, check_movable, kind_of
 
-__all__ = [
-    "Axis",
-    "Leaf",
-    "check_dtype",
-    "check_library",
-    "checked_size",
-    "common_library",
-    "common_size",
-    "describe",
-    "wrong_shape",
-]
-
 
 class Axis(NamedTuple):
     """What an axis of a batch means, and its size; None where any will do."""
