@@ -45,13 +45,15 @@ from ..views.listview import nest_of
 from . import sparse
 from .convert import route
 
-KINDS: dict[str, Any] = {}  # by `family`: the classes of spaces, entered by `Space` (base.py)
+SPACE_CLASSES: dict[
+    str, Any
+] = {}  # by `family`: the classes of spaces, entered by `Space` (base.py)
 
 
 # -- to Views ------------------------------------------------------------------------------------
 
 
-def view_of(space: Any, batch: Any) -> Any:
+def make_view(space: Any, batch: Any) -> Any:
     """The View that holds a batch of a space, by reference; None where there is no data.
 
     The caller has checked the batch. Raises SpaceError for one without data, such as a traced one.
@@ -59,7 +61,7 @@ def view_of(space: Any, batch: Any) -> Any:
     if space.family == "null":
         return None
     if space.family == "composite":
-        found = each(view_of, space.components, batch)
+        found = each(make_view, space.components, batch)
         held = [view for view in found if view is not None]
         return ListView(held) if held else None
     if space.family not in _VIEWS:
@@ -68,7 +70,7 @@ def view_of(space: Any, batch: Any) -> Any:
 
 
 _VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
-    "vector": lambda space, x: DataView("bf", sparse.densified(x) if space.sparse else x),
+    "vector": lambda space, x: DataView("bf", sparse.to_dense(x) if space.sparse else x),
     "conv2d": lambda space, x: ImageView(space.layout, x),
     "index": lambda space, x: ClassView("bt", x, space.max_labels),
     "vector sequence": lambda space, x: SequenceView("bwc", x[None]),
@@ -110,20 +112,20 @@ def space_in(layout: str, shape: tuple[Any, ...], max_labels: int | None = None)
     """
     size = dict(zip(layout, shape, strict=False))
     if sorted(layout) == sorted("bhwc"):
-        return KINDS["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
+        return SPACE_CLASSES["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
     if layout == "bwc" and size["b"] == 1:
         if max_labels is None:
-            return KINDS["vector sequence"](size["c"], None)
-        return KINDS["index sequence"](max_labels, size["c"], None)
+            return SPACE_CLASSES["vector sequence"](size["c"], None)
+        return SPACE_CLASSES["index sequence"](max_labels, size["c"], None)
     if layout in ("b", "bt", "tb") and max_labels is not None:
-        return KINDS["index"](max_labels, size.get("t", 1), None)
-    return KINDS["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
+        return SPACE_CLASSES["index"](max_labels, size.get("t", 1), None)
+    return SPACE_CLASSES["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
 
 
 def space_of(view: Any) -> Any:
     """The space, of any dtype, that a view's base is a batch of; SpaceError if there is none."""
     nest = nest_of(view)
-    return rebuilt(nest, each_leaf(_space_of_one, nest), KINDS["composite"])
+    return rebuilt(nest, each_leaf(_space_of_one, nest), SPACE_CLASSES["composite"])
 
 
 def _space_of_one(view: DataView) -> Any:

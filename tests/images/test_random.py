@@ -39,7 +39,7 @@ GOLDEN = (0.4460889564336221, 0.5596543449587507)
 
 @pytest.mark.parametrize(("low", "high"), [(0, 6), (-5, 5), (3, 3), (-180, 180)])
 def test_whole_numbers_are_equally_likely(low, high):
-    found = drawn("whole", Slot.LEFT, low, high)
+    found = drawn("integer", Slot.LEFT, low, high)
     count = high - low + 1
     assert (found.min(), found.max()) == (low, high)
     times = np.bincount(found - low, minlength=count)
