@@ -103,7 +103,7 @@ def test_sizes_and_nestings_that_never_convert(space, other):
 
 
 def test_messages_name_both_spaces_and_the_reason():
-    with pytest.raises(SpaceError, match=r"24 numbers in the one and 23 in the other"):
+    with pytest.raises(SpaceError, match=r"24 numbers in the first and 23 in the second"):
         V.format_as(np.zeros((1, 24)), VectorSpace(23))
     with pytest.raises(SpaceError, match="which labels they came from"):
         V.format_as(np.zeros((1, 24)), INDEX)
