@@ -321,7 +321,7 @@ class ArraySpace(Space):
         except (ValueError, MemoryError) as error:
             raise ShapeError(
                 f"an array of shape {shape} and dtype {dtype}, as {self!r} needs, does not fit "
-                "into memory; use fewer samples, or a smaller space"
+                "into memory; ask for fewer samples, or a smaller space"
             ) from error
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:

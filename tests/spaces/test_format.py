@@ -563,7 +563,9 @@ def test_a_batch_is_checked_once(monkeypatch):
     seen = []
     original = base.Space._validated_leaves
     monkeypatch.setattr(
-        base.Space, "_validated_leaves", lambda self, batch: seen.append(self) or original(self, batch)
+        base.Space,
+        "_validated_leaves",
+        lambda self, batch: seen.append(self) or original(self, batch),
     )
     CS.format_as(random_batch(CS, 3), V)
     assert seen == [CS]
