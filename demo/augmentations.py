@@ -19,8 +19,10 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from layoutkit.images import Augmenter
 
 HEIGHT, WIDTH = 120, 160
-DRAWS, COLUMNS = 3, 2
-GAP, CAPTION = 6, 18
+DRAWS = 3
+COLUMNS = 2
+GAP = 6
+CAPTION = 18
 SEED = 12
 PAPER, INK = (234, 237, 240), (31, 35, 40)
 FIXED = ("nothing", "rotate=90, and cut")  # options that are not random

@@ -377,9 +377,9 @@ def test_sequences_in_composites_need_not_be_as_long():
 def test_labels_and_sequences_are_no_part_of_vectors(inside):
     space = CompositeSpace((VectorSpace(23), CompositeSpace((inside,))))
     batch = (np.zeros((3, 23)), (batch_of(inside, 3),))
-    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* no part of a vector"):
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* cannot be part of a vector"):
         space.format_as(batch, V)
-    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* no part of a vector"):
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* cannot be part of a vector"):
         V.format_as(np.zeros((3, 24)), space)
 
 
