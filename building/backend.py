@@ -1,13 +1,13 @@
-"""The build: setuptools', and for wheels the compiled kernels that they bring along.
+"""The build backend: setuptools, and precompiled kernels in wheels.
 
-An sdist, an editable installation and a checkout have none. A wheel has those that
-`layoutkit/config.py` names, for every level of `kernels/cpu/object_cache.py` that the building machine's
-kind may be of, so it is for that kind of machine and any Python. `LAYOUTKIT_OBJECTS` in the
-environment chooses: `none` for a wheel for every machine, which brings no kernel, or parts of the
-names of kernels, with commas between.
+An sdist, an editable installation and a checkout do not contain compiled kernels. A wheel contains
+those listed in `layoutkit/config.py`, for every level in `kernels/cpu/object_cache.py` of the
+building machine's architecture, so it works for that architecture and any Python. The environment
+variable `LAYOUTKIT_OBJECTS` selects kernels: `none` for a wheel for all machines, without kernels,
+or comma-separated parts of kernel names.
 
-Compiling takes what layoutkit needs to run, so `get_requires_for_build_wheel` asks for it. It is
-done by processes of their own (`objects.py`), since Numba compiles for one CPU in a process.
+Compiling needs the dependencies of layoutkit, so `get_requires_for_build_wheel` returns them. It
+runs in separate processes (`objects.py`), since Numba compiles for one CPU per process.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from setuptools.command.build_py import build_py
 
 HOME = Path(__file__).parents[1]
 OBJECTS = Path("layoutkit", "kernels", "cpu", "objects")
-# What systems call the machines of LEVELS.
+# Operating systems' names of the machines in LEVELS.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-AT_ONCE = 12  # kernels that a process compiles: fewer would mostly import Numba
+KERNELS_PER_PROCESS = 12  # with fewer, a process would mostly import Numba
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """What setuptools needs, and what compiles the kernels."""
+    """Return the requirements of setuptools and of compiling the kernels."""
     needed: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
-    if _wants():
+    if _wants_kernels():
         project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))
         needed += project["project"]["dependencies"]
     return needed
 
 
 def prepare_metadata_for_build_editable(*arguments: Any, **named: Any) -> str:
-    """setuptools' own: an editable installation goes on compiling, and needs nothing for it now."""
+    """Call setuptools' hook without kernels: editable installations compile them at run time."""
     os.environ["LAYOUTKIT_OBJECTS"] = "none"
     name: str = build_meta.prepare_metadata_for_build_editable(*arguments, **named)
     return name
 
 
 def build_editable(*arguments: Any, **named: Any) -> str:
-    """setuptools' own, likewise."""
+    """Call setuptools' hook without kernels: editable installations compile them at run time."""
     os.environ["LAYOUTKIT_OBJECTS"] = "none"
     name: str = build_meta.build_editable(*arguments, **named)
     return name
 
 
 class BuildPy(build_py):
-    """Copies the modules, and compiles the kernels beside them."""
+    """A build_py that also compiles the kernels."""
 
     def run(self) -> None:
-        """Build; an editable installation goes on compiling on its own."""
+        """Build; compile kernels unless the installation is editable."""
         super().run()
         if not self.editable_mode:
             folder = Path(self.build_lib, OBJECTS)
@@ -71,71 +71,75 @@ class BuildPy(build_py):
 
 
 class BdistWheel(bdist_wheel):
-    """Names the wheel after the machine where it has machine code, and after no Python."""
+    """A bdist_wheel whose tag has the platform if there is machine code, and any Python 3."""
 
     def finalize_options(self) -> None:
-        """Let setuptools see that there is machine code, though no extension module."""
+        """Tell setuptools that there is machine code, although there is no extension module."""
         if _levels():
             self.distribution.has_ext_modules = lambda: True
         super().finalize_options()
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Python, ABI and platform."""
-        _, _, system = super().get_tag()
-        return ("py3", "none", "any" if self.root_is_pure else system)
+        """Return the Python, ABI and platform tags."""
+        _, _, platform_tag = super().get_tag()
+        return ("py3", "none", "any" if self.root_is_pure else platform_tag)
 
 
 def make_objects(folder: Path) -> None:
-    """Compile all kernels of this machine's levels into a folder, and say how many they are."""
+    """Compile all kernels of this machine's levels into a folder, and print their number."""
     levels = _levels()
     if not levels:
         return
     folder.mkdir(parents=True)
-    wanted: dict[str, list[Any]] = {}
-    for level in reversed(levels):  # what a lower level has already comes first
-        specs = _wanted(json.loads(_run("list", level["name"])))
-        wanted[level["name"]] = [s for s in specs if s not in wanted.get(level["besides"], [])]
+    specs_by_level: dict[str, list[Any]] = {}
+    for level in reversed(levels):  # lower levels first: higher ones skip their kernels
+        specs = _selected_specs(json.loads(_run("list", level["name"])))
+        specs_by_level[level["name"]] = [
+            s for s in specs if s not in specs_by_level.get(level["besides"], [])
+        ]
     tasks = [
-        (name, specs[at : at + AT_ONCE])
-        for name, specs in wanted.items()
-        for at in range(0, len(specs), AT_ONCE)
+        (name, specs[start : start + KERNELS_PER_PROCESS])
+        for name, specs in specs_by_level.items()
+        for start in range(0, len(specs), KERNELS_PER_PROCESS)
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = [pool.submit(_run, "compile", n, str(folder), given=json.dumps(s)) for n, s in tasks]
-        for each in made:
-            each.result()
+        futures = [
+            pool.submit(_run, "compile", n, str(folder), stdin=json.dumps(s)) for n, s in tasks
+        ]
+        for future in futures:
+            future.result()
     sizes = [path.stat().st_size for path in folder.iterdir()]
-    counts = ", ".join(f"{len(specs)} for {name}" for name, specs in wanted.items())
+    counts = ", ".join(f"{len(specs)} for {name}" for name, specs in specs_by_level.items())
     print(f"compiled kernels: {counts}; {sum(sizes) / 1e6:.1f} MB")
 
 
-def _wants() -> bool:
+def _wants_kernels() -> bool:
     return os.environ.get("LAYOUTKIT_OBJECTS") != "none"
 
 
 def _levels() -> list[dict[str, str]]:
-    """The levels of this kind of machine, the highest first; none where no kernel is wanted."""
-    if not _wants():
+    """Return the levels of this architecture, highest first; none if no kernels are wanted."""
+    if not _wants_kernels():
         return []
-    found: list[dict[str, str]] = json.loads(_run("levels"))
+    levels: list[dict[str, str]] = json.loads(_run("levels"))
     machine = platform.machine().lower()
-    return [level for level in found if level["machine"] == MACHINES.get(machine, machine)]
+    return [level for level in levels if level["machine"] == MACHINES.get(machine, machine)]
 
 
-def _wanted(specs: list[Any]) -> list[Any]:
+def _selected_specs(specs: list[Any]) -> list[Any]:
     parts = os.environ.get("LAYOUTKIT_OBJECTS", "").split(",")
     return [s for s in specs if any(part in "-".join(map(str, (s[0], *s[1]))) for part in parts)]
 
 
-def _run(*arguments: str, given: str = "") -> str:
-    """What `objects.py` prints."""
+def _run(*arguments: str, stdin: str = "") -> str:
+    """Run `objects.py` and return its output."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("objects.py")), *arguments],
         env={**os.environ, "PYTHONPATH": path},
-        input=given,
+        input=stdin,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return done.stdout
+    return process.stdout

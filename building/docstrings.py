@@ -1,8 +1,8 @@
-"""What the reference of `make docs` makes of docstrings.
+"""A griffe extension that fixes docstrings for the reference of `make docs`.
 
-An example begins with `>>>` and ends with a blank line, wherever it stands. Markdown takes that for
-a quotation, and the lists in it for links. And where parameters share a line, griffe says of all of
-them what the first one's default and type are.
+An example begins with `>>>` and ends with a blank line. Markdown would render it as a quotation,
+and lists in it as links, so it is put in a code fence. If parameters share a line, griffe gives all
+of them the default and type of the first one.
 """
 
 import re
@@ -10,29 +10,28 @@ from typing import Any
 
 import griffe
 
-__all__ = ["Docstrings"]
-
 _EXAMPLE = re.compile(r"^( *)>>> .*\n?(?:^ *\S.*\n?)*", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """An extension of griffe, which reads the docstrings."""
+    """The griffe extension."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Put examples between fences, and defaults and types to their own parameters."""
+        """Put examples in code fences, and give each parameter its own default and type."""
         if obj.docstring is None:
             return
         obj.docstring.value = _EXAMPLE.sub(_fenced, obj.docstring.value)
-        own = {each.name: each for each in getattr(obj, "parameters", ())}
+        parameters = {p.name: p for p in getattr(obj, "parameters", ())}
         for section in obj.docstring.parsed:
             if section.kind is griffe.DocstringSectionKind.parameters:
-                for said in section.value:
-                    found = own.get(said.name.lstrip("*"))
-                    said.value = found and found.default
-                    if isinstance(said.annotation, griffe.Expr):  # of the signature
-                        said.annotation = found and found.annotation
+                for documented in section.value:
+                    parameter = parameters.get(documented.name.lstrip("*"))
+                    documented.value = parameter and parameter.default
+                    if isinstance(documented.annotation, griffe.Expr):  # of the signature
+                        documented.annotation = parameter and parameter.annotation
 
 
 def _fenced(example: re.Match[str]) -> str:
-    indent, lines = example[1], example[0].rstrip("\n")
+    indent = example[1]
+    lines = example[0].rstrip("\n")
     return f"{indent}```pycon\n{lines}\n{indent}```\n"

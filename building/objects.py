@@ -1,11 +1,11 @@
-"""Run by the build in processes of their own: which kernels a wheel brings, and their objects.
+"""A script that the build runs in separate processes to list and compile kernels for a wheel.
 
-    objects.py levels                     the levels of shipped.py
-    objects.py list LEVEL                 the kernels that a CPU of a level wants
-    objects.py compile LEVEL FOLDER       those on stdin, into files of a folder
+    objects.py levels                     print the levels of object_cache.py
+    objects.py list LEVEL                 print the kernels for a CPU of a level
+    objects.py compile LEVEL FOLDER       compile the kernels on stdin into files of a folder
 
-All answers and stdin are JSON. Nothing compiled is run or loaded here, so that a machine can
-compile for better CPUs than its own.
+Output and stdin are JSON. Compiled code is neither run nor loaded, so a machine can compile for
+newer CPUs than its own.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def main(command: str, *arguments: str) -> None:
-    """Do what is asked, and print the answer as JSON."""
+    """Run a command and print its result as JSON."""
     commands: dict[str, Callable[..., Any]] = {
         "levels": _levels,
         "list": _list,
@@ -32,24 +32,25 @@ def _levels() -> list[dict[str, str]]:
     return [level._asdict() for level in LEVELS]
 
 
-def _become(name: str) -> Any:
-    """Let Numba and the planner take this process for one on a CPU of a level."""
+def _set_cpu_of_level(name: str) -> Any:
+    """Make Numba and the planner treat this process as running on a CPU of a level."""
     from layoutkit.kernels.cpu.object_cache import LEVELS
 
     (level,) = (level for level in LEVELS if level.name == name)
-    os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = level.cpu, level.flags
+    os.environ["NUMBA_CPU_NAME"] = level.cpu
+    os.environ["NUMBA_CPU_FEATURES"] = level.flags
     return level
 
 
 def _list(name: str) -> list[tuple[str, tuple[int | str, ...]]]:
-    _become(name)
+    _set_cpu_of_level(name)
     from layoutkit.config import kernels
 
     return [(spec.family, spec.literals) for spec in kernels()]
 
 
 def _compile(name: str, folder: str) -> int:
-    level = _become(name)
+    level = _set_cpu_of_level(name)
     from layoutkit.kernels.cpu import compiler, object_cache
 
     specs = [compiler.KernelSpec(family, tuple(rest)) for family, rest in json.load(sys.stdin)]

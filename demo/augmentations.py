@@ -1,9 +1,9 @@
-"""What each option of `pictures.Augmenter` does to one photograph: the picture of the gallery.
+"""Draw the effect of each option of `images.Augmenter` on one photograph, for the gallery.
 
     python demo/augmentations.py [path]     by default docs/augmentations.jpg
 
-The photograph is painted here, so that it needs no download. Each option has a row of a name and
-some draws of it.
+The photograph is drawn by this script, so no download is needed. Each option has a row with its
+name and some random results.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from layoutkit.images import Augmenter
 
-__all__ = ["OPTIONS", "painted", "sheet"]
-
 HEIGHT, WIDTH = 120, 160
-DRAWS, COLUMNS = 3, 2
-GAP, CAPTION = 6, 18
+DRAWS = 3
+COLUMNS = 2
+GAP = 6
+CAPTION = 18
 SEED = 12
 PAPER, INK = (234, 237, 240), (31, 35, 40)
-FIXED = ("nothing", "rotate=90, and cut")  # in which nothing is random
+FIXED = ("nothing", "rotate=90, and cut")  # options that are not random
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def painted() -> NDArray[np.uint8]:
-    """A landscape: uint8 (240, 320, 3), twice as large as it is shown."""
+    """Return a landscape: uint8 (240, 320, 3), twice the size of a tile."""
     height, width = 2 * HEIGHT, 2 * WIDTH
     rng = np.random.default_rng(3)
     down = np.linspace(0, 1, height)[:, None, None]
@@ -85,7 +85,7 @@ def painted() -> NDArray[np.uint8]:
 
 
 def tiles(picture: NDArray[np.uint8], options: dict[str, Any]) -> list[Image.Image]:
-    """Some draws of an option, each at the size of a tile or smaller."""
+    """Return some random results of an option, each at most the size of a tile."""
     shape = options.get("shape", (HEIGHT, WIDTH))
     known = {name: value for name, value in options.items() if name != "shape"}
     augment = Augmenter((3, *shape), layout="hwc", dtype="uint8", seed=SEED, **known)
@@ -93,7 +93,7 @@ def tiles(picture: NDArray[np.uint8], options: dict[str, Any]) -> list[Image.Ima
 
 
 def sheet(path: Path) -> None:
-    """Draw all options into a file."""
+    """Draw all options into an image file."""
     picture = np.asarray(Image.fromarray(painted()).resize((WIDTH, HEIGHT), Image.Resampling.BOX))
     rows = -(-len(OPTIONS) // COLUMNS)
     across, down = DRAWS * (WIDTH + GAP) + 3 * GAP, HEIGHT + CAPTION + 2 * GAP
@@ -108,5 +108,9 @@ def sheet(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sheet(Path(given[0]) if given else Path(__file__).parents[1] / "docs" / "augmentations.jpg")
+    arguments = sys.argv[1:]
+    sheet(
+        Path(arguments[0])
+        if arguments
+        else Path(__file__).parents[1] / "docs" / "augmentations.jpg"
+    )

@@ -1,12 +1,12 @@
-"""Photographs to tensors and back: what `make demo` runs.
+"""Convert photographs to tensors and back (`make demo`).
 
 Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders give
 them, to normalised float32 `bchw`, on to `chwb`, and back to the very bytes they were. Each step
-is checked against NumPy and timed beside it, and beside PyTorch and OpenCV where they are
-installed; the picture is written to demo/output/demo.png.
+is checked against NumPy, and timed with it and, if installed, PyTorch and OpenCV; the figure is
+written to demo/output/demo.png.
 
-The libraries' work is that of `layoutkit bench`, each the best way that it offers, and so is the
-protocol: they take turns, into outputs that exist before.
+The other libraries run the code of `layoutkit bench`, each its fastest way, with the same protocol:
+in turns, into outputs allocated before.
 """
 
 import sys
@@ -41,9 +41,9 @@ BACKWARD: dict[str, Any] = {"dtype": "uint8", "mean": -TERM / FACTOR, "std": 1 /
 
 @dataclass(frozen=True)
 class Step:
-    """One conversion: what it is called, layoutkit's arguments, and a row of the benchmark.
+    """One conversion: its name, layoutkit's arguments, and a row of the benchmark.
 
-    The row says how other libraries do it; the way back has none, and they do it by `restoring`.
+    The row selects the code of other libraries. The last step has no row and uses `restoring`.
     """
 
     name: str
@@ -90,13 +90,13 @@ def main() -> int:
     return 0
 
 
-def say(what: str) -> None:
-    """Print at once, even where the output is no terminal."""
-    print(what, flush=True)
+def say(message: str) -> None:
+    """Print and flush, also if the output is not a terminal."""
+    print(message, flush=True)
 
 
 def photographs() -> Array:
-    """Crops at random places (the same on every run) of scikit-learn's two photographs."""
+    """Return crops at random offsets (with a fixed seed) of scikit-learn's two photographs."""
     from sklearn.datasets import load_sample_images
 
     images = load_sample_images().images
@@ -113,7 +113,7 @@ def photographs() -> Array:
 
 
 def timed(step: Step, source: Array, result: Array, peers: list[Peer]) -> dict[str, float]:
-    """Median seconds of layoutkit and of each library that can do this step and agrees."""
+    """Return the median seconds of layoutkit and of each library that can do this step."""
     converter = layoutkit.Converter(step.pattern, **step.options)
     ours = np.empty_like(result)
     variants = [Variant("layoutkit", [lambda: converter(source, out=ours)])]
@@ -131,7 +131,7 @@ def timed(step: Step, source: Array, result: Array, peers: list[Peer]) -> dict[s
 
 
 def restoring(peer: Peer, source: Array, out: Array) -> Call | None:
-    """How NumPy and PyTorch do the way back: in place, after one reused array of floats."""
+    """Return the last step in NumPy or PyTorch: in place, in one reused array of floats."""
     if peer.name == "OpenCV":
         return None
     scratch = np.empty(out.shape, np.float32)
@@ -163,7 +163,7 @@ def restoring(peer: Peer, source: Array, out: Array) -> Call | None:
 
 
 def print_table(times: list[dict[str, float]], arrays: list[Array], peers: list[str]) -> None:
-    """Print one line for each step, and what it says."""
+    """Print one line for each step, and a legend."""
     print(f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}")
     print(f"{'':38}{'layoutkit':>22}" + "".join(f"{name:>20}" for name in peers))
     for number, (step, row) in enumerate(zip(STEPS, times, strict=True)):

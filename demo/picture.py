@@ -1,4 +1,4 @@
-"""The picture of `make demo`: memory order before and after, the times, the round trip."""
+"""Draw the figure of `make demo`: memory order before and after, times, and the round trip."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +13,6 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
-
-__all__ = ["draw"]
 
 Array = NDArray[Any]
 
@@ -44,7 +42,7 @@ def draw(path: Path, arrays: Sequence[Array], times: Mapping[str, Mapping[str, f
 
 
 def _memory(area: Any, batch: Array) -> None:
-    """The first bytes of a photograph's first row, in the order in which they lie in memory."""
+    """Draw the first bytes of a photograph's first row in memory order."""
     area.suptitle(f"The first {PIXELS} pixels in memory", color=INK, **HEADING)
     pixels = batch[0, 0, :PIXELS]
     before = [("RGB"[c], pixels[p, c]) for p in range(PIXELS) for c in range(3)]
@@ -85,7 +83,7 @@ def _strip(
 
 
 def _bars(area: Any, times: Mapping[str, Mapping[str, float]], most: int) -> None:
-    """Bars for each step; with as much room in each as the step with the most needs."""
+    """Draw the bars of each step, with equal room for `most` bars in each."""
     area.suptitle("Time for the batch: shorter is better", color=INK, **HEADING)
     for axes, (step, seconds) in zip(area.subplots(1, len(times)), times.items(), strict=True):
         _step(axes, step, seconds)
@@ -135,7 +133,7 @@ def _picture(axes: Any, image: Array, title: str, text: str, colours: str | None
 
 
 def _planes(axes: Any, planes: Array) -> None:
-    """A plane after the other, as they lie in memory: each in its colour."""
+    """Draw the planes in memory order, each in its color."""
     low, high = planes.min(), planes.max()
     maps = [LinearSegmentedColormap.from_list(n, ["black", n, "white"]) for n in CHANNELS.values()]
     shares = (planes - low) / (high - low)

@@ -1,6 +1,6 @@
-"""The chart of README.md, from the tables of docs/performance.md: `python demo/speed.py`.
+"""Draw the chart of README.md from the tables of docs/performance.md: `python demo/speed.py`.
 
-A number that is measured anew is written on that page; a test sees that the chart goes with it.
+New measurements are entered on that page; a test checks that the chart matches it.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 HOME = Path(__file__).parents[1]
 PAGE, CHART = HOME / "docs" / "performance.md", HOME / "docs" / "speed.svg"
 
-# What each of the shown rows is; their names are those of the tables.
+# Name of each shown row in the tables -> its caption.
 ROWS = {
     "`bhwc->bchw` uint8->float32 (64, 224, 224, 3)": "photographs to normalised float32 planes",
     "`bhwc->bchw` float32 (64, 56, 56, 64)": "a layer's float32 features, channels last to first",
@@ -35,7 +35,7 @@ STYLE = """
 
 
 def chart(page: str) -> str:
-    """The SVG of the rows that are shown, with the numbers that stand on the page."""
+    """Return the SVG of the shown rows, with the numbers on the page."""
     rows = {name: _ratios(page, name) for name in ROWS}
     longest = max(max(ratios.values()) for ratios in rows.values())
     y = TOP
@@ -49,7 +49,7 @@ def chart(page: str) -> str:
 
 
 def _ratios(page: str, name: str) -> dict[str, float]:
-    """How many times as long as layoutkit each library took in a row that has its number."""
+    """Return the time of each library in a row, relative to layoutkit."""
     line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
     cells = [cell.strip() for cell in line.strip("|").split("|")][-len(LIBRARIES) :]
     return {
@@ -65,7 +65,7 @@ def _day(page: str) -> str:
 
 
 def _group(y: float, name: str, ratios: dict[str, float], scale: float) -> Iterator[str]:
-    """A heading, and a bar for each of them."""
+    """Yield a heading and a bar for each library."""
     pattern = name.split("`")[1].replace("->", " → ")
     yield _text(28, y + 10, ROWS[name], "ink", 13)
     yield _text(WIDTH - 28, y + 10, pattern, "muted mono end", 12)

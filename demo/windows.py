@@ -1,6 +1,6 @@
-"""The picture of docs/collate.md, windows that become a batch: `python demo/windows.py`.
+"""Draw the figure of docs/collate.md, windows that become a batch: `python demo/windows.py`.
 
-Drawn as `collate` cuts them; a test sees that the picture goes with this file.
+The windows are those that `collate` crops; a test checks that the figure matches this file.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ STYLE = """
 
 
 def picture() -> str:
-    """The SVG: samples of three sizes with their windows, and the batch below."""
+    """Return the SVG: samples of three sizes with their windows, and the batch."""
     title = "Windows of pictures of three sizes, one of them flipped, become one batch"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -51,7 +51,7 @@ def picture() -> str:
 
 
 def _symbols() -> Iterator[str]:
-    """Each sample once: a sky, a sun, and two hills."""
+    """Yield each sample once: a sky, a sun, and two hills."""
     for number, ((height, width), _, _, sky) in enumerate(SAMPLES):
         hills = (
             f'<path fill="#5d9b62" d="M0 {height * 0.8:g} Q{width * 0.3:g} {height * 0.35:g} '
@@ -69,7 +69,7 @@ def _symbols() -> Iterator[str]:
 
 
 def _sample(number: int, x: float) -> Iterator[str]:
-    """A sample as it is, its window, and what it is called."""
+    """Yield a sample, its window and its caption."""
     (height, width), (top, left), flipped, _ = SAMPLES[number]
     yield f'<g transform="translate({x:g} {TOP}) scale(.8)"><use href="#s{number}"/>'
     yield (
@@ -81,7 +81,7 @@ def _sample(number: int, x: float) -> Iterator[str]:
 
 
 def _batch() -> Iterator[str]:
-    """The windows one behind the other."""
+    """Yield the windows, stacked."""
     height, width = WINDOW
     for number, (_, (top, left), flipped, _) in enumerate(SAMPLES):
         x, y = 470 + number * 34, TOP + 6 + number * 42

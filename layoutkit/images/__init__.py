@@ -1,21 +1,18 @@
-"""Pictures: read from files or bytes, and brought to one size.
+"""Images: read them from files or bytes, and resize them.
 
-    read("photo.jpg")                        uint8 (height, width, 3): upright, red, green, blue
-    fit(picture, (224, 224))                 scaled to cover that size, the rest cut off
-    fit(picture, (640, 640), "pad")          scaled to lie inside of it, the rest filled
-    placement(picture.shape, (640, 640), "pad")    where it lies there, to map boxes back
-    Decoder((224, 224))                      bytes of a file to pixels: a processor of batches
+    read("photo.jpg")                        uint8 (height, width, 3): upright RGB
+    fit(image, (224, 224))                   scaled to cover that size, then cropped
+    fit(image, (640, 640), "pad")            scaled to lie inside that size, then padded
+    placement(image.shape, (640, 640), "pad")    the offset and scale of that, to map boxes back
+    Decoder((224, 224))                      encoded bytes to pixels: a processor of batches
 
-    Augmenter((3, 224, 224), rand_crop=True)       the same, changed at random, as a float array
+    Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
-decoding.py    files and bytes to upright RGB, by Pillow
-jpegs.py       JPEGs by simplejpeg: the same bits in less time
-pixels.py      bytes to pixels, by whoever is the fastest
-fitting.py     arrays of pixels to one size, by OpenCV or Pillow
-decoder.py     both for the records of a batch
-augmenting/    pictures changed at random
+decode.py      files and bytes to upright RGB, with Pillow or, for JPEGs, simplejpeg
+resize.py      arrays of pixels to one size, with OpenCV or Pillow; `Decoder` does both steps
+augment/       random augmentation
 
-Pillow is the extra `images`: pip install "layoutkit[images]". It is loaded when it is needed.
+Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
 from .augment import Augmenter

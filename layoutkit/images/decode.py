@@ -1,19 +1,11 @@
-"""Files and bytes of pictures as upright RGB, three channels of uint8; Pillow decodes them.
+"""Decode image files and encoded bytes to upright uint8 RGB.
 
-A picture is turned as its EXIF orientation says, an alpha channel is dropped, grey, palette and
-CMYK become RGB, and 16-bit grey is scaled to 8 bits. Knows one picture at a time, and no sizes but
-the one below which it need not be decoded.
+The EXIF orientation is applied, an alpha channel is dropped, gray, palette and CMYK become RGB, and
+16-bit gray is scaled to 8 bits.
 
-JPEGs decoded by simplejpeg, where it is installed: the bits that Pillow gives, in less time.
-
-What it refuses, or decodes only with a warning, and every file of another kind is Pillow's. Knows
-the bytes of one picture; whether it lies on its side is asked of Pillow, and only where the file
-has a place to say so.
-
-The pixels of a picture's bytes, by whoever decodes them fastest.
-
-simplejpeg where it is installed and the bytes are a JPEG that it reads, else Pillow: the same bits.
-Knows one picture, and how large it has to be at least.
+Pillow decodes all formats. JPEGs are decoded by simplejpeg if it is installed: the same bits in
+less time. Pillow takes over for JPEGs that simplejpeg rejects or decodes only with a warning, and
+it reads the EXIF orientation of JPEGs that have a segment for it.
 """
 
 from __future__ import annotations
@@ -36,22 +28,22 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# What allows a picture of more pixels; the command line says it in words of its own.
+# How to allow more pixels; layoutkit/cli/printing.py replaces this text by its own option.
 ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
 
-_ORIENTATION = 0x0112  # the EXIF tag
-_SIDEWAYS = range(5, 9)  # its values that swap height and width
+_ORIENTATION_TAG = 0x0112  # of EXIF
+_SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
 _MAX_16_BIT = 65535
-_GREY_OF_16_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+_GRAY_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 
 # A JPEG is decoded at an eighth, a quarter or half of its size while it stays this many times
-# larger than what is needed: what is left to the filter keeps the pixels within a few units of
-# those from the whole picture.
-_SPARE = 2
+# larger than needed. The filter that does the rest keeps the pixels within a few units of those
+# of a full decode.
+_OVERSAMPLING = 2
 
 
 def read(source: Any) -> Array:
-    """A picture as uint8 (height, width, 3): upright, channels red, green, blue.
+    """Decode an image to uint8 (height, width, 3): upright RGB.
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
@@ -62,256 +54,267 @@ def read(source: Any) -> Array:
     Parameters
     ----------
     source : str, path, bytes or vector of uint8
-        The file, or its bytes. Of an animation the first picture is read.
+        The file, or its bytes. Of an animation, the first frame is read.
 
     Returns
     -------
     array
-        New memory, which may be written to. Alpha is dropped, not blended; grey, palette and CMYK
-        become RGB, and 16-bit grey is scaled to 8 bits.
+        New, writable memory. Alpha is dropped, not blended; gray, palette and CMYK become RGB, and
+        16-bit gray is scaled to 8 bits.
 
     Raises
     ------
     DataError
-        It is no picture, or a damaged one; grey values that are floats or do not fit 16 bits; more
-        pixels than PIL.Image.MAX_IMAGE_PIXELS, as a decompression bomb has.
+        The source is not an image, or is damaged; its gray values are floats or do not fit 16 bits;
+        or it has more pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible decompression bomb).
     OSError
-        There is no such file, or it may not be read.
+        The file does not exist or cannot be read.
     ArgumentError
-        Pillow is not installed, or `source` is none of these.
+        Pillow is not installed, or `source` has another type.
     """
-    with opened(source) as image:
-        return np.array(as_rgb(image))
+    with open_image(source) as image:
+        return np.array(to_rgb(image))
 
 
 @contextmanager
-def opened(source: Any, most: int | None = None) -> Iterator[Image]:
-    """The picture in a file or in bytes, for the block, in which whatever it raises is named.
+def open_image(source: Any, max_pixels: int | None = None) -> Iterator[Image]:
+    """Open an image file or encoded bytes; errors raised in the block name the file.
 
-    most : pixels that it may have; by default as many as Pillow allows. What `read` raises is
-    raised here.
+    max_pixels : the most pixels that are accepted; by default Pillow's limit. Raises the errors of
+    `read`.
     """
     module = pillow()
-    file, name = _file_of(source)
-    with _named(name):
+    file, name = _file_and_name(source)
+    with _error_context(name):
         try:
             image = module.open(file)
         except module.UnidentifiedImageError:
-            raise ValueError("it is of no kind that Pillow can read") from None
+            raise ValueError("its format is not one that Pillow can read") from None
         except module.DecompressionBombError:
-            raise _bomb(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
+            raise _bomb_error(
+                f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels"
+            ) from None
         with image:
             width, height = image.size
-            check_pixels(height, width, most)
+            check_pixel_count(height, width, max_pixels)
             yield image
 
 
-def shrink_of(height: int, width: int, enough: tuple[int, int] | None) -> int:
-    """At which fraction of its size, 1, 2, 4 or 8, a JPEG is decoded that has to cover `enough`."""
-    if enough is None:
+def shrink_factor(height: int, width: int, min_size: tuple[int, int] | None) -> int:
+    """Return the factor, 1, 2, 4 or 8, by which a JPEG decoder may shrink and cover `min_size`."""
+    if min_size is None:
         return 1
-    spare = min(height // (enough[0] * _SPARE), width // (enough[1] * _SPARE))
+    spare = min(height // (min_size[0] * _OVERSAMPLING), width // (min_size[1] * _OVERSAMPLING))
     return next((shrink for shrink in (8, 4, 2) if spare >= shrink), 1)
 
 
-def as_rgb(image: Image, alpha: bool = False) -> Image:
-    """The picture upright, in red, green and blue; DataError where grey values do not fit.
+def to_rgb(image: Image, alpha: bool = False) -> Image:
+    """Return the image upright, in RGB; raise DataError if its gray values do not fit.
 
-    alpha : with a fourth channel, which is 255 where the file has none.
+    alpha : add a fourth channel, which is 255 if the file does not have one.
     """
     from PIL import ImageOps
 
     image = ImageOps.exif_transpose(image)
-    if image.mode == "F" or image.mode in _GREY_OF_16_BITS:
-        image = _eight_bit_grey(image)
+    if image.mode == "F" or image.mode in _GRAY_16_BIT_MODES:
+        image = _to_8_bit_gray(image)
     if alpha:
         return image.convert("RGBA")
-    # Alpha is dropped; Pillow would warn of that where a palette carries it.
+    # Alpha is dropped; Pillow would warn about that if it is in a palette.
     image.info.pop("transparency", None)
     return image.convert("RGB")
 
 
 def upright_size(source: Any) -> tuple[int, int]:
-    """Height and width of a picture, as its header says; what `read` raises."""
-    with opened(source) as image:
-        return size_of(image)
+    """Return the upright height and width from an image's header; raise the errors of `read`."""
+    with open_image(source) as image:
+        return upright_size_of(image)
 
 
-def size_of(image: Image) -> tuple[int, int]:
-    """Height and width of an opened picture, as it is upright."""
+def upright_size_of(image: Image) -> tuple[int, int]:
+    """Return the upright height and width of an opened image."""
     width, height = image.size
-    return (width, height) if orientation_of(image) in _SIDEWAYS else (height, width)
+    return (width, height) if exif_orientation(image) in _SWAPPED_ORIENTATIONS else (height, width)
 
 
-def orientation_of(image: Image) -> int:
-    """How it was turned when it was stored, 1 for not at all, as EXIF numbers it."""
-    found: Any = image.getexif().get(_ORIENTATION)
-    return int(found) if found in range(2, 9) else 1
+def exif_orientation(image: Image) -> int:
+    """Return the EXIF orientation of the stored pixels, 1 (upright) to 8."""
+    orientation: Any = image.getexif().get(_ORIENTATION_TAG)
+    return int(orientation) if orientation in range(2, 9) else 1
 
 
 def pillow() -> Any:
-    """The module `PIL.Image`; an ArgumentError where Pillow is not installed."""
+    """Return the module `PIL.Image`; raise ArgumentError if Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError as error:
-        message = 'pictures need Pillow, which is not installed: pip install "layoutkit[images]"'
+        message = 'images need Pillow, which is not installed: pip install "layoutkit[images]"'
         raise ArgumentError(message) from error
     return Image
 
 
-def _file_of(source: Any) -> tuple[Any, str | None]:
-    """What Pillow opens, and what errors call it; None for bytes."""
+def _file_and_name(source: Any) -> tuple[Any, str | None]:
+    """Return the object for Pillow to open, and the name for errors (None for bytes)."""
     if isinstance(source, str | os.PathLike):
         if "://" in os.fsdecode(source):
             raise ArgumentError(
-                f"{source} is a URL; read gives the picture of a path or of bytes, and "
-                "layoutkit.data.sampled_batcher(..., size=) those of URLs in a table"
+                f"{source} is a URL; read takes a path or bytes. To read the images of URLs in a "
+                "table, use layoutkit.data.sampled_batcher(..., size=)"
             )
         return source, os.fsdecode(source)
     if isinstance(source, np.ndarray) and (source.ndim != 1 or source.dtype != np.uint8):
         raise ArgumentError(
-            f"an array of shape {source.shape} and {source.dtype} is no file's bytes, which are a "
-            "vector of uint8; pixels need no reading: pictures.fit takes them"
+            f"an array of shape {source.shape} and dtype {source.dtype} cannot be the bytes of a "
+            "file, which are a vector of uint8; pass decoded pixels to images.fit instead"
         )
     try:
         return io.BytesIO(source if isinstance(source, bytes) else bytes(memoryview(source))), None
     except TypeError:
         raise ArgumentError(
-            f"a picture is read from a path or from bytes, not from {kind_text(source)}"
-            f"{_instead_of(source)}"
+            f"an image is read from a path or from bytes, not from {kind_text(source)}"
+            f"{_hint_for(source)}"
         ) from None
 
 
-def _instead_of(source: Any) -> str:
-    """What to do with something that is no file's name and no bytes."""
+def _hint_for(source: Any) -> str:
+    """Return advice on a source that is neither a path nor bytes."""
     if hasattr(source, "read"):
-        return "; pass what its read() gives"
+        return "; pass the result of its read()"
     if hasattr(source, "__array_interface__"):
-        return ", which needs no reading: pictures.fit and convert take it"
+        return ", which is decoded already: pass it to images.fit or convert"
     return ""
 
 
 @contextmanager
-def _named(name: str | None) -> Iterator[None]:
-    """Turn whatever a decoder raises into an error that names the picture."""
-    where = "" if name is None else f"{name}: "
+def _error_context(name: str | None) -> Iterator[None]:
+    """Turn any error of a decoder into a DataError that names the file."""
+    prefix = "" if name is None else f"{name}: "
     try:
         yield
     except DataError as error:
-        raise DataError(f"{where}{error}") from error
+        raise DataError(f"{prefix}{error}") from error
     except (LayoutkitError, MemoryError):
         raise
     # Decoders raise OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error and
     # more on damaged files; there is no common base class to catch.
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the system's, of the file
+        if isinstance(error, OSError) and error.errno is not None:  # raised by the OS
             raise
         raise DataError(
-            f"{where}cannot be read as a picture ({error}); mend it or take it away"
+            f"{prefix}cannot be read as an image ({error}); repair or remove it"
         ) from error
 
 
-def check_pixels(height: int, width: int, most: int | None) -> None:
-    """Raise where Pillow would only warn: a small file may hold more than the memory.
+def check_pixel_count(height: int, width: int, max_pixels: int | None) -> None:
+    """Raise DataError if there are too many pixels, for which Pillow would only warn.
 
-    most : pixels that it may have; None for as many as Pillow allows
+    A small file can decode to more than the memory.
+
+    max_pixels : the most pixels that are accepted; None for Pillow's limit
     """
-    limit = pillow().MAX_IMAGE_PIXELS if most is None else most
+    limit = pillow().MAX_IMAGE_PIXELS if max_pixels is None else max_pixels
     if limit is not None and width * height > limit:
-        fix = ALLOW_MORE if most is None else "raise max_pixels"
-        raise _bomb(f"{height}x{width} are {width * height:,} pixels, more than {limit:,}", fix)
+        fix = ALLOW_MORE if max_pixels is None else "raise max_pixels"
+        raise _bomb_error(
+            f"{height}x{width} are {width * height:,} pixels, more than {limit:,}", fix
+        )
 
 
-def _bomb(words: str, fix: str = ALLOW_MORE) -> DataError:
-    return DataError(f"{words}, as of a decompression bomb; {fix} if you trust it")
+def _bomb_error(reason: str, fix: str = ALLOW_MORE) -> DataError:
+    return DataError(f"{reason}, possibly a decompression bomb; {fix} if you trust it")
 
 
-def _eight_bit_grey(image: Image) -> Image:
+def _to_8_bit_gray(image: Image) -> Image:
     """Scale 0..65535 to 0..255 (Pillow itself would clip at 255)."""
     values = np.asarray(image)
     if values.dtype.kind == "f":
         raise DataError(
-            f"its grey values are floats from {values.min():g} to {values.max():g}, and nothing "
-            "says which of them is white; save it with 8 or 16 bits, or the values as a .npy file"
+            f"its gray values are floats from {values.min():g} to {values.max():g}, and the value "
+            "of white is unknown; save it with 8 or 16 bits, or the values as a .npy file"
         )
     if values.min() < 0 or values.max() > _MAX_16_BIT:
         raise DataError(
-            f"its grey values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
+            f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
             "save it with 8 or 16 bits"
         )
     scaled = np.rint(values / np.float32(_MAX_16_BIT / 255))
-    grey: Image = pillow().fromarray(scaled.astype(np.uint8))
-    return grey
+    gray: Image = pillow().fromarray(scaled.astype(np.uint8))
+    return gray
 
 
-_START = b"\xff\xd8\xff"
-_FRAMES = (0xC0, 0xC1, 0xC2)  # markers of pictures: baseline, extended, progressive
-_SCAN, _APP1 = 0xDA, 0xE1
-_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a length
-_COLOURS = {1: "GRAY", 3: "RGB"}  # by components; those of CMYK Pillow has a way of its own for
+_JPEG_START = b"\xff\xd8\xff"
+_FRAME_MARKERS = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
+_SCAN_MARKER = 0xDA
+_APP1_MARKER = 0xE1
+_MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}  # RST0 to RST7, SOI and TEM
+_COLOR_SPACES = {1: "GRAY", 3: "RGB"}  # by components; Pillow decodes CMYK its own way
 _BITS = 8
 
 
-class Header(NamedTuple):
-    """What a JPEG says of itself.
+class JpegHeader(NamedTuple):
+    """The header of a JPEG.
 
-    height, width : int    as stored, before it is turned
-    colours : str          "GRAY" or "RGB", as which it is decoded
-    may_turn : bool        it has EXIF or XMP, which may say that it lies on its side
+    height, width : int       as stored, before the EXIF orientation is applied
+    color_space : str         "GRAY" or "RGB", the space it is decoded to
+    may_be_rotated : bool     whether it has EXIF or XMP data, which may contain an orientation
     """
 
     height: int
     width: int
-    colours: str
-    may_turn: bool
+    color_space: str
+    may_be_rotated: bool
 
 
-def header_of(data: bytes) -> Header | None:
-    """The header of a JPEG that simplejpeg decodes; None for all else, and without simplejpeg.
+def read_jpeg_header(data: bytes) -> JpegHeader | None:
+    """Return the header of a JPEG that simplejpeg can decode; None otherwise.
 
-    Read here, since to ask simplejpeg and then Pillow takes several times as long.
+    Parsed here, since calling simplejpeg's header function and then Pillow takes several times as
+    long. Always None if simplejpeg is not installed.
     """
-    if _simplejpeg() is None or data[:3] != _START:
+    if _simplejpeg() is None or data[:3] != _JPEG_START:
         return None
-    at, end, may_turn, frame = 2, len(data) - 10, False, 0
-    while at < end and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == _SCAN:
-            return _header(data, frame, may_turn)
-        if marker == 0xFF:  # a byte of filling
-            at += 1
-        elif marker in _ALONE:
-            at += 2
+    pos = 2
+    end = len(data) - 10
+    may_be_rotated = False
+    frame = 0
+    while pos < end and data[pos] == 0xFF:
+        marker = data[pos + 1]
+        if marker == _SCAN_MARKER:
+            return _parse_frame(data, frame, may_be_rotated)
+        if marker == 0xFF:  # a fill byte
+            pos += 1
+        elif marker in _MARKERS_WITHOUT_LENGTH:
+            pos += 2
         else:
-            may_turn = may_turn or marker == _APP1
+            may_be_rotated = may_be_rotated or marker == _APP1_MARKER
             if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-                frame = at
-            at += 2 + (data[at + 2] << 8 | data[at + 3])
+                frame = pos
+            pos += 2 + (data[pos + 2] << 8 | data[pos + 3])
     return None
 
 
-def _header(data: bytes, frame: int, may_turn: bool) -> Header | None:
-    """What the frame at a place says."""
-    if data[frame + 1] not in _FRAMES or data[frame + 4] != _BITS:
+def _parse_frame(data: bytes, frame: int, may_be_rotated: bool) -> JpegHeader | None:
+    """Return the header in the frame segment at index `frame`, or None if it is unsupported."""
+    if data[frame + 1] not in _FRAME_MARKERS or data[frame + 4] != _BITS:
         return None
-    height, width = (data[at] << 8 | data[at + 1] for at in (frame + 5, frame + 7))
-    colours = _COLOURS.get(data[frame + 9])
-    if not height or not width or colours is None:
+    height, width = (data[pos] << 8 | data[pos + 1] for pos in (frame + 5, frame + 7))
+    color_space = _COLOR_SPACES.get(data[frame + 9])
+    if not height or not width or color_space is None:
         return None
-    return Header(height, width, colours, may_turn)
+    return JpegHeader(height, width, color_space, may_be_rotated)
 
 
-def decoded(data: bytes, header: Header, shrink: int) -> Array | None:
-    """Pixels (height, width, channels) at a whole fraction of their size, in new memory.
+def decode_jpeg(data: bytes, header: JpegHeader, shrink: int) -> Array | None:
+    """Decode a JPEG to (height, width, channels), both sides divided by `shrink` (1, 2, 4 or 8).
 
-    shrink : 1, 2, 4 or 8. None where simplejpeg warns: Pillow then says what is wrong, or decodes.
+    Return new memory, or None if simplejpeg warns: Pillow then decodes it, or raises the error.
     """
     height, width = (-(-side // shrink) for side in header[:2])
-    channels = 1 if header.colours == "GRAY" else 3
+    channels = 1 if header.color_space == "GRAY" else 3
     pixels = buffers.empty((height, width, channels), "uint8")
     try:
         _simplejpeg().decode_jpeg(
-            data, header.colours, min_height=height, min_width=width, min_factor=shrink,
+            data, header.color_space, min_height=height, min_width=width, min_factor=shrink,
             buffer=pixels,
         )  # fmt: skip
     except ValueError:
@@ -321,7 +324,7 @@ def decoded(data: bytes, header: Header, shrink: int) -> Array | None:
 
 @cache
 def _simplejpeg() -> Any:
-    """The module; None where it is not installed."""
+    """Return the module, or None if it is not installed."""
     try:
         import simplejpeg
     except ImportError:
@@ -329,11 +332,11 @@ def _simplejpeg() -> Any:
     return simplejpeg
 
 
-class Pixels(NamedTuple):
-    """A picture as it was decoded.
+class DecodedImage(NamedTuple):
+    """A decoded image.
 
-    array : uint8 (height, width, channels)    upright, perhaps at a fraction of its size
-    height, width : int                        of the whole picture, upright
+    array : uint8 (height, width, channels)    upright, possibly shrunk by 2, 4 or 8
+    height, width : int                        of the full-size image, upright
     """
 
     array: Array
@@ -344,68 +347,67 @@ class Pixels(NamedTuple):
 def pixels_of(
     source: Any,
     channels: int = 3,
-    enough: tuple[int, int] | None = None,
-    most: int | None = None,
-) -> Pixels:
-    """Decode the bytes of a picture, or the file at a path; the pixels are not to be written to.
+    min_size: tuple[int, int] | None = None,
+    max_pixels: int | None = None,
+) -> DecodedImage:
+    """Decode encoded bytes, or the file at a path. The caller must not modify the pixels.
 
     Parameters
     ----------
     source : str, path, bytes or vector of uint8
         The file, or its bytes.
     channels : 1, 3 or 4
-        Grey, as Pillow weighs colours; red, green and blue; the same with alpha, which is 255
-        where the file has none.
+        Gray, with Pillow's weights; RGB; or RGBA, where alpha is 255 if the file has no alpha.
     enough : (int, int), optional
-        Height and width that it has to cover: a JPEG is decoded at a half, a quarter or an eighth
-        of its size where that is still at least twice as large.
+        Height and width that the image has to cover: a JPEG is decoded at a half, a quarter or an
+        eighth of its size if that is still at least twice as large.
     most : int, optional
-        Pixels that it may have, by default as many as Pillow allows; more are refused before they
-        are decoded.
+        The most pixels that are accepted, by default Pillow's limit; images with more raise an
+        error before they are decoded.
 
-    Raises what `read` raises.
+    Raises the errors of `read`.
     """
-    header = header_of(source) if type(source) is bytes and channels != 4 else None
+    header = read_jpeg_header(source) if type(source) is bytes and channels != 4 else None
     if header is not None:
-        found = _quick(source, header, channels, enough, most)
-        if found is not None:
-            return found
-    with opened(source, most) as image:
-        height, width = size_of(image)
-        shrink = shrink_of(height, width, enough)
+        decoded = _decode_upright_jpeg(source, header, channels, min_size, max_pixels)
+        if decoded is not None:
+            return decoded
+    with open_image(source, max_pixels) as image:
+        height, width = upright_size_of(image)
+        shrink = shrink_factor(height, width, min_size)
         if shrink > 1:
             image.draft(None, (image.width // shrink, image.height // shrink))
-        upright = as_rgb(image, alpha=channels == 4)
-        return Pixels(_array(upright, channels), height, width)
+        upright = to_rgb(image, alpha=channels == 4)
+        return DecodedImage(_pixel_array(upright, channels), height, width)
 
 
-def _quick(
+def _decode_upright_jpeg(
     data: bytes,
-    header: Header,
+    header: JpegHeader,
     channels: int,
-    enough: tuple[int, int] | None,
-    most: int | None,
-) -> Pixels | None:
-    """The pixels of a JPEG that lies upright; None where Pillow has to look at it."""
+    min_size: tuple[int, int] | None,
+    max_pixels: int | None,
+) -> DecodedImage | None:
+    """Decode a JPEG that is stored upright; return None if Pillow has to decode it."""
     height, width = header.height, header.width
-    check_pixels(height, width, most)
-    if header.may_turn and _is_turned(data, most):
+    check_pixel_count(height, width, max_pixels)
+    if header.may_be_rotated and _is_rotated(data, max_pixels):
         return None
-    array = decoded(data, header, shrink_of(height, width, enough))
+    array = decode_jpeg(data, header, shrink_factor(height, width, min_size))
     if array is None:
         return None
     if array.shape[2] != channels:
-        grey = array.shape[2] == 1
-        image = pillow().fromarray(array[..., 0] if grey else array)
-        array = _array(image.convert("RGB") if grey else image, channels)
-    return Pixels(array, height, width)
+        is_gray = array.shape[2] == 1
+        image = pillow().fromarray(array[..., 0] if is_gray else array)
+        array = _pixel_array(image.convert("RGB") if is_gray else image, channels)
+    return DecodedImage(array, height, width)
 
 
-def _is_turned(data: bytes, most: int | None) -> bool:
-    with opened(data, most) as image:
-        return orientation_of(image) != 1
+def _is_rotated(data: bytes, max_pixels: int | None) -> bool:
+    with open_image(data, max_pixels) as image:
+        return exif_orientation(image) != 1
 
 
-def _array(image: Image, channels: int) -> Array:
+def _pixel_array(image: Image, channels: int) -> Array:
     array = np.asarray(image.convert("L") if channels == 1 else image)
     return array.reshape(*array.shape[:2], channels)

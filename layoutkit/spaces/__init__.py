@@ -1,26 +1,26 @@
-"""Spaces: what a batch may look like, and how it becomes a batch of another look.
+"""Spaces: descriptions of batches, and conversions of batches from one space to another.
 
-    VectorSpace(3072)                   a matrix, one row a sample; also sparse
+    VectorSpace(3072)                   a matrix, one row per sample; also sparse
     Conv2DSpace((32, 32), 3, "bchw")    images, their axes in any order
     IndexSpace(10, 1)                   labels 0 to 9
     VectorSequenceSpace, IndexSequenceSpace      one sequence of any length
-    CompositeSpace((images, labels))    several of these, nested at will
-    NullSpace()                         no data at all
+    CompositeSpace((images, labels))    a tuple of spaces, nested at will
+    NullSpace()                         no data
 
 Every space has `validate(batch)`, `format_as(batch, other)` and `undo_format_as(batch, other)`.
 `DataSpecsMapping` flattens nested (space, source) pairs and nests data back.
 
-checks.py                     what a batch has to be
-moves.py, trees.py            how one array and several become others; sparse.py those of SciPy
-routes.py                     the table of which space becomes which, and by what
-viewing.py                    the table of layouts, Views and spaces
-asking.py                     what a view asks a space
-base.py, arrayspace.py        what all spaces can do, and those of one array
-vector.py, conv2d.py, ...     the kinds of spaces
-predicates.py, mapping.py     data specs
+validation.py       checks of a batch
+sparse.py           matrices of scipy.sparse
+convert.py          the table of conversions between spaces, and their implementations
+views.py            the correspondence of layouts, Views and spaces
+base.py             the base classes `Space` and `ArraySpace`
+array_spaces.py     the spaces of single arrays, and `NullSpace`
+composite.py        `CompositeSpace`
+data_specs.py       data specs and `DataSpecsMapping`
 
-Each knows only those above it. Views are known, by which spaces are not. A new kind of space is a
-file of its own, its rows in routes.py and in viewing.py, and its name here.
+Each module imports only modules above it. layoutkit/views does not import this package. A new kind
+of space is a class in array_spaces.py, its rows in convert.py and views.py, and its name here.
 """
 
 from .array_spaces import (

@@ -1,12 +1,14 @@
-"""`VectorSpace`: a matrix, one row a sample; dense or of scipy.sparse.
+"""Spaces of single arrays.
+
+`VectorSpace`: a matrix with one row per sample; dense or of scipy.sparse.
 
 `Conv2DSpace`: images, with their four axes in any order.
 
 `IndexSpace`: labels, as integers from 0.
 
-`VectorSequenceSpace` and `IndexSequenceSpace`: one sequence, as long as it is.
+`VectorSequenceSpace` and `IndexSequenceSpace`: one sequence of any length.
 
-`NullSpace`: no data at all.
+`NullSpace`: no data.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from ..layout.parsing import parse_layout
 from ..spec import DType, kind_of
 from . import sparse
 from .base import ArraySpace, Space
-from .validation import Axis, Leaf, check_dtype, checked_size, describe, wrong_shape
+from .validation import Axis, Leaf, check_dtype, check_size, describe, shape_error
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,14 +42,14 @@ class VectorSpace(ArraySpace):
     Traceback (most recent call last):
     layoutkit.errors.ShapeError: VectorSpace(dim=3, dtype="float32") takes (batch, dim=3), ...
 
-    It becomes and comes from a Conv2DSpace of as many numbers, always in the order (rows,
-    columns, channels), and from and to a CompositeSpace, whose components lie side by side.
+    It converts to and from a Conv2DSpace of equally many numbers, always in the order (rows,
+    columns, channels), and to and from a CompositeSpace, whose components are concatenated.
 
     Parameters
     ----------
     dim : int
     sparse : bool
-        The batch is a matrix of scipy.sparse. What `format_as` makes is in csr format.
+        True if the batch is a matrix of scipy.sparse. `format_as` returns csr format.
     dtype : dtype or None
         None: any.
     """
@@ -60,7 +62,7 @@ class VectorSpace(ArraySpace):
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):
-            raise ArgumentError(f"sparse={self.sparse!r}; it is True or False")
+            raise ArgumentError(f"sparse={self.sparse!r}; it must be True or False")
         object.__setattr__(self, "sparse", bool(self.sparse))
         self._set_sizes("dim")
         self._set_dtype()
@@ -68,7 +70,7 @@ class VectorSpace(ArraySpace):
             sparse.check_sparse_dtype(self.dtype)
 
     def __repr__(self) -> str:
-        return self._text("dim", *["sparse"] * self.sparse)
+        return self._repr_text("dim", *["sparse"] * self.sparse)
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
@@ -84,7 +86,7 @@ class VectorSpace(ArraySpace):
         return ""
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """The matrix, dense or sparse as the space is."""
+        """Validate the matrix, dense or sparse as the space is, and return it."""
         if not self.sparse:
             return super().arrays_in(batch)
         if not sparse.is_sparse(batch):
@@ -93,7 +95,7 @@ class VectorSpace(ArraySpace):
                 "scipy.sparse.csr_matrix(batch), or use VectorSpace(dim) for dense arrays"
             )
         if batch.shape[1:] != (self.dim,):
-            raise wrong_shape(self, self._axes, batch.shape, self._hint(batch.shape))
+            raise shape_error(self, self._axes, batch.shape, self._hint(batch.shape))
         check_dtype(self, batch.dtype)
         sparse.check_entries(batch)
         return [Leaf((), NUMPY, batch.shape[0])]
@@ -103,24 +105,24 @@ class VectorSpace(ArraySpace):
         return sparse.zeros((n, self.dim), zeros.dtype) if self.sparse else zeros
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """A dense matrix; SpaceError where the space is sparse."""
+        """Return a dense matrix; raise SpaceError if the space is sparse."""
         if self.sparse:
             raise SpaceError(
-                f"{self!r} has no symbolic batches: a batch of {library.name} is dense; use "
+                f"{self!r} does not have symbolic batches: a batch of {library.name} is dense; use "
                 f"VectorSpace({self.dim})"
             )
         return super().symbolic_batch(n, dtype, library)
 
     def _batch_dtype(self, dtype: Any) -> DType:
-        found = super()._batch_dtype(dtype)
+        result = super()._batch_dtype(dtype)
         if self.sparse:
-            sparse.check_sparse_dtype(found)
-        return found
+            sparse.check_sparse_dtype(result)
+        return result
 
 
 _LETTERS: dict[str | int, str] = {"b": "b", 0: "h", 1: "w", "c": "c"}
-_NAMES = {letter: name for name, letter in _LETTERS.items()}
-_RULE = 'axes are "b", 0 (rows), 1 (columns) and "c" in any order, or text such as "bhwc"'
+_AXIS_NAMES = {letter: name for name, letter in _LETTERS.items()}
+_AXES_HINT = 'axes are "b", 0 (rows), 1 (columns) and "c" in any order, or text such as "bhwc"'
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,12 +137,12 @@ class Conv2DSpace(ArraySpace):
     >>> space == Conv2DSpace((32, 48), 3, "bchw")
     True
 
-    As vectors the numbers are always in the order (rows, columns, channels), whatever the
-    axes, so that going through a VectorSpace never scrambles an image.
+    Vectors have the numbers always in the order (rows, columns, channels), for any `axes`, so
+    a conversion through a VectorSpace never scrambles an image.
 
     Parameters
     ----------
-    shape : (rows, columns), whatever the axes
+    shape : (rows, columns), for any axes
     num_channels : int
     axes : the order of "b", 0 (rows), 1 (columns), "c", outermost first; or a layout ("bhwc")
     dtype : dtype or None
@@ -155,13 +157,13 @@ class Conv2DSpace(ArraySpace):
     family = "conv2d"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", _checked_shape(self.shape))
-        object.__setattr__(self, "axes", _checked_axes(self.axes))
+        object.__setattr__(self, "shape", _check_shape(self.shape))
+        object.__setattr__(self, "axes", _parse_axes(self.axes))
         self._set_sizes("num_channels")
         self._set_dtype()
 
     def __repr__(self) -> str:
-        return self._text("shape", "num_channels", "axes")
+        return self._repr_text("shape", "num_channels", "axes")
 
     @cached_property
     def layout(self) -> str:
@@ -188,57 +190,57 @@ class Conv2DSpace(ArraySpace):
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
         if len(shape) == 2 and shape[1] == self.get_total_dimension():
-            return f"flat images are a batch of VectorSpace({shape[1]}), whose format_as opens them"
+            return f"flat images are a batch of VectorSpace({shape[1]}); convert them by format_as"
         for layout in permutations("bhwc"):
-            wanted = [axis.size for axis in self._axes_of(layout)]
-            if len(shape) == 4 and all(w in (None, s) for w, s in zip(wanted, shape, strict=True)):
-                axes = tuple(_NAMES[letter] for letter in layout)
-                return f"it would fit axes={axes}: say so in the space, or convert the batch"
+            sizes = [axis.size for axis in self._axes_of(layout)]
+            if len(shape) == 4 and all(n in (None, s) for n, s in zip(sizes, shape, strict=True)):
+                axes = tuple(_AXIS_NAMES[letter] for letter in layout)
+                return f"it would fit axes={axes}: pass these to the space, or convert the batch"
         return ""
 
 
-def _checked_shape(shape: Any) -> tuple[int, int]:
+def _check_shape(shape: Any) -> tuple[int, int]:
     try:
         rows, columns = shape
     except (TypeError, ValueError):
-        raise ShapeError(f"shape={shape!r}; it is a pair (rows, columns)") from None
-    return checked_size("rows", rows), checked_size("columns", columns)
+        raise ShapeError(f"shape={shape!r}; it must be a pair (rows, columns)") from None
+    return check_size("rows", rows), check_size("columns", columns)
 
 
-def _checked_axes(axes: Any) -> tuple[str | int, ...]:
+def _parse_axes(axes: Any) -> tuple[str | int, ...]:
     if isinstance(axes, str):
-        letters = _read_axes(axes)
+        letters = _parse_layout_text(axes)
     elif isinstance(axes, list | tuple):
         letters = tuple(_letter(axis) for axis in axes)
     else:
-        raise PatternError(f"axes={axes!r}; {_RULE}")
-    if sorted(letters) != sorted(_NAMES):
-        raise PatternError(f"axes={axes!r} are not all four axes, each once; {_RULE}")
-    return tuple(_NAMES[letter] for letter in letters)
+        raise PatternError(f"axes={axes!r}; {_AXES_HINT}")
+    if sorted(letters) != sorted(_AXIS_NAMES):
+        raise PatternError(f"axes={axes!r} must contain each of the four axes once; {_AXES_HINT}")
+    return tuple(_AXIS_NAMES[letter] for letter in letters)
 
 
-def _read_axes(text: str) -> tuple[str, ...]:
+def _parse_layout_text(text: str) -> tuple[str, ...]:
     try:
         return parse_layout(text).groups
     except PatternError as error:
-        raise PatternError(f"{error}\n{_RULE}") from None
+        raise PatternError(f"{error}\n{_AXES_HINT}") from None
 
 
 def _letter(axis: Any) -> str:
-    # In a dict 0, 0.0 and False are one key.
-    plain = isinstance(axis, str | int | np.integer) and not isinstance(axis, bool)
-    if not plain or axis not in _LETTERS:
-        raise PatternError(f"{axis!r} is no axis of images; {_RULE}")
+    # 0, 0.0 and False are one dict key.
+    is_valid_type = isinstance(axis, str | int | np.integer) and not isinstance(axis, bool)
+    if not is_valid_type or axis not in _LETTERS:
+        raise PatternError(f"{axis!r} is not an axis of images; {_AXES_HINT}")
     return _LETTERS[axis]
 
 
 class LabelSpace(ArraySpace):
-    """What labels of samples and labels of sequences have in common."""
+    """The base class of spaces of labels, per sample or in sequences."""
 
     max_labels: int
     dim: int
-    _kinds = "bui"
-    _default = "int64"
+    _dtype_kinds = "bui"
+    _default_dtype = "int64"
 
     def __post_init__(self) -> None:
         self._set_sizes("max_labels", "dim")
@@ -249,7 +251,7 @@ class LabelSpace(ArraySpace):
             )
 
     def __repr__(self) -> str:
-        return self._text("max_labels", "dim")
+        return self._repr_text("max_labels", "dim")
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
         if len(shape) == 1 and self.dim == 1:
@@ -257,14 +259,14 @@ class LabelSpace(ArraySpace):
         return ""
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """The labels, their range checked where they are at hand."""
+        """Validate the labels (their range only for concrete arrays) and return them."""
         leaves = super().arrays_in(batch)
         if leaves[0].library is NUMPY:
             self._check_labels(np.asarray(batch))
         return leaves
 
     def _check_labels(self, labels: Any) -> None:
-        """ShapeError with the first label that is none of 0 to max_labels - 1, and its place."""
+        """Raise ShapeError with the first label outside 0 to max_labels - 1, and its index."""
         if not labels.size or (labels.min() >= 0 and labels.max() < self.max_labels):
             return
         row, column = np.argwhere((labels < 0) | (labels >= self.max_labels))[0].tolist()
@@ -277,7 +279,7 @@ class LabelSpace(ArraySpace):
 
 @dataclass(frozen=True, repr=False)
 class IndexSpace(LabelSpace):
-    """`dim` labels a sample, each an integer from 0 to `max_labels` - 1.
+    """Samples with `dim` labels, each an integer from 0 to `max_labels` - 1.
 
     >>> labels = IndexSpace(max_labels=4, dim=2)
     >>> from layoutkit import VectorSpace
@@ -286,14 +288,15 @@ class IndexSpace(LabelSpace):
     >>> labels.format_as(np.array([[0, 2]]), VectorSpace(8))           # one block a label
     array([[1., 0., 0., 0., 0., 0., 1., 0.]], dtype=float32)
 
-    It becomes a VectorSpace of `max_labels` or `dim * max_labels`; nothing becomes labels.
+    It converts to a VectorSpace of dim `max_labels` or `dim * max_labels` (one-hot). No other space
+    converts to labels.
 
     Parameters
     ----------
     max_labels : int
-        How many labels there are.
+        The number of different labels.
     dim : int
-        How many of them a sample has: a batch is a matrix (batch, dim) of integers.
+        The number of labels of a sample: a batch is a matrix (batch, dim) of integers.
     dtype : dtype or None
         An integer dtype; None: any.
     """
@@ -310,20 +313,22 @@ class IndexSpace(LabelSpace):
 
 
 class SequenceSpace(ArraySpace):
-    """One array (time, dim) of any length is a batch of one."""
+    """The base class of sequences: one array (time, dim) of any length is a batch of size 1."""
 
     dim: int
 
     def get_total_dimension(self) -> int:
-        raise self._unknown("total dimension")
+        """Raise SpaceError, since the length of a sequence is unknown."""
+        raise self._unknown_error("total dimension")
 
     def get_origin(self) -> Any:
-        raise self._unknown("origin")
+        """Raise SpaceError, since the length of a sequence is unknown."""
+        raise self._unknown_error("origin")
 
     def make_symbolic_batch(
         self, batch_size: int = 1, *, dtype: Any = None, framework: str = "jax"
     ) -> Any:
-        """As `Space.make_symbolic_batch`; a batch is one sequence, here of one step."""
+        """Return a sequence of length 1 without data; see `Space.make_symbolic_batch`."""
         if batch_size != 1:
             raise ShapeError(f"batch_size={batch_size!r}, but {self!r} holds one sequence; use 1")
         return super().make_symbolic_batch(1, dtype=dtype, framework=framework)
@@ -333,20 +338,20 @@ class SequenceSpace(ArraySpace):
         return Axis("time", None), Axis("dim", self.dim)
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """The sequence, which is a batch of one."""
+        """Validate the sequence and return it as a batch of size 1."""
         return [leaf._replace(size=1, is_sequence=True) for leaf in super().arrays_in(batch)]
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
-        raise self._unknown("origin")
+        raise self._unknown_error("origin")
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """A sequence of one step."""
+        """Return a sequence of length 1."""
         return super().symbolic_batch(1, dtype, library)
 
-    def _unknown(self, what: str) -> SpaceError:
+    def _unknown_error(self, quantity: str) -> SpaceError:
         return SpaceError(
-            f"{self!r} has no {what}, since its sequences may have any length; "
-            "use a VectorSpace or an IndexSpace where the length is fixed"
+            f"{self!r} has no {quantity}, since its sequences may have any length; "
+            "use a VectorSpace or an IndexSpace if the length is fixed"
         )
 
 
@@ -368,14 +373,14 @@ class VectorSequenceSpace(SequenceSpace):
         self._set_dtype()
 
     def __repr__(self) -> str:
-        return self._text("dim")
+        return self._repr_text("dim")
 
 
 @dataclass(frozen=True, repr=False)
 class IndexSequenceSpace(SequenceSpace, LabelSpace):
     """One sequence of labels: an array (time, dim) of integers from 0 to `max_labels` - 1.
 
-    Becomes a VectorSequenceSpace as an IndexSpace becomes a VectorSpace.
+    It converts to a VectorSequenceSpace of one-hot vectors.
 
     >>> IndexSequenceSpace(10, 1)
     IndexSequenceSpace(max_labels=10, dim=1, dtype="int64")
@@ -390,7 +395,7 @@ class IndexSequenceSpace(SequenceSpace, LabelSpace):
 
 @dataclass(frozen=True)
 class NullSpace(Space):
-    """What asks for no data: its only batch is None, its source is ''.
+    """The space of no data: its only batch is None, its source is ''.
 
     >>> NullSpace().format_as(None, NullSpace()) is None
     True
@@ -400,18 +405,18 @@ class NullSpace(Space):
     dtype = None
 
     def get_total_dimension(self) -> int:
-        """Zero."""
+        """Return zero."""
         return 0
 
     def get_origin(self) -> None:
-        """Nothing."""
+        """Return None."""
 
     def with_dtype(self, dtype: Any) -> NullSpace:
-        """This space: what has no data has no dtype."""
+        """Return this space, which does not have a dtype."""
         return self
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """No array; SpaceError unless the batch is None."""
+        """Return an empty list; raise SpaceError unless the batch is None."""
         if batch is not None:
             raise SpaceError(f"NullSpace() holds no data, but the batch is {describe(batch)}")
         return []
@@ -420,5 +425,5 @@ class NullSpace(Space):
         return None
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> None:
-        """None."""
+        """Return None."""
         return

@@ -1,9 +1,6 @@
-"""`Space`: what every space can do. The kinds of spaces say how, in files of their own.
+"""`Space`, the base class of all spaces, and `ArraySpace`, whose batch is one array.
 
-It knows of no kind. What a batch becomes is for routes.py to say, what Views are to it for
-viewing.py, and what a view asks of it for asking.py.
-
-`ArraySpace`: a space whose batch is one array. Shape, dtype and origin follow from its axes.
+`convert.py` has the conversions between spaces, `views.py` those between spaces and Views.
 """
 
 from __future__ import annotations
@@ -28,52 +25,53 @@ from .validation import (
     Leaf,
     check_dtype,
     check_library,
-    checked_size,
+    check_size,
     common_library,
     common_size,
-    wrong_shape,
+    shape_error,
 )
-from .views import KINDS, view_of
+from .views import SPACE_CLASSES, make_view
 
 
 class Space:
-    """What a batch may look like; the base class of all spaces.
+    """The shape and dtype of batches; the base class of all spaces.
 
-    Spaces are frozen and hashable, equal when they are of one class with equal fields, and
-    their repr reads back.
+    Spaces are immutable and hashable. Spaces of one class with equal fields compare equal, and
+    `eval` of their repr gives an equal space.
     """
 
-    family = ""  # which row and column of the table in routes.py
+    family = ""  # key of the table of conversions in convert.py
     dtype: Any
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "family" in vars(cls):
-            KINDS.setdefault(cls.family, cls)  # a user's own class does not replace ours
+            SPACE_CLASSES.setdefault(cls.family, cls)  # a class of the user does not replace ours
 
     def validate(self, batch: Any) -> None:
-        """Raise what is wrong with the batch, if it is not one of this space.
+        """Raise an error if the batch is not a batch of this space.
 
-        Sees to the kind of batch, shape, dtype (NumPy's same_kind), range of labels, and, in a
-        composite, to equal batch sizes. Of a symbolic batch (jax, torch) what is static.
+        Checks the type, shape, dtype (NumPy's same_kind), range of labels, and, in a composite,
+        equal batch sizes. Checks only the static properties of a symbolic batch (jax, torch).
 
         Raises
         ------
         ShapeError
-            A shape, width, label or batch size; says the axis, what it means, and its place.
+            A wrong shape, width, label or batch size; the message has the axis, its meaning and
+            the path of the array.
         DtypeError
             A dtype that same_kind does not cast to the space's.
         SpaceError
-            Something that is no batch of this kind of space.
+            The object cannot be a batch of this kind of space.
         """
-        self._checked(batch)
+        self._validated_leaves(batch)
 
     def format_as(self, batch: Any, other: Space, *, casting: str = "same_kind") -> Any:
-        """The batch of this space as a batch of another one.
+        """Convert a batch of this space to a batch of another space.
 
-        It is checked once and then moved by `convert`: into pooled memory, or nowhere. Where
-        nothing has to move, the result is the batch itself or a view of it, as with `convert`.
-        A symbolic batch gives an expression of its own framework.
+        The batch is validated once and then converted by `convert`, into pooled memory. If nothing
+        has to move, the result is the batch itself or a view of it, as with `convert`. A symbolic
+        batch gives an expression of its framework.
 
         Parameters
         ----------
@@ -81,111 +79,112 @@ class Space:
         other : Space
             An `other.dtype` of None keeps the batch's (one-hot: float32).
         casting : "same_kind", "safe", "unsafe" or "saturate"
-            What may happen to the batch's dtype on its way to other's, as in `convert`.
+            The casting rule from the batch's dtype to other's, as in `convert`.
 
         Raises
         ------
         SpaceError
-            This space never converts into the other one.
+            There is no conversion from this space to the other one.
         ShapeError, DtypeError
-            As `validate`, and where `casting` does not allow a dtype.
+            The batch is invalid (see `validate`), or `casting` does not allow a dtype.
         """
         check_casting(casting)
-        leaves = self._checked(batch)
-        return _run(route(self, _required(other), casting, False), batch, leaves)
+        leaves = self._validated_leaves(batch)
+        return _convert(route(self, _check_space(other), casting, False), batch, leaves)
 
     def undo_format_as(self, batch: Any, other: Space) -> Any:
-        """The way back: a batch of `other`, made by `format_as`, as a batch of this space.
+        """Convert a batch of `other`, made by `format_as`, back to a batch of this space.
 
-        Layout and dtype become this space's again, whatever the cast (in NumPy's words
-        "unsafe": floats are cut off, integers wrap around).
+        Layout and dtype become this space's again, with casting="unsafe": floats are truncated,
+        integers wrap around.
 
         Raises
         ------
         SpaceError
-            The other space never converts into this one, such as one-hot vectors into labels.
+            There is no conversion back, as from one-hot vectors to labels.
         ShapeError, DtypeError
             The batch is not one of `other`.
         """
-        leaves = _required(other)._checked(batch)
-        return _run(route(other, self, "unsafe", True), batch, leaves)
+        leaves = _check_space(other)._validated_leaves(batch)
+        return _convert(route(other, self, "unsafe", True), batch, leaves)
 
-    # The names that these had when symbolic and numeric batches had methods of their own.
+    # The names from when symbolic and numeric batches had separate methods.
     np_validate = validate
     np_format_as = format_as
     undo_np_format_as = undo_format_as
 
     def batch_size(self, batch: Any) -> int:
-        """The number of samples in the batch; 0 where there is no data. Validates."""
-        return common_size(self._checked(batch))  # type: ignore[no-any-return]
+        """Validate the batch and return its number of samples; 0 if it holds no data."""
+        return common_size(self._validated_leaves(batch))  # type: ignore[no-any-return]
 
     def get_total_dimension(self) -> int:
-        """The numbers in one sample: a matrix that holds the same data has as many columns."""
+        """Return how many numbers a sample has, the columns of a matrix of the same data."""
         raise NotImplementedError
 
     def get_origin(self) -> Any:
-        """Zeros in the shape of one sample (float32, labels int64, where the dtype is None)."""
+        """Return zeros in the shape of one sample (if dtype is None: float32, labels int64)."""
         raise NotImplementedError
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        """A batch of n origins, in the space's dtype or the one given.
+        """Return a batch of n origins, in `dtype` or the space's dtype.
 
-        Raises DtypeError where the space's dtype is None and none is given.
+        Raises DtypeError if both are None.
         """
-        return self._origin_batch(checked_size("n", n, least=0), dtype)
+        return self._origin_batch(check_size("n", n, least=0), dtype)
 
     def make_symbolic_batch(
         self, batch_size: int = 1, *, dtype: Any = None, framework: str = "jax"
     ) -> Any:
-        """A batch without data: a jax.ShapeDtypeStruct, or a torch tensor on the meta device.
+        """Return a batch without data: jax.ShapeDtypeStruct or a torch tensor on device meta.
 
-        Widths are those that the framework's settings allow (JAX without x64: 32 bits). A
-        sequence, whose length may be any, is one step long.
+        The framework's settings limit the bit width (JAX without x64: 32 bits). A sequence, which
+        may have any length, gets length 1.
 
         Raises
         ------
         ArgumentError
             The framework is not installed, or is neither "jax" nor "torch".
         DtypeError
-            The space's dtype is None and none is given, or the framework lacks it.
+            Both the space's dtype and `dtype` are None, or the framework does not support it.
         """
-        n = checked_size("batch_size", batch_size, least=0)
+        n = check_size("batch_size", batch_size, least=0)
         return self.symbolic_batch(n, dtype, framework_named(framework))
 
     def with_dtype(self, dtype: Any) -> Any:
-        """This space with another dtype; None for any dtype.
+        """Return this space with another dtype; None for any dtype.
 
-        A CompositeSpace takes one for all its components or a tuple, nested as it is.
+        A CompositeSpace takes one dtype for all components, or a tuple with its nesting.
         """
         raise NotImplementedError
 
     def view(self, batch: Any) -> Any:
-        """The View that holds the batch, by reference; None for NullSpace.
+        """Validate the batch and return a View that holds a reference to it; None for NullSpace.
 
-        DataView, ImageView, SequenceView, ClassView or, for a composite, ListView. Validates. The
-        batch may be of any library, and has data: SpaceError for one that is traced or abstract.
+        The View is a DataView, ImageView, SequenceView, ClassView or, for a composite, a ListView.
+        The batch may be of any library. Raises SpaceError if it is traced or abstract, since a
+        View needs data.
         """
-        self._checked(batch)
-        return view_of(self, batch)
+        self._validated_leaves(batch)
+        return make_view(self, batch)
 
-    # -- what a view asks where this space stands in the place of a layout -----------------
+    # -- for Views that get or put data by a space in place of a layout ---------------------
 
     def check_from(self, view: View, dtype: Any, device: Any) -> None:
-        """For views: raise what `get_from` would, before anything is made."""
+        """Raise the errors of `get_from` before anything is converted; called by views."""
         views.check_from(self, view, dtype, device)
 
     def get_from(self, view: View, dtype: Any, device: Any) -> Any:
-        """For views: what `view.forward_get(self, dtype, device)` is."""
+        """Return the result of `view.forward_get(self, dtype, device)`; called by views."""
         return views.get_from(self, view, dtype, device)
 
     def gradients_for(self, view: View, grad: Any) -> list[Gradient]:
-        """For views: what `view.backward_put(self, grad)` adds to each array of the view."""
+        """Return the gradients that `view.backward_put(self, grad)` adds; called by views."""
         return views.gradients_for(self, view, grad)
 
-    # -- what a kind of space has to say ---------------------------------------------------
+    # -- implemented by subclasses ---------------------------------------------------------
 
-    def _checked(self, batch: Any) -> list[Leaf]:
-        """The arrays of a batch that has been found to be one of this space."""
+    def _validated_leaves(self, batch: Any) -> list[Leaf]:
+        """Validate a batch and return its arrays."""
         leaves = self.arrays_in(batch)
         if len(leaves) > 1:
             common_library(leaves)
@@ -193,62 +192,62 @@ class Space:
         return leaves
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """For composites: the arrays of a batch, each checked by itself."""
+        """Validate the arrays of a batch one by one and return them; called by composites."""
         raise NotImplementedError
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """For composites: a batch of a framework, without data."""
+        """Return a batch of a framework, without data; called by composites."""
         raise NotImplementedError
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         raise NotImplementedError
 
 
-def _required(other: Any) -> Space:
+def _check_space(other: Any) -> Space:
     if not isinstance(other, Space):
         raise SpaceError(f"the other space is {other!r}; pass a Space such as VectorSpace(10)")
     return other
 
 
-def _run(conversion: Any, batch: Any, leaves: list[Leaf]) -> Any:
-    """Judge all dtypes before the first array moves, then move them."""
+def _convert(conversion: Any, batch: Any, leaves: list[Leaf]) -> Any:
+    """Check all dtypes before the first array is converted, then convert all arrays."""
     library = leaves[0].library if leaves else NUMPY
-    conversion.judge(batch, library)
+    conversion.check_dtype(batch, library)
     return library.apply(conversion.run, batch)
 
 
 def dtype_text(dtype: Any) -> str:
-    """A dtype as it is written in a repr."""
+    """Return a dtype as it is written in a repr."""
     if dtype is None:
         return "None"
     return repr(dtype) if np.dtype(dtype).fields is not None else f'"{dtype}"'
 
 
 class ArraySpace(Space):
-    """What vectors, images and labels have in common; a frozen dataclass derives from it.
+    """The base class of spaces whose batch is one array; subclasses are frozen dataclasses.
 
-    `_axes` says what the axes of a batch are, in order, with None for the size of the batch.
+    `_axes` has the axes of a batch in order; the size of the batch axis is None.
     """
 
-    __match_args__: tuple[str, ...]  # the names of its fields, which the dataclass fills in
-    _kinds = ""  # NumPy's letters of the kinds of dtype that it holds; "" for all
-    _default = "float32"  # of an origin, where the dtype is None
+    __match_args__: tuple[str, ...]  # the field names, set by the dataclass
+    _dtype_kinds = ""  # NumPy's dtype kinds that are allowed; "" for all
+    _default_dtype = "float32"  # of an origin, if the space's dtype is None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__eq__" not in vars(cls):
-            cls.__eq__ = ArraySpace.__eq__  # type: ignore[method-assign]  # a dataclass writes none then
+            cls.__eq__ = ArraySpace.__eq__  # type: ignore[method-assign]  # the dataclass keeps it
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        # NumPy takes None for float64, but a space of any dtype is none of that one.
+        # NumPy treats a dtype of None as float64; for a space it means any dtype.
         if (self.dtype is None) is not (other.dtype is None):
             return False
-        return self._values() == other._values()
+        return self._field_values() == other._field_values()
 
-    def _values(self) -> list[Any]:
-        """The fields, in order."""
+    def _field_values(self) -> list[Any]:
+        """Return the values of the fields, in order."""
         return list(map(vars(self).__getitem__, self.__match_args__))
 
     @property
@@ -256,12 +255,12 @@ class ArraySpace(Space):
         raise NotImplementedError
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
-        """What to do about a batch of a wrong shape, where more than the usual can be said."""
+        """Return specific advice for a batch of a wrong shape, or an empty string."""
         return ""
 
     def _set_sizes(self, *names: str) -> None:
         for name in names:
-            object.__setattr__(self, name, checked_size(name, getattr(self, name)))
+            object.__setattr__(self, name, check_size(name, getattr(self, name)))
 
     def _set_dtype(self) -> None:
         if self.dtype is None:
@@ -270,45 +269,46 @@ class ArraySpace(Space):
         check_movable(dtype)
         object.__setattr__(self, "dtype", dtype)
 
-    def _text(self, *fields: str) -> str:
-        """The repr: the fields, `name=value` each, and the dtype."""
-        shown = [f"{name}={getattr(self, name)!r}" for name in fields]
-        shown.append(f"dtype={dtype_text(self.dtype)}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+    def _repr_text(self, *fields: str) -> str:
+        """Return the repr with the given fields and the dtype."""
+        arguments = [f"{name}={getattr(self, name)!r}" for name in fields]
+        arguments.append(f"dtype={dtype_text(self.dtype)}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_total_dimension(self) -> int:
-        """The product of all sizes but the batch's."""
-        return prod(self._fixed[1])
+        """Return the product of all sizes but the batch's."""
+        return prod(self._batch_axis_and_sizes[1])
 
     def get_origin(self) -> Any:
-        """Zeros, in the order of the axes."""
-        dtype = as_dtype(self._default if self.dtype is None else self.dtype)
+        """Return zeros, in the order of the axes."""
+        dtype = as_dtype(self._default_dtype if self.dtype is None else self.dtype)
         return self._zeros(self._shape(), dtype)
 
     def with_dtype(self, dtype: Any) -> Any:
-        """This space with another dtype; None for any dtype."""
-        return replace(self, dtype=dtype)  # type: ignore[type-var]  # all derived are dataclasses
+        """Return this space with another dtype; None for any dtype."""
+        return replace(self, dtype=dtype)  # type: ignore[type-var]  # subclasses are dataclasses
 
     def _shape(self, *n: int) -> tuple[int, ...]:
-        """The shape of a batch of n samples; without n, that of one sample."""
-        at, fixed = self._fixed
-        return fixed[:at] + n + fixed[at:]
+        """Return the shape of a batch of n samples; without n, the shape of one sample."""
+        axis, sizes = self._batch_axis_and_sizes
+        return sizes[:axis] + n + sizes[axis:]
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """The array, checked by its shape and dtype."""
-        # What is right in the plainest way is said so in a microsecond.
+        """Validate the shape and dtype of the array and return it."""
+        # Fast path: a plain NumPy array takes a microsecond.
         library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
-        shape, (at, fixed) = library.shape(batch), self._fixed
-        if len(shape) != len(fixed) + 1 or shape[:at] + shape[at + 1 :] != fixed:
-            raise wrong_shape(self, self._axes, shape, self._hint(shape))
+        shape = library.shape(batch)
+        axis, sizes = self._batch_axis_and_sizes
+        if len(shape) != len(sizes) + 1 or shape[:axis] + shape[axis + 1 :] != sizes:
+            raise shape_error(self, self._axes, shape, self._hint(shape))
         dtype = library.dtype(batch)
         if self.dtype is None or dtype != self.dtype:
-            check_dtype(self, dtype, self._kinds)
-        return [Leaf((), library, shape[at])]
+            check_dtype(self, dtype, self._dtype_kinds)
+        return [Leaf((), library, shape[axis])]
 
     @cached_property
-    def _fixed(self) -> tuple[int, tuple[int, ...]]:
-        """Where the batch axis is, and the sizes of the others."""
+    def _batch_axis_and_sizes(self) -> tuple[int, tuple[int, ...]]:
+        """The index of the batch axis, and the sizes of the other axes."""
         sizes = [axis.size for axis in self._axes]
         return sizes.index(None), tuple(size for size in sizes if size is not None)
 
@@ -320,22 +320,22 @@ class ArraySpace(Space):
             return np.zeros(shape, dtype)
         except (ValueError, MemoryError) as error:
             raise ShapeError(
-                f"an array of shape {shape} and dtype {dtype}, as {self!r} asks for, does not fit "
+                f"an array of shape {shape} and dtype {dtype}, as {self!r} needs, does not fit "
                 "into memory; ask for fewer samples, or a smaller space"
             ) from error
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """A batch of n samples, in the order of the axes."""
-        found = self._batch_dtype(dtype)
-        library.check(found)
-        return library.make(self._shape(n), found)
+        """Return a batch of n samples, in the order of the axes."""
+        batch_dtype = self._batch_dtype(dtype)
+        library.check(batch_dtype)
+        return library.make(self._shape(n), batch_dtype)
 
     def _batch_dtype(self, dtype: Any) -> DType:
-        """The dtype of a new batch: the one given, as far as the space allows it, or its own."""
-        found: DType | None = self.dtype if dtype is None else self.with_dtype(dtype).dtype
-        if found is None:
+        """Return the dtype of a new batch: `dtype` if the space allows it, or the space's."""
+        result: DType | None = self.dtype if dtype is None else self.with_dtype(dtype).dtype
+        if result is None:
             raise DtypeError(
-                f"{self!r} takes any dtype, so it does not say which a new batch should have; "
-                f'give one, such as dtype="{self._default}"'
+                f"{self!r} takes any dtype, so the dtype of a new batch is unknown; "
+                f'pass one, such as dtype="{self._default_dtype}"'
             )
-        return found
+        return result

@@ -11,20 +11,18 @@ from ..errors import DtypeError, ShapeError, SpaceError
 from .base import Space
 from .validation import Leaf, describe
 
-__all__ = ["CompositeSpace"]
-
 
 @dataclass(frozen=True, repr=False)
 class CompositeSpace(Space):
-    """Several spaces; a batch is a tuple with a batch of each, nested as the space is.
+    """A tuple of spaces; a batch is a tuple with a batch of each, nested like the space.
 
     >>> from layoutkit import CompositeSpace, IndexSpace, VectorSpace
     >>> both = CompositeSpace((VectorSpace(3072), IndexSpace(10, 1)))
     >>> both.restrict([1])
     IndexSpace(max_labels=10, dim=1, dtype="int64")
 
-    A composite becomes a VectorSpace (its components concatenated, depth first), comes from
-    one (split), and becomes another composite of equal nesting, component by component.
+    A composite converts to a VectorSpace (its components concatenated, depth first) and from one
+    (split), and to another composite of equal nesting, component by component.
     """
 
     components: tuple[Space, ...]
@@ -32,38 +30,42 @@ class CompositeSpace(Space):
     family = "composite"
 
     def __post_init__(self) -> None:
-        given = self.components
-        if not isinstance(given, list | tuple):
-            raise SpaceError(f"components is a list or tuple of spaces, not {describe(given)}")
-        for index, space in enumerate(given):
+        components = self.components
+        if not isinstance(components, list | tuple):
+            raise SpaceError(
+                f"components must be a list or tuple of spaces, not {describe(components)}"
+            )
+        for index, space in enumerate(components):
             if not isinstance(space, Space):
-                raise SpaceError(f"component [{index}] is {space!r}; it is a Space")
-        object.__setattr__(self, "components", tuple(given))
+                raise SpaceError(f"component [{index}] is {space!r}; it must be a Space")
+        object.__setattr__(self, "components", tuple(components))
 
     def __repr__(self) -> str:
-        shown = ", ".join(map(repr, self.components))
-        return f"CompositeSpace(({shown}{',' * (len(self.components) == 1)}))"
+        components = ", ".join(map(repr, self.components))
+        return f"CompositeSpace(({components}{',' * (len(self.components) == 1)}))"
 
     @property
     def dtype(self) -> Any:
-        """The dtypes of the components: a tuple, nested as the space is."""
+        """The dtypes of the components: a tuple, nested like the space."""
         return tuple(space.dtype for space in self.components)
 
     def get_total_dimension(self) -> int:
-        """The sum over all components."""
+        """Return the sum over all components."""
         return sum(each(lambda space: space.get_total_dimension(), self.components))
 
     def get_origin(self) -> Any:
-        """The origins of the components, nested as the space is."""
+        """Return the origins of the components, nested like the space."""
         return each(lambda space: space.get_origin(), self.components)
 
     def with_dtype(self, dtype: Any) -> CompositeSpace:
-        """This space with one dtype for all components, or those of a tuple, nested as it is."""
-        columns = self.components, self._each_dtype(dtype)
-        return CompositeSpace(each(lambda space, one: space.with_dtype(one), *columns))
+        """Return this space with one dtype for all components, or a tuple of dtypes."""
+        columns = self.components, self._component_dtypes(dtype)
+        return CompositeSpace(
+            each(lambda space, part_dtype: space.with_dtype(part_dtype), *columns)
+        )
 
     def restrict(self, indices: Any) -> Any:
-        """The space of some components, in that order; of a single one, that bare component.
+        """Return the space of the components at some indices; a single component is not wrapped.
 
         >>> from layoutkit import NullSpace, VectorSpace
         >>> CompositeSpace((NullSpace(), VectorSpace(3))).restrict([1, 0])
@@ -73,52 +75,54 @@ class CompositeSpace(Space):
         return chosen[0] if len(chosen) == 1 else CompositeSpace(tuple(chosen))
 
     def restrict_batch(self, batch: Any, indices: Any) -> Any:
-        """The batch of `restrict(indices)`: the components themselves. Validates."""
-        wanted = self._indices(indices)
-        self._checked(batch)
-        chosen = tuple(batch[index] for index in wanted)
+        """Validate the batch and return its components for `restrict(indices)`, not copied."""
+        positions = self._indices(indices)
+        self._validated_leaves(batch)
+        chosen = tuple(batch[index] for index in positions)
         return chosen[0] if len(chosen) == 1 else chosen
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """The arrays of all components, with their paths."""
-        found = each(lambda space, part: space.arrays_in(part), self.components, self._parts(batch))
+        """Validate the arrays of all components and return them with their paths."""
+        parts = each(lambda space, part: space.arrays_in(part), self.components, self._parts(batch))
         return [
             leaf._replace(path=(index, *leaf.path))
-            for index, leaves in enumerate(found)
+            for index, leaves in enumerate(parts)
             for leaf in leaves
         ]
 
     def _parts(self, batch: Any) -> tuple[Any, ...]:
         if not isinstance(batch, tuple):
-            fix = "tuple(batch)" if isinstance(batch, list) else "a tuple nested as the space is"
+            fix = "tuple(batch)" if isinstance(batch, list) else "a tuple nested like the space"
             raise SpaceError(
                 f"a composite of {len(self.components)} spaces takes a tuple, not "
                 f"{describe(batch)}; pass {fix}"
             )
         if len(batch) != len(self.components):
             raise ShapeError(
-                f"a composite of {len(self.components)} spaces takes a tuple of as many batches, "
-                f"not of {len(batch)}; give one for each of {self!r}"
+                f"a composite of {len(self.components)} spaces takes a tuple of that many batches, "
+                f"not of {len(batch)}; pass one for each of {self!r}"
             )
         return batch
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
-        columns = self.components, self._each_dtype(dtype)
-        return each(lambda space, one: space.get_origin_batch(n, one), *columns)
+        columns = self.components, self._component_dtypes(dtype)
+        return each(lambda space, part_dtype: space.get_origin_batch(n, part_dtype), *columns)
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """A batch of each component."""
-        columns = self.components, self._each_dtype(dtype)
-        return each(lambda space, one: space.symbolic_batch(n, one, library), *columns)
+        """Return a tuple with a symbolic batch of each component."""
+        columns = self.components, self._component_dtypes(dtype)
+        return each(
+            lambda space, part_dtype: space.symbolic_batch(n, part_dtype, library), *columns
+        )
 
-    def _each_dtype(self, dtype: Any) -> tuple[Any, ...]:
-        """One dtype for each component: all the same, or those of a tuple."""
+    def _component_dtypes(self, dtype: Any) -> tuple[Any, ...]:
+        """Return one dtype for each component, from a single dtype or a tuple of dtypes."""
         if not isinstance(dtype, tuple):
             return (dtype,) * len(self.components)
         if len(dtype) != len(self.components):
             raise DtypeError(
-                f"{len(dtype)} dtypes for a composite of {len(self.components)} spaces; give one "
-                "for all, or a tuple nested as the space is"
+                f"{len(dtype)} dtypes for a composite of {len(self.components)} spaces; pass one "
+                "for all, or a tuple nested like the space"
             )
         return dtype
 
@@ -128,7 +132,9 @@ class CompositeSpace(Space):
         count = len(self.components)
         for index in indices:
             if isinstance(index, bool) or not hasattr(index, "__index__"):
-                raise ShapeError(f"{index!r} is no index of a component; it is an int")
+                raise ShapeError(f"{index!r} is not an index of a component; it must be an int")
             if not -count <= index < count:
-                raise ShapeError(f"there is no component [{index}]: the space has {count}")
+                raise ShapeError(
+                    f"component [{index}] does not exist: the space has {count} components"
+                )
         return [operator.index(index) for index in indices]

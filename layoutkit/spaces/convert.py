@@ -1,4 +1,4 @@
-r"""Which space becomes which, and by what: the table of all conversions between spaces.
+r"""The table of all conversions between spaces, and their implementations.
 
     from \ to         vector    conv2d   index   composite   sequences   null
     vector            cast      images   -       split       -           -
@@ -9,15 +9,14 @@ r"""Which space becomes which, and by what: the table of all conversions between
     index sequence                                           cast, one-hot
     null                                                                 None
 
-A dash is never. A route is found once for each pair of spaces and kept: it holds the Converters.
-Nothing here knows the classes, only their `family` and fields, so that they can use it.
+A dash means that there is no conversion. `route` looks up the conversion of a pair of spaces once
+and caches it with its Converters. This module uses only the `family` and the fields of spaces, not
+their classes, which import it.
 
-What happens to a single array on its way from one space to another.
-
-Each class is one way: `judge` says whether the dtype may become the other space's, before the
-first byte of the batch moves, and `run` moves it. Which one is used is for routes.py to say.
-
-What happens to the arrays of a composite: each by itself, side by side, or cut apart.
+A conversion is an object with two methods: `check_dtype` raises if the batch's dtype may not become
+the other space's, before any array is converted, and `run` converts. ArrayConversion and its
+subclasses convert a single array; TupleConversion, Concatenate and Split the arrays of a composite:
+one by one, into the columns of a matrix, and out of them.
 """
 
 from __future__ import annotations
@@ -42,72 +41,78 @@ from ..layout.pattern import parse_pattern
 from ..spec import ArraySpec, DType, check_cast, kind_of
 from . import sparse
 
-_SMALL = 2048  # bytes of a row; of such NumPy gathers a batch in less time than a table is made
+_SMALL = (
+    2048  # bytes of a row; NumPy gathers a batch of shorter rows faster than a Collator sets up
+)
 
 
-class Single:
-    """One way for an array. `dtype` is the other space's: None keeps what comes in."""
+class ArrayConversion:
+    """A conversion of one array. `dtype` is the other space's; None keeps the input's."""
 
     def __init__(self, dtype: DType | None, casting: str) -> None:
-        self.dtype, self.casting = dtype, casting
+        self.dtype = dtype
+        self.casting = casting
 
-    def judge(self, x: Any, library: Library) -> None:
-        """Raise DtypeError where the casting rule or the framework does not allow it."""
-        source, target = library.dtype(x), self.result_dtype(x, library)
+    def check_dtype(self, x: Any, library: Library) -> None:
+        """Raise DtypeError if the casting rule or the framework does not allow the conversion."""
+        source = library.dtype(x)
+        target = self.result_dtype(x, library)
         if source != target:
             check_cast(source, target, self.casting)
         if isinstance(library, Symbolic):
             library.check(target)
 
     def result_dtype(self, x: Any, library: Library) -> DType:
-        """The dtype of the result, which is of native byte order."""
-        found = library.dtype(x) if self.dtype is None else self.dtype
-        return found if found.isnative else found.newbyteorder("=")
+        """Return the dtype of the result, which has native byte order."""
+        dtype = library.dtype(x) if self.dtype is None else self.dtype
+        return dtype if dtype.isnative else dtype.newbyteorder("=")
 
-    def rows(self, x: Any) -> int:
-        """How many samples the array holds."""
+    def batch_size(self, x: Any) -> int:
+        """Return the number of samples in the array."""
         return int(x.shape[0])
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Convert the array, of a batch that has been checked and judged; `out`: NumPy only."""
+        """Convert the array of a validated batch, into `out` (NumPy only) if it is given."""
         raise NotImplementedError
 
 
-class Nothing:
-    """None, of None or of no columns of a matrix."""
+class NullConversion:
+    """The conversion to NullSpace: always returns None."""
 
-    def judge(self, x: Any, library: Library) -> None:
-        """There is no dtype."""
+    def check_dtype(self, x: Any, library: Library) -> None:
+        """Do nothing, since there is no dtype."""
 
     def run(self, x: Any, library: Library) -> None:
-        """There is no array."""
+        """Return None."""
 
 
-class Rearrange(Single):
-    """To another layout and dtype, by `convert`; symbolic arrays in their framework's words."""
+class Rearrange(ArrayConversion):
+    """A conversion of layout and dtype, by a Converter or by operations of a symbolic framework."""
 
     def __init__(
         self, pattern: str, dtype: DType | None, casting: str, sizes: dict[str, Any]
     ) -> None:
         super().__init__(dtype, casting)
         self._convert = Converter(pattern, dtype=dtype, casting=casting, **sizes)
-        self._pattern, self._sizes = parse_pattern(pattern), sizes
+        self._pattern = parse_pattern(pattern)
+        self._sizes = sizes
 
-    def rows(self, x: Any) -> int:
-        """The size of axis b."""
+    def batch_size(self, x: Any) -> int:
+        """Return the size of axis b."""
         return int(x.shape[self._pattern.source.groups.index("b")])
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
         """Convert the array, in one pass."""
         if not isinstance(library, Symbolic):
             return self._convert(x, out)
-        y = self._rearranged(x, library)
+        y = self._rearrange(x, library)
         return library.contiguous(library.cast(y, self.result_dtype(x, library), self.casting))
 
     def of_rows(self, shape: tuple[int, ...], dtype: DType) -> Collator | None:
-        """What makes of rows of an array what `run` makes of these, gathered, in one pass.
+        """Return a Collator that gathers rows of an array and converts them in one pass.
 
-        None where nothing has to move or rows are small: to gather them is all, or quicker.
+        Return None if the conversion is a view, so that gathering suffices, or if rows are small,
+        so that gathering first is faster.
         """
         if dtype.itemsize * prod(shape[1:]) < _SMALL:
             return None
@@ -118,301 +123,328 @@ class Rearrange(Single):
             return None
         return Collator(self._pattern.text, dtype=self.dtype, casting=self.casting, **self._sizes)
 
-    def _rearranged(self, x: Any, library: Symbolic) -> Any:
-        """Unfold, permute, fold. Sizes of plain axes may be unknown to the framework as yet."""
-        source, target = self._pattern.source, self._pattern.target
+    def _rearrange(self, x: Any, library: Symbolic) -> Any:
+        """Unfold, permute and fold axes. Sizes of unfolded axes may be unknown while tracing."""
+        source = self._pattern.source
+        target = self._pattern.target
         sizes = {**dict(zip(source.groups, library.shape(x), strict=True)), **self._sizes}
         unfolded = [sizes[letter] for letter in source.letters]
-        order = [source.letters.index(letter) for letter in target.letters]
+        perm = [source.letters.index(letter) for letter in target.letters]
         folded = [prod(sizes[letter] for letter in group) for group in target.groups]
-        return library.rearrange(x, unfolded, order, folded)
+        return library.rearrange(x, unfolded, perm, folded)
 
 
-class ToDense(Single):
-    """From scipy.sparse to an array; a matrix becomes images only on the way back from them."""
+class ToDense(ArrayConversion):
+    """A conversion from scipy.sparse to an array; to images only as an inverse conversion."""
 
-    def __init__(self, move: Rearrange) -> None:
-        super().__init__(move.dtype, move.casting)
-        self._move = move
+    def __init__(self, conversion: Rearrange) -> None:
+        super().__init__(conversion.dtype, conversion.casting)
+        self._conversion = conversion
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Write all entries, then convert."""
-        return self._move.run(sparse.densified(x), library, out)
+        """Make the matrix dense, then convert."""
+        return self._conversion.run(sparse.to_dense(x), library, out)
 
 
-class ToSparse(Single):
-    """To scipy.sparse, in csr format, from a matrix there or from an array."""
+class ToSparse(ArrayConversion):
+    """A conversion to scipy.sparse, in csr format, from a sparse matrix or from an array."""
 
-    def __init__(self, move: Rearrange) -> None:
-        super().__init__(move.dtype, move.casting)
-        self._move = move
+    def __init__(self, conversion: Rearrange) -> None:
+        super().__init__(conversion.dtype, conversion.casting)
+        self._conversion = conversion
 
-    def judge(self, x: Any, library: Library) -> None:
-        """Raise also where scipy has no such matrices."""
-        _refuse_symbolic(library)
-        super().judge(x, library)
+    def check_dtype(self, x: Any, library: Library) -> None:
+        """Raise an error also if scipy.sparse does not support the library or dtype."""
+        _check_not_symbolic(library)
+        super().check_dtype(x, library)
         sparse.check_sparse_dtype(self.result_dtype(x, library))
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Convert, then leave out the zeros."""
+        """Convert, then drop the zeros."""
         if sparse.is_sparse(x):
-            return sparse.recast(x, self.dtype, self.casting)
-        return sparse.sparse_of(self._move.run(x, library))
+            return sparse.cast_csr(x, self.dtype, self.casting)
+        return sparse.to_csr(self._conversion.run(x, library))
 
 
-class OneHot(Single):
-    """Labels to vectors: which are there (`blocks` is 1), or a block of columns for each.
+class OneHot(ArrayConversion):
+    """One-hot encoding: one row for all labels of a sample (`blocks` is 1), or a block per label.
 
-    Zero and one are in every dtype of numbers, so no casting rule is asked.
+    No casting rule applies, since every numeric dtype has zero and one.
     """
 
     def __init__(self, count: int, blocks: int, dtype: DType | None, is_sparse: bool) -> None:
         super().__init__(np.dtype(np.float32) if dtype is None else dtype, "unsafe")
-        self._count, self._blocks, self._sparse = count, blocks, is_sparse
+        self._count = count
+        self._blocks = blocks
+        self._sparse = is_sparse
 
-    def judge(self, x: Any, library: Library) -> None:
-        """Raise where the vectors are of no dtype of numbers."""
+    def check_dtype(self, x: Any, library: Library) -> None:
+        """Raise DtypeError if the dtype of the vectors is not numeric."""
         target = self.result_dtype(x, library)
         if kind_of(target) not in "buifc":
             raise DtypeError(f"one-hot vectors are numbers, not of dtype {target}")
         if self._sparse:
-            _refuse_symbolic(library)
+            _check_not_symbolic(library)
             sparse.check_sparse_dtype(target)
         if isinstance(library, Symbolic):
             library.check(target)
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Make the vectors; there is never an `out`."""
+        """Return the vectors; `out` is never given."""
         if isinstance(library, Symbolic):
-            return self._expression(x, library)
+            return self._symbolic_one_hot(x, library)
         width = self._count * self._blocks
         columns = np.asarray(x).astype(np.intp)
         if self._blocks > 1:
             columns += np.arange(self._blocks) * self._count
         dtype = self.result_dtype(x, library)
         if self._sparse:
-            return sparse.sparse_one_hot(columns, width, dtype)
+            return sparse.one_hot_csr(columns, width, dtype)
         return one_hot(columns, width, dtype)
 
-    def _expression(self, x: Any, library: Symbolic) -> Any:
-        found = library.hot(x, self._count)
+    def _symbolic_one_hot(self, x: Any, library: Symbolic) -> Any:
+        encoded = library.hot(x, self._count)
         rows = library.shape(x)[0]
         if self._blocks > 1:
-            found = library.xp.reshape(found, [rows, self._blocks * self._count])
+            encoded = library.xp.reshape(encoded, [rows, self._blocks * self._count])
         else:
-            found = found.any(1)
-        return library.to(found, self.result_dtype(x, library))
+            encoded = encoded.any(1)
+        return library.to(encoded, self.result_dtype(x, library))
 
 
-def _refuse_symbolic(library: Library) -> None:
+def _check_not_symbolic(library: Library) -> None:
     if library is not NUMPY:
         raise SpaceError(
-            f"a batch of {library.name} does not become a matrix of scipy.sparse; use a "
+            f"a batch of {library.name} cannot become a matrix of scipy.sparse; use a "
             "VectorSpace without sparse=True"
         )
 
 
-class Each:
-    """A tuple becomes a tuple, component by component."""
+class TupleConversion:
+    """A conversion of a tuple, component by component."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = tuple(parts)
 
-    def judge(self, batch: Any, library: Library) -> None:
-        """Judge all components before the first is converted."""
-        each(lambda part, x: part.judge(x, library), self._parts, batch)
+    def check_dtype(self, batch: Any, library: Library) -> None:
+        """Check all components before the first is converted."""
+        each(lambda part, x: part.check_dtype(x, library), self._parts, batch)
 
     def run(self, batch: Any, library: Library) -> Any:
-        """Convert them."""
+        """Convert all components."""
         return tuple(part.run(x, library) for part, x in zip(self._parts, batch, strict=True))
 
 
-class Piece:
-    """An array of a composite, and the columns of the matrix that hold it."""
+class VectorPart:
+    """An array of a composite, the columns of the matrix that hold it, and its conversion."""
 
-    def __init__(self, path: tuple[int, ...], columns: slice, way: Single) -> None:
-        self.path, self.columns, self.way = path, columns, way
+    def __init__(self, path: tuple[int, ...], columns: slice, conversion: ArrayConversion) -> None:
+        self.path = path
+        self.columns = columns
+        self.conversion = conversion
 
-    def of(self, batch: Any) -> Any:
-        """The array."""
+    def array_in(self, batch: Any) -> Any:
+        """Return the array in a batch of the composite."""
         for index in self.path:
             batch = batch[index]
         return batch
 
-    def judge_in(self, batch: Any, library: Library) -> None:
-        """Judge the array of a composite; errors say where it is."""
+    def check_dtype_in(self, batch: Any, library: Library) -> None:
+        """Check the array in a batch of the composite; errors contain its path."""
         try:
-            self.way.judge(self.of(batch), library)
+            self.conversion.check_dtype(self.array_in(batch), library)
         except LayoutkitError as error:
             raise placed(error, *self.path) from None
 
-    def judge(self, matrix: Any, library: Library) -> None:
-        """Judge what is cut out of the matrix."""
-        self.way.judge(matrix, library)
+    def check_dtype(self, matrix: Any, library: Library) -> None:
+        """Check the conversion of the matrix's columns."""
+        self.conversion.check_dtype(matrix, library)
 
     def run(self, matrix: Any, library: Library) -> Any:
-        """Cut the columns out of the matrix and convert them."""
-        return self.way.run(matrix[:, self.columns], library)
+        """Convert the columns of the matrix."""
+        return self.conversion.run(matrix[:, self.columns], library)
 
 
 class Concatenate:
-    """Arrays become the columns of one matrix, each written to its place in one pass."""
+    """A conversion of arrays to the columns of one matrix, each written in one pass."""
 
-    def __init__(self, pieces: Sequence[Piece], width: int, dtype: DType | None, csr: bool) -> None:
-        self._pieces, self._width, self._dtype, self._sparse = pieces, width, dtype, csr
+    def __init__(
+        self, vector_parts: Sequence[VectorPart], width: int, dtype: DType | None, is_sparse: bool
+    ) -> None:
+        self._parts = vector_parts
+        self._width = width
+        self._dtype = dtype
+        self._sparse = is_sparse
 
-    def judge(self, batch: Any, library: Library) -> None:
-        """Judge all arrays, and whether they agree on a dtype if the vectors' is open."""
-        for piece in self._pieces:
-            piece.judge_in(batch, library)
-        found = [piece.way.result_dtype(piece.of(batch), library) for piece in self._pieces]
-        for piece, dtype in zip(self._pieces, found, strict=True):
-            if dtype != found[0]:
+    def check_dtype(self, batch: Any, library: Library) -> None:
+        """Check all arrays, and that they have one dtype if the vectors' dtype is None."""
+        for part in self._parts:
+            part.check_dtype_in(batch, library)
+        dtypes = [
+            part.conversion.result_dtype(part.array_in(batch), library) for part in self._parts
+        ]
+        for part, dtype in zip(self._parts, dtypes, strict=True):
+            if dtype != dtypes[0]:
                 raise DtypeError(
-                    f"{path_text(self._pieces[0].path)} has dtype {found[0]}, but "
-                    f"{path_text(piece.path)} has {dtype}, and the vectors have none of their "
-                    'own; give them one: VectorSpace(dim, dtype="float32")'
+                    f"{path_text(self._parts[0].path)} has dtype {dtypes[0]}, but "
+                    f"{path_text(part.path)} has {dtype}, and the VectorSpace does not have a "
+                    'dtype; give it one: VectorSpace(dim, dtype="float32")'
                 )
 
     def run(self, batch: Any, library: Library) -> Any:
-        """Convert them to one matrix."""
-        parts = [(piece, piece.of(batch)) for piece in self._pieces]
+        """Convert the arrays to one matrix."""
+        parts = [(part, part.array_in(batch)) for part in self._parts]
         first, x = parts[0]
         if len(parts) == 1:
-            return first.way.run(x, library)
+            return first.conversion.run(x, library)
         if isinstance(library, Symbolic):
-            return library.join([piece.way.run(x, library) for piece, x in parts])
-        dtype = first.way.result_dtype(x, library)
+            return library.join([part.conversion.run(x, library) for part, x in parts])
+        dtype = first.conversion.result_dtype(x, library)
         if self._sparse:
-            return sparse.side_by_side([piece.way.run(x, library) for piece, x in parts], dtype)
-        out = buffers.empty((first.way.rows(x), self._width), dtype)
-        for piece, x in parts:
-            piece.way.run(x, library, out[:, piece.columns])
+            return sparse.hstack([part.conversion.run(x, library) for part, x in parts], dtype)
+        out = buffers.empty((first.conversion.batch_size(x), self._width), dtype)
+        for part, x in parts:
+            part.conversion.run(x, library, out[:, part.columns])
         return out
 
 
 class Split:
-    """The columns of one matrix become arrays; `nest` is one of Pieces and Nothings."""
+    """A conversion of the columns of one matrix to arrays.
+
+    nest : nested tuples of VectorPart and NullConversion
+    """
 
     def __init__(self, nest: Any) -> None:
-        self._nest, self._parts = nest, leaves(nest)
+        self._leaf_spaces, self._parts = nest, leaves(nest)
 
-    def judge(self, x: Any, library: Library) -> None:
-        """Judge the dtype for every component."""
-        each_leaf(lambda part: part.judge(x, library), self._nest)
+    def check_dtype(self, x: Any, library: Library) -> None:
+        """Check the conversion of every component."""
+        each_leaf(lambda part: part.check_dtype(x, library), self._leaf_spaces)
 
     def run(self, x: Any, library: Library) -> Any:
-        """Cut it apart; what is contiguous already stays where it is."""
+        """Convert the columns; components that need no conversion are views of the matrix."""
         if library is NUMPY and sparse.is_sparse(x):
-            x = x.tocsc()  # in which columns are cut out without looking at all entries
-        return rebuilt(self._nest, [part.run(x, library) for part in self._parts])
+            x = x.tocsc()  # a csc matrix slices columns without a scan of all entries
+        return rebuilt(self._leaf_spaces, [part.run(x, library) for part in self._parts])
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def route(space: Any, other: Any, casting: str, undoing: bool) -> Any:
-    """The conversion of batches of `space` to batches of `other`; SpaceError where there is none.
+def route(space: Any, other: Any, casting: str, inverse: bool) -> Any:
+    """Return the conversion from `space` to `other`; raise SpaceError if there is none.
 
-    `undoing` also allows what only takes back a conversion: sparse vectors become images.
+    `inverse` also allows conversions that only undo another one: sparse vectors to images.
     """
-    find = _TABLE.get((space.family, other.family))
-    if find is None:
-        raise _never(space, other, _WHY.get((space.family, other.family), _WHY_NOT))
-    return find(space, other, casting, undoing)
+    make = _TABLE.get((space.family, other.family))
+    if make is None:
+        raise _conversion_error(
+            space, other, _HINTS.get((space.family, other.family), _DEFAULT_HINT)
+        )
+    return make(space, other, casting, inverse)
 
 
-def _vector_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
-    _same_total(space, other)
-    move = Rearrange("bf->bf", other.dtype, casting, {})
+def _vector_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+    _check_same_total(space, other)
+    conversion = Rearrange("bf->bf", other.dtype, casting, {})
     if other.sparse:
-        return ToSparse(move)
-    return ToDense(move) if space.sparse else move
+        return ToSparse(conversion)
+    return ToDense(conversion) if space.sparse else conversion
 
 
-def _vector_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
-    _same_total(space, other)
-    move = Rearrange(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
+def _vector_to_conv2d(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+    _check_same_total(space, other)
+    conversion = Rearrange(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
     if not space.sparse:
-        return move
-    if not undoing:
-        raise _never(space, other, "make it dense first, with VectorSpace(dim)")
-    return ToDense(move)
+        return conversion
+    if not inverse:
+        raise _conversion_error(space, other, "make it dense first, with VectorSpace(dim)")
+    return ToDense(conversion)
 
 
-def _conv2d_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Single:
-    _same_total(space, other)
-    move = Rearrange(f"{space.layout}->b(hwc)", other.dtype, casting, {})
-    return ToSparse(move) if other.sparse else move
+def _conv2d_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+    _check_same_total(space, other)
+    conversion = Rearrange(f"{space.layout}->b(hwc)", other.dtype, casting, {})
+    return ToSparse(conversion) if other.sparse else conversion
 
 
-def _conv2d_to_conv2d(space: Any, other: Any, casting: str, undoing: bool) -> Single:
+def _conv2d_to_conv2d(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     if space.sizes != other.sizes:
-        raise _never(space, other, "images keep their rows, columns and channels; use those")
+        raise _conversion_error(
+            space, other, "images keep their rows, columns and channels; use those"
+        )
     return Rearrange(f"{space.layout}->{other.layout}", other.dtype, casting, {})
 
 
-def _labels_to_labels(space: Any, other: Any, casting: str, undoing: bool) -> Single:
+def _labels_to_labels(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     if (space.max_labels, space.dim) != (other.max_labels, other.dim):
-        raise _never(space, other, "labels keep their max_labels and dim; use those")
+        raise _conversion_error(space, other, "labels keep their max_labels and dim; use those")
     return Rearrange("bf->bf", other.dtype, casting, {})
 
 
-def _labels_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
-    count, dim = space.max_labels, space.dim
+def _labels_to_vectors(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+    count = space.max_labels
+    dim = space.dim
     if other.dim not in (count, dim * count):
-        wide = f"{count} (which labels are there)"
-        wide += f" or {dim * count} (a block for each label)" if dim > 1 else ""
-        raise _never(space, other, f"one-hot vectors of these labels have dim {wide}")
+        dims = f"{count} (which labels are there)"
+        dims += f" or {dim * count} (a block for each label)" if dim > 1 else ""
+        raise _conversion_error(space, other, f"one-hot vectors of these labels have dim {dims}")
     blocks = 1 if other.dim == count else dim
     return OneHot(count, blocks, other.dtype, getattr(other, "sparse", False))
 
 
-def _vectors_to_vectors(space: Any, other: Any, casting: str, undoing: bool) -> Single:
+def _vectors_to_vectors(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     if space.dim != other.dim:
-        raise _never(space, other, "the dims have to be equal")
+        raise _conversion_error(space, other, "the dims have to be equal")
     return Rearrange("bf->bf", other.dtype, casting, {})
 
 
-def _composite_to_vector(space: Any, other: Any, casting: str, undoing: bool) -> Concatenate:
-    nest = _nest(space)
-    columns = _columns(nest)
-    _same_total(space, other)
-    pieces = [
-        Piece(path, part, route(leaf, _columns_of(other, leaf), casting, undoing))
+def _composite_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> Concatenate:
+    nest = _leaf_spaces(space)
+    columns = _columns_of_leaves(nest)
+    _check_same_total(space, other)
+    vector_parts = [
+        VectorPart(path, part, route(leaf, _vector_space_for(other, leaf), casting, inverse))
         for path, part, leaf in zip(paths(nest), columns, leaves(nest), strict=True)
         if part is not None
     ]
-    return Concatenate(pieces, other.dim, other.dtype, other.sparse)
+    return Concatenate(vector_parts, other.dim, other.dtype, other.sparse)
 
 
-def _vector_to_composite(space: Any, other: Any, casting: str, undoing: bool) -> Split:
-    nest = _nest(other)
-    columns = _columns(nest)
-    _same_total(space, other)
+def _vector_to_composite(space: Any, other: Any, casting: str, inverse: bool) -> Split:
+    nest = _leaf_spaces(other)
+    columns = _columns_of_leaves(nest)
+    _check_same_total(space, other)
 
-    def piece(leaf: Any, path: tuple[int, ...], part: slice | None) -> Piece | Nothing:
+    def vector_part(
+        leaf: Any, path: tuple[int, ...], part: slice | None
+    ) -> VectorPart | NullConversion:
         if part is None:
-            return Nothing()
-        return Piece(path, part, route(_columns_of(space, leaf), leaf, casting, undoing))
+            return NullConversion()
+        return VectorPart(path, part, route(_vector_space_for(space, leaf), leaf, casting, inverse))
 
-    return Split(rebuilt(nest, each_leaf(piece, nest, paths(nest), columns)))
-
-
-def _composite_to_composite(space: Any, other: Any, casting: str, undoing: bool) -> Each:
-    ours, theirs = space.components, other.components
-    if len(ours) != len(theirs):
-        counts = f"{len(ours)} components are not {len(theirs)}"
-        raise _never(space, other, f"{counts}; composites of equal nesting convert")
-    return Each(each(lambda a, b: _component(a, b, casting, undoing), ours, theirs))
+    return Split(rebuilt(nest, each_leaf(vector_part, nest, paths(nest), columns)))
 
 
-def _component(space: Any, other: Any, casting: str, undoing: bool) -> Any:
+def _composite_to_composite(space: Any, other: Any, casting: str, inverse: bool) -> TupleConversion:
+    sources = space.components
+    targets = other.components
+    if len(sources) != len(targets):
+        counts = f"{len(sources)} components are not {len(targets)}"
+        raise _conversion_error(space, other, f"{counts}; composites of equal nesting convert")
+    return TupleConversion(
+        each(lambda a, b: _component_conversion(a, b, casting, inverse), sources, targets)
+    )
+
+
+def _component_conversion(space: Any, other: Any, casting: str, inverse: bool) -> Any:
     if (space.family == "composite") != (other.family == "composite"):
-        raise _never(space, other, "inside a composite, only one of equal nesting converts")
-    return route(space, other, casting, undoing)
+        raise _conversion_error(
+            space, other, "inside a composite, only one of equal nesting converts"
+        )
+    return route(space, other, casting, inverse)
 
 
-def _null_to_null(space: Any, other: Any, casting: str, undoing: bool) -> Nothing:
-    return Nothing()
+def _null_to_null(space: Any, other: Any, casting: str, inverse: bool) -> NullConversion:
+    return NullConversion()
 
 
 _TABLE: dict[tuple[str, str], Callable[[Any, Any, str, bool], Any]] = {
@@ -431,58 +463,59 @@ _TABLE: dict[tuple[str, str], Callable[[Any, Any, str, bool], Any]] = {
     ("null", "null"): _null_to_null,
 }
 
-_WHY_NOT = "use a space of the same kind"
-_NO_LABELS = "vectors do not say which labels they came from; keep the labels themselves"
-_NESTING = "composites become vectors, or composites of equal nesting"
-_WHY = {
-    ("vector", "index"): _NO_LABELS,
-    ("conv2d", "index"): _NO_LABELS,
-    ("vector sequence", "index sequence"): _NO_LABELS,
+_DEFAULT_HINT = "use a space of the same kind"
+_LABELS_HINT = "vectors do not say which labels they came from; keep the labels themselves"
+_NESTING_HINT = "composites become vectors, or composites of equal nesting"
+_HINTS = {
+    ("vector", "index"): _LABELS_HINT,
+    ("conv2d", "index"): _LABELS_HINT,
+    ("vector sequence", "index sequence"): _LABELS_HINT,
     ("index", "conv2d"): "go through a VectorSpace of one-hot vectors",
-    ("composite", "conv2d"): f"{_NESTING}; go through a VectorSpace",
-    ("composite", "index"): _NESTING,
+    ("composite", "conv2d"): f"{_NESTING_HINT}; go through a VectorSpace",
+    ("composite", "index"): _NESTING_HINT,
     ("conv2d", "composite"): "go through a VectorSpace, which is split into components",
     ("index", "composite"): "a composite holds one-hot vectors only beside other components",
 }
 
 
-def _nest(space: Any) -> Any:
-    """The single spaces of a composite, in nested tuples."""
-    return tuple(map(_nest, space.components)) if space.family == "composite" else space
+def _leaf_spaces(space: Any) -> Any:
+    """Return the single spaces of a composite, in nested tuples."""
+    return tuple(map(_leaf_spaces, space.components)) if space.family == "composite" else space
 
 
-def _columns(nest: Any) -> list[slice | None]:
-    """The columns that each space has in a vector, None for NullSpace.
+def _columns_of_leaves(nest: Any) -> list[slice | None]:
+    """Return the columns of each space in a vector, None for NullSpace.
 
-    Raises SpaceError for what is no part of a vector.
+    Raises SpaceError for a space that cannot be part of a vector.
     """
-    widths = each_leaf(_width, nest)
+    widths = each_leaf(_vector_width, nest)
     ends = list(accumulate(widths))
     return [
         slice(end - width, end) if width else None for end, width in zip(ends, widths, strict=True)
     ]
 
 
-def _width(space: Any) -> int:
+def _vector_width(space: Any) -> int:
     if space.family not in ("vector", "conv2d", "null"):
         raise SpaceError(
-            f"{space!r} is no part of a vector; make vectors of it first, with a composite of "
-            "equal nesting that has a VectorSpace in this place"
+            f"{space!r} cannot be part of a vector; convert it to vectors first, with a composite "
+            "of equal nesting that has a VectorSpace in this position"
         )
     return int(space.get_total_dimension())
 
 
-def _columns_of(vector: Any, leaf: Any) -> Any:
-    """The space of the columns of a vector that hold a leaf."""
+def _vector_space_for(vector: Any, leaf: Any) -> Any:
+    """Return the VectorSpace of the columns that hold a leaf."""
     return type(vector)(leaf.get_total_dimension(), vector.sparse, vector.dtype)
 
 
-def _same_total(space: Any, other: Any) -> None:
-    ours, theirs = space.get_total_dimension(), other.get_total_dimension()
-    if ours != theirs:
-        counts = f"a sample has {ours} numbers in the one and {theirs} in the other"
-        raise _never(space, other, f"{counts}; they have to be equal")
+def _check_same_total(space: Any, other: Any) -> None:
+    source_size = space.get_total_dimension()
+    target_size = other.get_total_dimension()
+    if source_size != target_size:
+        counts = f"a sample has {source_size} numbers in the first and {target_size} in the second"
+        raise _conversion_error(space, other, f"{counts}; they have to be equal")
 
 
-def _never(space: Any, other: Any, why: str) -> SpaceError:
-    return SpaceError(f"{space!r} does not convert into {other!r}: {why}")
+def _conversion_error(space: Any, other: Any, reason: str) -> SpaceError:
+    return SpaceError(f"{space!r} does not convert into {other!r}: {reason}")

@@ -1,7 +1,7 @@
-"""Matrices of scipy.sparse, which is imported when the first one is made here.
+"""Matrices of scipy.sparse, which is imported when the first one is created here.
 
-Their indices become addresses in SciPy's C++, which believes them: what comes from outside is
-checked here (`check_entries`) before SciPy is called with it.
+SciPy's C++ code uses their indices as addresses without checking them, so matrices of the caller
+are validated (`check_entries`) before they are passed to SciPy.
 """
 
 from __future__ import annotations
@@ -18,163 +18,163 @@ from ..converter import convert
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..spec import DType, kind_of
 
-__all__ = [
-    "check_entries",
-    "check_sparse_dtype",
-    "densified",
-    "is_sparse",
-    "recast",
-    "side_by_side",
-    "sparse_of",
-    "sparse_one_hot",
-    "zeros",
-]
-
 
 def is_sparse(x: Any) -> bool:
-    """Whether it is a matrix or array of scipy.sparse."""
+    """Return True if `x` is a matrix or array of scipy.sparse."""
     loaded = sys.modules.get("scipy.sparse")
     return loaded is not None and bool(loaded.issparse(x))
 
 
 def check_sparse_dtype(dtype: DType) -> None:
-    """DtypeError unless scipy.sparse computes with the dtype."""
+    """Raise DtypeError unless scipy.sparse supports the dtype."""
     small_float = kind_of(dtype) == "f" and dtype.itemsize < 4
     if dtype.kind not in "buifc" or small_float:
         raise DtypeError(
-            f"scipy.sparse has no matrices of dtype {dtype}; use bool, an integer, float32, "
+            f"scipy.sparse does not support dtype {dtype}; use bool, an integer, float32, "
             "float64 or a complex dtype"
         )
 
 
 def check_entries(matrix: Any) -> None:
-    """ShapeError unless every entry of the matrix lies inside of it, in one pass over them."""
+    """Raise ShapeError unless all entries are inside the matrix; one pass over the entries."""
     check = {"csr": _check_compressed, "csc": _check_compressed, "bsr": _check_compressed}
     check |= {"coo": _check_coordinates, "dia": _check_diagonals, "lil": _check_lists}
     check |= {"dok": _check_keys}
     if matrix.format not in check:
-        raise ShapeError(f"{matrix.format} is no format of scipy.sparse known here; pass x.tocsr()")
+        raise ShapeError(f"{matrix.format} is not a known format of scipy.sparse; pass x.tocsr()")
     check[matrix.format](matrix)
 
 
 def _check_compressed(matrix: Any) -> None:
-    """Of csr, csc and bsr: `indptr` says which of the `indices` belong to each row or column."""
+    """Check csr, csc or bsr, where `indptr` delimits the `indices` of each row or column."""
     rows, columns = matrix.shape
     if matrix.format == "bsr":
         height, width = matrix.data.shape[1:]
         rows, columns = rows // height, columns // width
-    lines, places = (columns, rows) if matrix.format == "csc" else (rows, columns)
-    starts, indices = matrix.indptr, matrix.indices
+    major, minor = (columns, rows) if matrix.format == "csc" else (rows, columns)
+    starts = matrix.indptr
+    indices = matrix.indices
     _check_integers(matrix, indptr=starts, indices=indices)
-    if len(starts) != lines + 1 or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
-        raise _broken(matrix, f"indptr has to be {lines + 1} numbers that rise from 0")
+    if len(starts) != major + 1 or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+        raise _broken_error(matrix, f"indptr has to be {major + 1} numbers that rise from 0")
     if len(indices) != len(matrix.data) or starts[-1] > len(indices):
-        raise _broken(
+        raise _broken_error(
             matrix,
             f"indptr ends at {starts[-1]}, with {len(indices)} indices and {len(matrix.data)} "
             "elements",
         )
-    _check_inside(matrix, "indices", indices[: starts[-1]], places)
+    _check_range(matrix, "indices", indices[: starts[-1]], minor)
 
 
 def _check_coordinates(matrix: Any) -> None:
-    row, column = matrix.row, matrix.col
+    row = matrix.row
+    column = matrix.col
     _check_integers(matrix, row=row, col=column)
     if not len(row) == len(column) == len(matrix.data):
-        raise _broken(
-            matrix, f"{len(row)} rows and {len(column)} columns of {len(matrix.data)} elements"
+        raise _broken_error(
+            matrix, f"{len(row)} rows and {len(column)} columns for {len(matrix.data)} elements"
         )
-    _check_inside(matrix, "row", row, matrix.shape[0])
-    _check_inside(matrix, "col", column, matrix.shape[1])
+    _check_range(matrix, "row", row, matrix.shape[0])
+    _check_range(matrix, "col", column, matrix.shape[1])
 
 
 def _check_diagonals(matrix: Any) -> None:
-    """Offsets may lie outside, where SciPy sees nothing; but sums with places may not overflow."""
+    """Check the diagonals of a dia matrix.
+
+    Offsets may be outside the matrix, where SciPy ignores them, but adding an index to an offset
+    must not overflow.
+    """
     _check_integers(matrix, offsets=matrix.offsets)
     if matrix.data.ndim != 2 or len(matrix.offsets) != len(matrix.data):
-        raise _broken(matrix, f"{len(matrix.offsets)} offsets of {len(matrix.data)} diagonals")
+        raise _broken_error(
+            matrix, f"{len(matrix.offsets)} offsets for {len(matrix.data)} diagonals"
+        )
     reach = 1 << 30
-    _check_inside(matrix, "offsets", matrix.offsets, reach, -reach)
+    _check_range(matrix, "offsets", matrix.offsets, reach, -reach)
 
 
 def _check_lists(matrix: Any) -> None:
     rows, columns = matrix.shape
     if not len(matrix.rows) == len(matrix.data) == rows:
-        raise _broken(matrix, f"{len(matrix.rows)} lists of places for {rows} rows")
-    for number, (places, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
-        if len(places) != len(values):
-            raise _broken(matrix, f"{len(places)} places of {len(values)} elements in row {number}")
-        if places and not (min(places) >= 0 and max(places) < columns):
-            raise _broken(matrix, f"row {number} has a place outside 0 to {columns - 1}")
+        raise _broken_error(matrix, f"{len(matrix.rows)} lists of indices for {rows} rows")
+    for row, (indices, values) in enumerate(zip(matrix.rows, matrix.data, strict=True)):
+        if len(indices) != len(values):
+            raise _broken_error(
+                matrix, f"{len(indices)} indices for {len(values)} elements in row {row}"
+            )
+        if indices and not (min(indices) >= 0 and max(indices) < columns):
+            raise _broken_error(matrix, f"row {row} has an index outside 0 to {columns - 1}")
 
 
 def _check_keys(matrix: Any) -> None:
     rows, columns = matrix.shape
-    for row, column in matrix.keys():  # noqa: SIM118 - it is no dict
+    for row, column in matrix.keys():  # noqa: SIM118 - it is not a dict
         if not (0 <= row < rows and 0 <= column < columns):
-            raise _broken(matrix, f"the key ({row}, {column}) lies outside")
+            raise _broken_error(matrix, f"the key ({row}, {column}) is outside the matrix")
 
 
 def _check_integers(matrix: Any, **arrays: Any) -> None:
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
-            raise _broken(matrix, f"{name} is no array of integers along one axis")
+            raise _broken_error(matrix, f"{name} is not a 1-D array of integers")
 
 
-def _check_inside(matrix: Any, name: str, found: Any, stop: int, start: int = 0) -> None:
-    """ShapeError with the first number that is none of `start` to `stop` - 1."""
-    if not found.size or (found.min() >= start and found.max() < stop):
+def _check_range(matrix: Any, name: str, values: Any, stop: int, start: int = 0) -> None:
+    """Raise ShapeError with the first value outside `start` to `stop` - 1, if there is one."""
+    if not values.size or (values.min() >= start and values.max() < stop):
         return
-    at = int(np.flatnonzero((found < start) | (found >= stop))[0])
-    raise _broken(matrix, f"{name}[{at}] is {found[at]}, outside {start} to {stop - 1}")
+    index = int(np.flatnonzero((values < start) | (values >= stop))[0])
+    raise _broken_error(
+        matrix, f"{name}[{index}] is {values[index]}, outside {start} to {stop - 1}"
+    )
 
 
-def _broken(matrix: Any, what: str) -> ShapeError:
+def _broken_error(matrix: Any, reason: str) -> ShapeError:
     return ShapeError(
-        f"the {matrix.format} matrix of shape {matrix.shape} is broken: {what}; its indices were "
-        "changed, or read from a damaged file: make it anew from its source"
+        f"the {matrix.format} matrix of shape {matrix.shape} is invalid: {reason}; its indices "
+        "were changed, or read from a damaged file: create it again from its source"
     )
 
 
 def zeros(shape: tuple[int, int], dtype: DType) -> Any:
-    """A csr matrix without entries."""
+    """Return a csr matrix without entries."""
     return _scipy().csr_matrix(shape, dtype=dtype)
 
 
-def densified(matrix: Any) -> Any:
-    """The matrix as an array of its own, in pooled memory."""
+def to_dense(matrix: Any) -> Any:
+    """Return the matrix as a new dense array, in pooled memory."""
     out = buffers.empty(matrix.shape, matrix.dtype)
     return matrix.tocsr().toarray(out=out)
 
 
-def sparse_of(array: Any) -> Any:
-    """A csr matrix of the entries of a dense array that are not zero."""
+def to_csr(array: Any) -> Any:
+    """Return a csr matrix of the nonzero elements of a dense array."""
     return _scipy().csr_matrix(array)
 
 
-def recast(matrix: Any, dtype: DType | None, casting: str) -> Any:
-    """The matrix in csr format and another dtype: itself where it is both already."""
+def cast_csr(matrix: Any, dtype: DType | None, casting: str) -> Any:
+    """Return the matrix in csr format and another dtype, or itself if nothing changes."""
     csr = matrix.tocsr()
     data = convert(csr.data, "b->b", dtype=dtype, casting=casting)
     if data is csr.data:
         return csr
-    # Copies, since scipy sorts and joins entries of a matrix in place.
+    # Copies, since SciPy sorts and merges the entries of a matrix in place.
     return type(csr)((data, csr.indices.copy(), csr.indptr.copy()), shape=csr.shape)
 
 
-def side_by_side(matrices: list[Any], dtype: DType) -> Any:
-    """Sparse matrices as the columns of one, in csr format."""
+def hstack(matrices: list[Any], dtype: DType) -> Any:
+    """Stack sparse matrices horizontally, in csr format."""
     return _scipy().hstack(matrices, format="csr", dtype=dtype)
 
 
-def sparse_one_hot(columns: Any, width: int, dtype: DType) -> Any:
-    """A csr matrix with a one in the columns of each row, once where a column is there twice."""
+def one_hot_csr(columns: Any, width: int, dtype: DType) -> Any:
+    """Return a csr matrix with a one in the given columns of each row; duplicates are merged."""
     n, dim = columns.shape
     places = np.arange(0, n * dim + 1, dim), columns.ravel()
-    found = _scipy().csr_matrix((np.ones(n * dim, dtype), places[1], places[0]), shape=(n, width))
-    found.sum_duplicates()
-    found.data[...] = 1
-    return found
+    result = _scipy().csr_matrix((np.ones(n * dim, dtype), places[1], places[0]), shape=(n, width))
+    result.sum_duplicates()
+    result.data[...] = 1
+    return result
 
 
 @fork.once

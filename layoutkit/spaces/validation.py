@@ -1,4 +1,4 @@
-"""What a batch has to be, checked before anything is moved: kind, shape, dtype, batch sizes."""
+"""Checks of a batch before it is converted: type, shape, dtype and batch sizes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,9 @@ from ..backends.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..spec import DType, can_cast, check_movable, kind_of
 
-__all__ = [
-    "Axis",
-    "Leaf",
-    "check_dtype",
-    "check_library",
-    "checked_size",
-    "common_library",
-    "common_size",
-    "describe",
-    "wrong_shape",
-]
-
 
 class Axis(NamedTuple):
-    """What an axis of a batch means, and its size; None where any will do."""
+    """The meaning of an axis of a batch, and its size (None: any)."""
 
     meaning: str
     size: int | None
@@ -38,7 +26,7 @@ class Axis(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """An array of a batch: where it is, whose it is, and how many samples it holds."""
+    """An array of a batch: its path in the nested tuples, its library and its number of samples."""
 
     path: tuple[int, ...]
     library: Library
@@ -46,86 +34,88 @@ class Leaf(NamedTuple):
     is_sequence: bool = False
 
 
-def checked_size(what: str, size: Any, least: int = 1) -> int:
-    """The size as a plain int; ShapeError unless it is an int of at least `least`.
+def check_size(name: str, size: Any, least: int = 1) -> int:
+    """Return the size as an int; raise ShapeError unless it is an integer of at least `least`.
 
-    >>> checked_size("dim", 3)
+    >>> check_size("dim", 3)
     3
-    >>> checked_size("dim", True)
+    >>> check_size("dim", True)
     Traceback (most recent call last):
-    layoutkit.errors.ShapeError: dim=True; it is an int >= 1
+    layoutkit.errors.ShapeError: dim=True; it must be an int >= 1
     """
     value = as_int(size)
     if value is None or value < least:
-        raise ShapeError(f"{what}={size!r}; it is an int >= {least}")
+        raise ShapeError(f"{name}={size!r}; it must be an int >= {least}")
     return value
 
 
 def check_library(space: Any, batch: Any) -> Library:
-    """The library of the array; SpaceError for what is no array that a dense space holds."""
-    found = library_of(batch)
-    if found is None or isinstance(batch, np.ma.MaskedArray):
-        raise SpaceError(f"{space!r} takes one array, not {describe(batch)}; {_fix(batch)}")
-    if found.is_sparse(batch):
+    """Return the library of the array; raise SpaceError if a dense space cannot hold `batch`."""
+    library = library_of(batch)
+    if library is None or isinstance(batch, np.ma.MaskedArray):
+        raise SpaceError(
+            f"{space!r} takes one array, not {describe(batch)}; {_hint_for_batch(batch)}"
+        )
+    if library.is_sparse(batch):
         raise SpaceError(
             f"{space!r} is dense, but the batch is {describe(batch)}; pass a dense array, "
             "or use VectorSpace(dim, sparse=True) with a matrix of scipy.sparse"
         )
-    return found
+    return library
 
 
-def wrong_shape(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: str) -> ShapeError:
-    """The error for a shape that has other sizes, or another number of axes."""
-    wrong = [
-        f"axis {at} ({axis.meaning}) is {found}, not {axis.size}"
-        for at, (axis, found) in enumerate(zip(axes, shape, strict=False))
-        if axis.size is not None and axis.size != found
+def shape_error(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: str) -> ShapeError:
+    """Return the error for a shape with wrong sizes or a wrong number of axes."""
+    mismatches = [
+        f"axis {index} ({axis.meaning}) is {size}, not {axis.size}"
+        for index, (axis, size) in enumerate(zip(axes, shape, strict=False))
+        if axis.size is not None and axis.size != size
     ]
     if len(shape) != len(axes):
-        wrong = [f"its rank is {len(shape)}, not {len(axes)}"]
-    fix = hint or "give a batch of that shape, or say the sizes in the space"
+        mismatches = [f"its rank is {len(shape)}, not {len(axes)}"]
+    fix = hint or "pass a batch of that shape, or create the space with other sizes"
     return ShapeError(
         f"{space!r} takes ({', '.join(map(str, axes))}), but the batch has shape "
-        f"{tuple(shape)}: {', '.join(wrong)}; {fix}"
+        f"{tuple(shape)}: {', '.join(mismatches)}; {fix}"
     )
 
 
-def check_dtype(space: Any, found: DType, kinds: str = "") -> None:
-    """DtypeError unless elements can be moved and, by same_kind, cast to the space's dtype."""
-    check_movable(found)
-    if kinds and kind_of(found) not in kinds:
+def check_dtype(space: Any, dtype: DType, kinds: str = "") -> None:
+    """Raise DtypeError unless elements of the dtype can be moved and cast (same_kind)."""
+    check_movable(dtype)
+    if kinds and kind_of(dtype) not in kinds:
         raise DtypeError(
-            f"{space!r} holds labels, which are integers, but the batch has dtype {found}; "
+            f"{space!r} holds labels, which are integers, but the batch has dtype {dtype}; "
             'cast it first, such as batch.astype("int64")'
         )
-    if space.dtype is not None and not can_cast(found, space.dtype, "same_kind"):
+    if space.dtype is not None and not can_cast(dtype, space.dtype, "same_kind"):
         raise DtypeError(
-            f"{space!r} takes what same_kind casts to {space.dtype}, but the batch has dtype "
-            f'{found}; cast it first, or use space.with_dtype("{found}")'
+            f"{space!r} takes dtypes that same_kind casts to {space.dtype}, but the batch has "
+            f'dtype {dtype}; cast it first, or use space.with_dtype("{dtype}")'
         )
 
 
 def common_library(leaves: Sequence[Leaf]) -> Library | None:
-    """The library of all arrays, None where there are none; SpaceError where they differ."""
+    """Return the library of all arrays (None without arrays); raise SpaceError if they differ."""
     for leaf in leaves[1:]:
         if leaf.library.name != leaves[0].library.name:
             raise SpaceError(
                 f"{path_text(leaves[0].path)} is an array of {leaves[0].library.name}, but "
-                f"{path_text(leaf.path)} of {leaf.library.name}; give all of one library"
+                f"{path_text(leaf.path)} of {leaf.library.name}; all must be of one library"
             )
     return leaves[0].library if leaves else None
 
 
 def common_size(leaves: Sequence[Leaf]) -> Any:
-    """The batch size of all arrays, sequences aside; ShapeError where they differ."""
+    """Return the batch size of all arrays but sequences; raise ShapeError if they differ."""
     counted = [leaf for leaf in leaves if not leaf.is_sequence]
     for leaf in counted[1:]:
-        # What a framework has traced is not always a number, and is left to it.
+        # A traced size may be symbolic; the framework checks it.
         numbers = isinstance(leaf.size, int) and isinstance(counted[0].size, int)
         if numbers and leaf.size != counted[0].size:
             raise ShapeError(
                 f"the batch sizes differ: {path_text(counted[0].path)} has {counted[0].size} "
-                f"samples, {path_text(leaf.path)} has {leaf.size}; give as many in each"
+                f"samples, {path_text(leaf.path)} has {leaf.size}; pass equally many in each"
             )
     if counted:
         return counted[0].size
@@ -133,14 +123,14 @@ def common_size(leaves: Sequence[Leaf]) -> Any:
 
 
 def describe(batch: Any) -> str:
-    """What something is, for messages: None, a tuple, a list, a torch.Tensor."""
+    """Describe the type of an object for messages: None, a tuple, a list, a torch.Tensor."""
     if batch is None:
         return "None"
     kind = kind_text(batch)
     return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 
-def _fix(batch: Any) -> str:
+def _hint_for_batch(batch: Any) -> str:
     if isinstance(batch, tuple):
         return "a tuple is a batch of a CompositeSpace"
     if isinstance(batch, np.ma.MaskedArray):

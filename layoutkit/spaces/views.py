@@ -1,12 +1,10 @@
-"""What a view asks a space that stands in the place of a layout (see views/forms.py).
+"""The correspondence of layouts, Views and Spaces; Views that get and put data by a Space.
 
-A space of images or vectors that is only a layout and a dtype is got as that (a vector of images
-through `b(hwc)`), so that it is one array with what was got by layout, and its gradients are summed
-in one pass with all others. Everything else is `format_as` there and `undo_format_as` back, at the
-put of a gradient. A ListView is asked component by component for a composite, and joined for all
-else.
-
-The one table of layouts, Views and Spaces: which stand for the same batches.
+A space of images or vectors that is equivalent to a layout and a dtype is converted as that layout
+(vectors of images: `b(hwc)`). The array is then shared with calls that pass the layout, and its
+gradients are summed in one pass with all others. All other spaces use `format_as`, and
+`undo_format_as` when a gradient is put. A ListView is converted component by component for a
+composite, and concatenated for other spaces.
 
     layout                             View            Space
     b, h, w, c in any order            ImageView       Conv2DSpace
@@ -21,8 +19,8 @@ The one table of layouts, Views and Spaces: which stand for the same batches.
     several, nested                    ListView        CompositeSpace
     none                               None            NullSpace
 
-It knows Views and, by `family` and fields, the kinds of spaces, which enter themselves as they are
-defined; not how one space becomes another (routes.py), nor what a view asks a space (asking.py).
+The classes of spaces are used by their `family` and fields only; they register themselves in
+`SPACE_CLASSES` when they are defined.
 """
 
 from __future__ import annotations
@@ -45,30 +43,32 @@ from ..views.listview import nest_of
 from . import sparse
 from .convert import route
 
-KINDS: dict[str, Any] = {}  # by `family`: the classes of spaces, entered by `Space` (base.py)
+SPACE_CLASSES: dict[str, Any] = {}  # by `family`; filled by `Space` (base.py)
 
 
 # -- to Views ------------------------------------------------------------------------------------
 
 
-def view_of(space: Any, batch: Any) -> Any:
-    """The View that holds a batch of a space, by reference; None where there is no data.
+def make_view(space: Any, batch: Any) -> Any:
+    """Return a View with a reference to a batch of a space; None for NullSpace.
 
-    The caller has checked the batch. Raises SpaceError for one without data, such as a traced one.
+    The caller has validated the batch. Raises SpaceError if it has no data, such as a traced array.
     """
     if space.family == "null":
         return None
     if space.family == "composite":
-        found = each(view_of, space.components, batch)
-        held = [view for view in found if view is not None]
-        return ListView(held) if held else None
+        all_views = each(make_view, space.components, batch)
+        views = [view for view in all_views if view is not None]
+        return ListView(views) if views else None
     if space.family not in _VIEWS:
-        raise SpaceError(f"no View holds batches of {space!r}; a row in viewing.py would say which")
-    return _VIEWS[space.family](space, batch if getattr(space, "sparse", False) else _data(batch))
+        raise SpaceError(f"no View holds batches of {space!r}; add its family to spaces/views.py")
+    return _VIEWS[space.family](
+        space, batch if getattr(space, "sparse", False) else _check_has_data(batch)
+    )
 
 
 _VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
-    "vector": lambda space, x: DataView("bf", sparse.densified(x) if space.sparse else x),
+    "vector": lambda space, x: DataView("bf", sparse.to_dense(x) if space.sparse else x),
     "conv2d": lambda space, x: ImageView(space.layout, x),
     "index": lambda space, x: ClassView("bt", x, space.max_labels),
     "vector sequence": lambda space, x: SequenceView("bwc", x[None]),
@@ -76,20 +76,20 @@ _VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
 }
 
 
-def _data(batch: Any) -> Any:
-    """The batch; SpaceError where it has no data that a View could hold."""
+def _check_has_data(batch: Any) -> Any:
+    """Return the batch; raise SpaceError if it has no data that a View could hold."""
     try:
         seen(batch, "the batch")
     except (ArgumentError, DeviceError) as error:
         raise SpaceError(
-            f"a View holds data, and here is none that it could hold: {error}; or use format_as, "
-            "which needs none"
+            f"a View holds data, and this batch has none that it could hold: {error}; or use "
+            "format_as, which needs none"
         ) from None
     return batch
 
 
 def view_in(layout: str, array: Any, classes: Any = None) -> DataView:
-    """The View that fits a layout: of images, sequences, labels of `classes`, or anything else."""
+    """Return an ImageView, SequenceView, ClassView (of `classes`) or DataView, by the layout."""
     groups = sorted(parse_layout(layout).groups)
     if {"h", "w"} <= set(groups):
         return ImageView(layout, array)
@@ -104,64 +104,64 @@ def view_in(layout: str, array: Any, classes: Any = None) -> DataView:
 
 
 def space_in(layout: str, shape: tuple[Any, ...], max_labels: int | None = None) -> Any:
-    """The space, of any dtype, of arrays in a layout; None where there is none.
+    """Return the space (of any dtype) of arrays in a layout, or None if there is none.
 
-    They are labels where `max_labels` is given. Of the sizes that of b counts only in `bwc`.
+    The arrays are labels if `max_labels` is given. The size of b matters only in `bwc`.
     """
     size = dict(zip(layout, shape, strict=False))
     if sorted(layout) == sorted("bhwc"):
-        return KINDS["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
+        return SPACE_CLASSES["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
     if layout == "bwc" and size["b"] == 1:
         if max_labels is None:
-            return KINDS["vector sequence"](size["c"], None)
-        return KINDS["index sequence"](max_labels, size["c"], None)
+            return SPACE_CLASSES["vector sequence"](size["c"], None)
+        return SPACE_CLASSES["index sequence"](max_labels, size["c"], None)
     if layout in ("b", "bt", "tb") and max_labels is not None:
-        return KINDS["index"](max_labels, size.get("t", 1), None)
-    return KINDS["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
+        return SPACE_CLASSES["index"](max_labels, size.get("t", 1), None)
+    return SPACE_CLASSES["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
 
 
 def space_of(view: Any) -> Any:
-    """The space, of any dtype, that a view's base is a batch of; SpaceError if there is none."""
+    """Return the space (of any dtype) of a view's base; raise SpaceError if there is none."""
     nest = nest_of(view)
-    return rebuilt(nest, each_leaf(_space_of_one, nest), KINDS["composite"])
+    return rebuilt(nest, each_leaf(_space_of_view, nest), SPACE_CLASSES["composite"])
 
 
-def _space_of_one(view: DataView) -> Any:
-    unknown = isinstance(view, ClassView) and view.max_labels is None
-    found = None if unknown else space_in(view.layout, view.shape, view.max_labels)
-    if found is None:
+def _space_of_view(view: DataView) -> Any:
+    is_unknown = isinstance(view, ClassView) and view.max_labels is None
+    space = None if is_unknown else space_in(view.layout, view.shape, view.max_labels)
+    if space is None:
         raise SpaceError(
             f"a {type(view).__name__} in {view.layout} is a batch of no space; get it by layout, "
             "or put images (bhwc in any order), vectors (bf), numbers (b), labels with classes "
             "(b, bt) or one sequence (bwc)"
         )
-    return found
+    return space
 
 
 # -- between the base of a View and the batch of its space ---------------------------------------
 
 
-def batch_of(view: Any) -> Any:
-    """A view's base as a batch of its space: one sequence, or labels as a matrix (b, dim)."""
+def base_as_batch(view: Any) -> Any:
+    """Return a view's base as a batch of its space: one sequence, or labels as (b, dim)."""
     nest = nest_of(view)
-    return rebuilt(nest, each_leaf(_batch_of_one, nest))
+    return rebuilt(nest, each_leaf(_batch_of_view, nest))
 
 
-def _batch_of_one(view: DataView) -> Any:
-    held = view.batch
+def _batch_of_view(view: DataView) -> Any:
+    batch = view.batch
     if view.device != CPU:
         raise DeviceError(
-            f"this {type(view).__name__} is on {view.device}, where no space is got that is "
-            'more than a layout and a dtype; get it with device="cpu" first'
+            f"this {type(view).__name__} is on {view.device}, where only spaces equivalent "
+            'to a layout and a dtype are supported; get it with device="cpu" first'
         )
-    # Frameworks' own arrays are converted in their words; of others only the memory is known.
-    x = held.input if isinstance(library_of(held.input), Symbolic) else held.array
+    # Arrays of symbolic frameworks are converted by these; of others the memory is used.
+    x = batch.input if isinstance(library_of(batch.input), Symbolic) else batch.array
     return _AS_BATCH[view.layout](x) if view.layout in _AS_BATCH else x
 
 
-def in_base_layout(view: DataView, made: Any) -> Any:
-    """A batch of a view's space as its base lies: the way back from `batch_of`."""
-    return _AS_BASE[view.layout](made) if view.layout in _AS_BASE else made
+def in_base_layout(view: DataView, batch: Any) -> Any:
+    """Return a batch of a view's space in the layout of its base; inverts `base_as_batch`."""
+    return _AS_BASE[view.layout](batch) if view.layout in _AS_BASE else batch
 
 
 _AS_BATCH: dict[str, Callable[[Any], Any]] = {
@@ -177,52 +177,52 @@ _AS_BASE: dict[str, Callable[[Any], Any]] = {
 
 
 def check_from(space: Any, view: Any, dtype: Any, device: Any) -> None:
-    """Raise what getting a view of one array by a space would, before anything is made."""
-    layout = _layout_of(space_of(view), space)
+    """Raise the errors of `get_from` for a view of one array, before anything is converted."""
+    layout = _plain_layout(space_of(view), space)
     if layout is not None:
         view.batch.plans.find(layout, space.dtype if dtype is None else dtype, device)
 
 
 def get_from(space: Any, view: Any, dtype: Any, device: Any) -> Any:
-    """The base of a view as a batch of a space."""
-    if _is_by_component(space, view):
-        return _filled(space, view.forward_get(_asked(space, view), dtype, device))
+    """Return the base of a view as a batch of a space."""
+    if _converts_by_component(space, view):
+        return _insert_nulls(space, view.forward_get(_component_spaces(space, view), dtype, device))
     source = space_of(view)
-    layout = _layout_of(source, space)
+    layout = _plain_layout(source, space)
     if layout is not None:
         return view.batch.get(layout, space.dtype if dtype is None else dtype, device)
     if check_device(device) != CPU:
         raise DeviceError(
-            f"{space!r} is more than a layout and a dtype, and is made on the CPU; get it without "
-            f'device= and bring it over with convert(..., device="{device}")'
+            f"{space!r} has no equivalent layout and dtype, so it is made on the CPU; get it "
+            f'without device= and transfer it with convert(..., device="{device}")'
         )
     other = space if dtype is None else space.with_dtype(dtype)
-    got = view.batch.by_form
-    if other not in got:
-        got.setdefault(other, source.format_as(batch_of(view), other))
-    return got[other]
+    cache = view.batch.by_form
+    if other not in cache:
+        cache.setdefault(other, source.format_as(base_as_batch(view), other))
+    return cache[other]
 
 
 def gradients_for(space: Any, view: Any, grad: Any) -> list[Gradient]:
-    """What a gradient of what was got by a space is to each array of a view."""
+    """Return the gradients of each array of a view for a gradient put by a space."""
     nest = nest_of(view)
-    if _is_by_component(space, view):
-        grads = matched(nest, _without_null(space, grad), "gradients")
-        return each_leaf(gradient_for, nest, leaves(_asked(space, view)), grads)
+    if _converts_by_component(space, view):
+        grads = matched(nest, _drop_nulls(space, grad), "gradients")
+        return each_leaf(gradient_for, nest, leaves(_component_spaces(space, view)), grads)
     source = space_of(view)
-    layout = _layout_of(source, space)
+    layout = _plain_layout(source, space)
     if layout is not None:
         return [view.batch.check_gradient(layout, grad)]
     dtypes = rebuilt(nest, [leaf.batch.plans.gradient_dtype for leaf in leaves(nest)])
-    made = _undone(view.batch.by_form, source.with_dtype(dtypes), space, grad)
-    pairs = zip(leaves(nest), leaves(made), strict=True)
+    grads = _undo_gradient(view.batch.by_form, source.with_dtype(dtypes), space, grad)
+    pairs = zip(leaves(nest), leaves(grads), strict=True)
     return [(leaf.batch.plans.base, in_base_layout(leaf, part)) for leaf, part in pairs]
 
 
-def _layout_of(source: Any, other: Any) -> str | None:
-    """The layout that a space comes down to, None where it is more than that.
+def _plain_layout(source: Any, other: Any) -> str | None:
+    """Return the layout that is equivalent to a space, or None if there is none.
 
-    Raises SpaceError where batches of `source` never become batches of `other`.
+    Raises SpaceError if there is no conversion from `source` to `other`.
     """
     route(source, other, "same_kind", False)
     if getattr(other, "sparse", False):
@@ -232,15 +232,15 @@ def _layout_of(source: Any, other: Any) -> str | None:
     return "bf" if source.family == other.family == "vector" else None
 
 
-def _undone(got: dict[Any, Any], source: Any, space: Any, grad: Any) -> Any:
-    """The gradient of a batch of `source` for that of something that was got of it by space.
+def _undo_gradient(got: dict[Any, Any], source: Any, space: Any, grad: Any) -> Any:
+    """Return the gradient of a batch of `source` for the gradient of a result in `space`.
 
-    Raises BackwardError where nothing was got in that space in this batch, or nothing that has a
+    Raises BackwardError if no result in that space was got from this batch, or none that has a
     gradient.
     """
     plain = space.with_dtype(None)
     for other, result in got.items():
-        if other.with_dtype(None) == plain and _fits(result, grad):
+        if other.with_dtype(None) == plain and _has_matching_dtypes(result, grad):
             try:
                 return source.undo_format_as(grad, plain)
             except LayoutkitError as error:
@@ -251,11 +251,11 @@ def _undone(got: dict[Any, Any], source: Any, space: Any, grad: Any) -> Any:
     )
 
 
-def _fits(result: Any, grad: Any) -> bool:
-    """Whether a gradient has the floating dtypes of a result, or the result has none."""
+def _has_matching_dtypes(result: Any, grad: Any) -> bool:
+    """Return True if a gradient has the floating dtypes of a result, or the result has none."""
     if isinstance(result, tuple):
         same = isinstance(grad, tuple) and len(grad) == len(result)
-        return same and all(map(_fits, result, grad))
+        return same and all(map(_has_matching_dtypes, result, grad))
     if result is None or not hasattr(grad, "dtype") or kind_of(grad.dtype) not in "fc":
         return result is grad
     return as_dtype(grad.dtype) == as_dtype(result.dtype) or kind_of(result.dtype) in "bui"
@@ -264,28 +264,28 @@ def _fits(result: Any, grad: Any) -> bool:
 # -- composites of ListViews, in which a NullSpace has no component --------------------------------
 
 
-def _is_by_component(space: Any, view: Any) -> bool:
+def _converts_by_component(space: Any, view: Any) -> bool:
     return space.family == "composite" and isinstance(view, ListView)
 
 
-def _asked(composite: Any, view: ListView) -> tuple[Any, ...]:
-    """The spaces of a composite for the components of a ListView, nested as they are."""
-    found = [part for part in composite.components if not _is_null(part)]
-    if len(found) != len(view.components):
+def _component_spaces(composite: Any, view: ListView) -> tuple[Any, ...]:
+    """Return the spaces of a composite for the components of a ListView, with equal nesting."""
+    parts = [part for part in composite.components if not _is_null(part)]
+    if len(parts) != len(view.components):
         raise SpaceError(
-            f"{composite!r} has {len(found)} components with data, the ListView "
-            f"{len(view.components)}; give a composite that nests as the views do"
+            f"{composite!r} has {len(parts)} components with data, the ListView "
+            f"{len(view.components)}; pass a composite with the nesting of the views"
         )
-    return tuple(map(_asked_of, found, view.components))
+    return tuple(map(_check_component, parts, view.components))
 
 
-def _asked_of(part: Any, view: Any) -> Any:
+def _check_component(part: Any, view: Any) -> Any:
     if (part.family == "composite") != isinstance(view, ListView):
         raise SpaceError(
-            f"{part!r} is asked of a {type(view).__name__}; give a composite that nests as the "
-            "views do"
+            f"{part!r} does not match a {type(view).__name__}; pass a composite with the nesting "
+            "of the views"
         )
-    return _asked(part, view) if part.family == "composite" else part
+    return _component_spaces(part, view) if part.family == "composite" else part
 
 
 def _is_null(space: Any) -> bool:
@@ -294,26 +294,26 @@ def _is_null(space: Any) -> bool:
     return bool(space.family == "null")
 
 
-def _filled(composite: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Results of the components with data, and None (nested) for the others."""
-    rest = iter(results)
+def _insert_nulls(composite: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the results of components with data, and (nested) None for the other components."""
+    remaining = iter(results)
 
     def fill(part: Any) -> Any:
-        found = () if _is_null(part) else next(rest)
+        result = () if _is_null(part) else next(remaining)
         if part.family == "composite":
-            return _filled(part, found)
-        return found if part.family != "null" else None
+            return _insert_nulls(part, result)
+        return result if part.family != "null" else None
 
     return tuple(map(fill, composite.components))
 
 
-def _without_null(composite: Any, values: Any) -> Any:
-    """Values of the components with data; what is no tuple of the right length is left as it is."""
+def _drop_nulls(composite: Any, values: Any) -> Any:
+    """Return the values of components with data; `values` itself if its length is wrong."""
     parts = composite.components
     if not isinstance(values, tuple | list) or len(values) != len(parts):
         return values
     return [
-        _without_null(part, value) if part.family == "composite" else value
+        _drop_nulls(part, value) if part.family == "composite" else value
         for part, value in zip(parts, values, strict=True)
         if not _is_null(part)
     ]

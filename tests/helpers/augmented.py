@@ -17,7 +17,7 @@ def to_8_bits(value):
     return min(255, max(0, round(value)))
 
 
-def each(pixels, change):
+def map_pixels(pixels, change):
     """Every pixel, a list of numbers, changed by a function."""
     height, width = pixels.shape[:2]
     rows = [
@@ -31,24 +31,24 @@ def grey(r, g, b):
     return 0.299 * r + 0.587 * g + 0.114 * b
 
 
-def brightened(pixels, factor):
-    return each(pixels, lambda *values: [factor * v for v in values])
+def adjust_brightness(pixels, factor):
+    return map_pixels(pixels, lambda *values: [factor * v for v in values])
 
 
-def contrasted(pixels, factor):
+def adjust_contrast(pixels, factor):
     all_greys = [grey(*pixel) for row in pixels.astype(float) for pixel in row]
     mean = math.fsum(all_greys) / len(all_greys)
-    return each(pixels, lambda *values: [mean + factor * (v - mean) for v in values])
+    return map_pixels(pixels, lambda *values: [mean + factor * (v - mean) for v in values])
 
 
-def saturated(pixels, factor):
+def adjust_saturation(pixels, factor):
     def change(*values):
         return [grey(*values) + factor * (v - grey(*values)) for v in values]
 
-    return each(pixels, change)
+    return map_pixels(pixels, change)
 
 
-def noisy(pixels, numbers):
+def add_pca_noise(pixels, numbers):
     def change(*values):
         return [
             value
@@ -58,10 +58,10 @@ def noisy(pixels, numbers):
             for c, value in enumerate(values)
         ]
 
-    return each(pixels, change)
+    return map_pixels(pixels, change)
 
 
-def shifted(pixels, hue, lightness, saturation):
+def shift_hls(pixels, hue, lightness, saturation):
     """By colorsys, whose hue, lightness and saturation are from 0 to 1."""
 
     def change(*values):
@@ -70,10 +70,10 @@ def shifted(pixels, hue, lightness, saturation):
         s = min(1, max(0, s + saturation / 255))
         return [255 * v for v in colorsys.hls_to_rgb((h + hue / 180) % 1, light, s)]
 
-    return each(pixels, change)
+    return map_pixels(pixels, change)
 
 
-def between(pixels, y, x, fill):
+def interpolate(pixels, y, x, fill):
     """The value at a place between pixels, in straight lines; outside there is `fill`."""
     top, left = math.floor(y), math.floor(x)
     total = 0.0
@@ -84,7 +84,7 @@ def between(pixels, y, x, fill):
     return total
 
 
-def resized(pixels, height, width):
+def resize(pixels, height, width):
     """A picture of one channel, bilinear: the middles of pixels are half a pixel from its edge."""
     found = np.empty((height, width))
     edge = np.pad(pixels, 1, mode="edge")
@@ -93,11 +93,11 @@ def resized(pixels, height, width):
             at = [(p + 0.5) * n / m - 0.5 for p, n, m in
                   ((y, pixels.shape[0], height), (x, pixels.shape[1], width))]  # fmt: skip
             at = [min(max(p, 0), n - 1) for p, n in zip(at, pixels.shape, strict=True)]
-            found[y, x] = between(edge, at[0] + 1, at[1] + 1, 0)
+            found[y, x] = interpolate(edge, at[0] + 1, at[1] + 1, 0)
     return found
 
 
-def warped(pixels, angle, shear, scale, ratio, canvas, fill):
+def warp(pixels, angle, shear, scale, ratio, canvas, fill):
     """A picture of one channel, turned about its middle, sheared and scaled; bilinear.
 
     canvas : (height, width), of which the middle is that of the picture
@@ -113,7 +113,7 @@ def warped(pixels, angle, shear, scale, ratio, canvas, fill):
             u = (x - canvas[1] / 2 - shear * down * (v - height / 2)) / across + width / 2
             u, v = u - (width - 1) / 2, v - (height - 1) / 2
             u, v = a * u - b * v + (width - 1) / 2, b * u + a * v + (height - 1) / 2
-            found[y, x] = between(pixels, v, u, fill)
+            found[y, x] = interpolate(pixels, v, u, fill)
     return found
 
 

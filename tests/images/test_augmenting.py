@@ -16,7 +16,7 @@ from photographs import encoded, noise
 from layoutkit import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError, convert
 from layoutkit.images import Augmenter, read
 from layoutkit.images.augment import color, geometry
-from layoutkit.images.augment.random import Draws, Use
+from layoutkit.images.augment.random import ImageRng, Slot
 
 PHOTO = noise(0, 9, 12, 3)
 RAMP = np.arange(16, dtype=np.uint8).reshape(4, 4)
@@ -110,9 +110,9 @@ def test_a_crop_of_a_padded_picture(pad, position, with_colours):
     whole = np.empty((9 + 2 * pad, 12 + 2 * pad, 3), np.uint8)
     whole[...] = (1, 2, 3)
     whole[pad : pad + 9, pad : pad + 12] = PHOTO
-    draws = Draws(0, 0, position)
+    rng = ImageRng(0, 0, position)
     if with_colours:
-        whole = augmented.brightened(whole, draws.uniform(Use.BRIGHTNESS, 0.5, 1.5))
+        whole = augmented.adjust_brightness(whole, rng.uniform(Slot.BRIGHTNESS, 0.5, 1.5))
     windows = [
         whole[y : y + height, x : x + width]
         for y in range(whole.shape[0] - height + 1)
@@ -125,7 +125,7 @@ def test_a_crop_of_a_padded_picture(pad, position, with_colours):
 def test_the_shorter_side_is_resized(shorter, size):
     grey = noise(1, 9, 12, 1)
     found = planes(grey, (1, *size), resize=shorter)[0]
-    np.testing.assert_allclose(found, augmented.resized(grey[..., 0], *size), atol=1)
+    np.testing.assert_allclose(found, augmented.resize(grey[..., 0], *size), atol=1)
     upright = planes(grey.swapaxes(0, 1), (1, *size[::-1]), resize=shorter)[0]
     np.testing.assert_allclose(upright.T, found, atol=1)
 
@@ -146,14 +146,14 @@ def test_warps(angle, shear, scale, ratio, limits):
         min_img_size=limits[0], max_img_size=limits[1],
     )  # fmt: skip
 
-    class Fixed(Draws):
+    class Fixed(ImageRng):
         def uniform(self, use, low, high):
-            return shear if use == Use.SHEAR else super().uniform(use, low, high)
+            return shear if use == Slot.SHEAR else super().uniform(use, low, high)
 
-    canvas = geometry.warped(options, Fixed(0, 0, 0), 9, 12)
-    found = geometry.warped_onto(smooth[..., None], canvas, 1, (255,))[..., 0]
+    canvas = geometry.random_warp(options, Fixed(0, 0, 0), 9, 12)
+    found = geometry.warp_affine(smooth[..., None], canvas, 1, (255,))[..., 0]
     size = [min(max(limits[0], scale * side), limits[1]) for side in (9, 12)]
-    expected = augmented.warped(smooth, angle, shear, scale, ratio, size, 255)
+    expected = augmented.warp(smooth, angle, shear, scale, ratio, size, 255)
     assert found.shape == expected.shape == (int(size[0]), int(size[1]))
     # OpenCV rounds places to 1/32 of a pixel; at the edge of the picture that is 255 / 32.
     assert np.mean(np.abs(found - expected)) < 3
@@ -175,7 +175,7 @@ def test_random_resized_crops_are_windows_of_the_asked_area_and_ratio():
     )  # fmt: skip
     areas, ratios = [], []
     for position in range(400):
-        window = geometry.area_window(options, Draws(0, 0, position), 300, 400)
+        window = geometry.random_resized_window(options, ImageRng(0, 0, position), 300, 400)
         assert 0 <= window.top <= 300 - window.height
         assert 0 <= window.left <= 400 - window.width
         areas.append(window.height * window.width / 120_000)
@@ -185,7 +185,7 @@ def test_random_resized_crops_are_windows_of_the_asked_area_and_ratio():
     assert abs(np.mean(areas) - 0.3) < 0.02
     assert 0.74 < min(ratios) < 0.78
     assert 1.28 < max(ratios) < 1.34
-    narrow = geometry.area_window(options, Draws(0, 0, 0), 10, 1000)
+    narrow = geometry.random_resized_window(options, ImageRng(0, 0, 0), 10, 1000)
     assert (narrow.height, narrow.width, narrow.left) == (10, 10, 495)
 
 
@@ -193,10 +193,10 @@ def test_random_resized_crop_resizes_its_window():
     augment = Augmenter((1, 5, 6), dtype="uint8", random_resized_crop=True, min_random_area=0.3)
     grey = noise(2, 20, 30, 1)
     for position in range(5):
-        window = geometry.area_window(augment, Draws(0, 0, position), 20, 30)
-        part = window.of(grey, (0,))[..., 0]
+        window = geometry.random_resized_window(augment, ImageRng(0, 0, position), 20, 30)
+        part = window.extract(grey, (0,))[..., 0]
         found = augment(grey, position=position)[0]
-        np.testing.assert_allclose(found, augmented.resized(part, 5, 6), atol=1)
+        np.testing.assert_allclose(found, augmented.resize(part, 5, 6), atol=1)
 
 
 def test_square_crops_of_random_size_are_resized():
@@ -204,12 +204,12 @@ def test_square_crops_of_random_size_are_resized():
     grey = noise(3, 9, 12, 1)
     sides = set()
     for position in range(30):
-        side = Draws(0, 0, position).whole(Use.SIDE, 3, 7)
+        side = ImageRng(0, 0, position).integer(Slot.SIDE, 3, 7)
         sides.add(side)
         top, left = (9 - side) // 2, (12 - side) // 2
         part = grey[top : top + side, left : left + side, 0]
         found = augment(grey, position=position)[0]
-        np.testing.assert_allclose(found, augmented.resized(part, 4, 4), atol=1)
+        np.testing.assert_allclose(found, augmented.resize(part, 4, 4), atol=1)
     assert sides == {3, 4, 5, 6, 7}
 
 
@@ -218,17 +218,19 @@ def test_methods_are_those_of_opencv():
         found = planes(PHOTO, (3, 6, 8), resize=6, inter_method=method)
         expected = cv2.resize(PHOTO, (8, 6), interpolation=method)
         np.testing.assert_array_equal(found.transpose(1, 2, 0), expected)
-    draws = Draws(0, 0, 0)
+    rng = ImageRng(0, 0, 0)
     sizes = [((9, 12), (18, 24)), ((9, 12), (6, 8)), ((9, 12), (18, 8)), ((9, 12), (9, 24))]
-    assert [geometry.method_for(9, draws, *each) for each in sizes] == [2, 3, 1, 1]
-    drawn = {geometry.method_for(10, Draws(0, 0, each), *sizes[0]) for each in range(60)}
+    assert [geometry.interpolation_for(9, rng, *each) for each in sizes] == [2, 3, 1, 1]
+    drawn = {geometry.interpolation_for(10, ImageRng(0, 0, each), *sizes[0]) for each in range(60)}
     assert drawn == {0, 1, 2, 3, 4}
 
 
 # ---- colours ----------------------------------------------------------------------------------
 
 
-@given(st.floats(0, 2), st.sampled_from(["brightened", "contrasted", "saturated"]))
+@given(
+    st.floats(0, 2), st.sampled_from(["adjust_brightness", "adjust_contrast", "adjust_saturation"])
+)
 @settings(deadline=None, max_examples=30)
 def test_factors_of_colours(factor, name):
     found = getattr(color, name)(PHOTO, factor)
@@ -240,21 +242,23 @@ def test_factors_of_colours(factor, name):
 
 def test_noise_of_principal_components():
     numbers = (0.3, -0.5, 1.0)
-    np.testing.assert_array_equal(color.noisy(PHOTO, numbers), augmented.noisy(PHOTO, numbers))
+    np.testing.assert_array_equal(
+        color.add_pca_noise(PHOTO, numbers), augmented.add_pca_noise(PHOTO, numbers)
+    )
 
 
 @pytest.mark.parametrize("change", [(30, 0, 0), (-100, 0, 0), (0, 20, 0), (0, 0, -40), (9, -9, 9)])
 def test_hue_lightness_and_saturation(change):
-    found = color.shifted(PHOTO, *change).astype(int)
-    expected = augmented.shifted(PHOTO, *change)
+    found = color.shift_hls(PHOTO, *change).astype(int)
+    expected = augmented.shift_hls(PHOTO, *change)
     # Hue in 180 steps and two roundings of 8 bits.
     assert np.percentile(np.abs(found - expected), 95) <= 6
 
 
 def test_hue_goes_round():
     red = np.array([[[255, 0, 0]]], np.uint8)
-    np.testing.assert_allclose(color.shifted(red, -60, 0, 0), [[[0, 0, 255]]], atol=1)
-    np.testing.assert_allclose(color.shifted(red, 60, 0, 0), [[[0, 255, 0]]], atol=1)
+    np.testing.assert_allclose(color.shift_hls(red, -60, 0, 0), [[[0, 0, 255]]], atol=1)
+    np.testing.assert_allclose(color.shift_hls(red, 60, 0, 0), [[[0, 255, 0]]], atol=1)
 
 
 def test_alpha_keeps_its_values():
@@ -269,19 +273,21 @@ def test_steps_of_colour_come_in_all_orders():
     augment = Augmenter((3, 9, 12), dtype="uint8", brightness=0.9, contrast=0.9, saturation=0.9)
     orders = set()
     for position in range(40):
-        draws = Draws(0, 0, position)
+        rng = ImageRng(0, 0, position)
         factors = [
-            draws.uniform(use, 0.1, 1.9) for use in (Use.BRIGHTNESS, Use.CONTRAST, Use.SATURATION)
+            rng.uniform(use, 0.1, 1.9) for use in (Slot.BRIGHTNESS, Slot.CONTRAST, Slot.SATURATION)
         ]
         found = augment(PHOTO, position=position).transpose(1, 2, 0)
-        for order in color._ORDERS:
+        for order in color._STEP_ORDERS:
             expected = PHOTO
             for step in order:
-                change = (color.brightened, color.contrasted, color.saturated)[step]
+                change = (color.adjust_brightness, color.adjust_contrast, color.adjust_saturation)[
+                    step
+                ]
                 expected = change(expected, factors[step])
             if np.array_equal(expected, found):
                 orders.add(order)
-    assert orders == set(color._ORDERS)
+    assert orders == set(color._STEP_ORDERS)
 
 
 # ---- the last pass ----------------------------------------------------------------------------
@@ -294,9 +300,9 @@ def test_layouts_and_the_formula(layout, varies):
     constants = {"mean": (1.0, 20.0, 3.5), "std": (4.0, 2.0, 8.0), "scale": 0.25}
     augment = Augmenter((3, 9, 12), layout=layout, mirror=True, **constants, **k)
     found = augment(PHOTO, epoch=2, position=5)
-    draws = Draws(0, 2, 5)
-    gain = draws.uniform(Use.GAIN, 0.7, 1.3) if varies else 1
-    lift = draws.uniform(Use.LIFT, -9, 9) if varies else 0
+    rng = ImageRng(0, 2, 5)
+    gain = rng.uniform(Slot.GAIN, 0.7, 1.3) if varies else 1
+    lift = rng.uniform(Slot.LIFT, -9, 9) if varies else 0
     expected = augmented.formula(PHOTO[:, ::-1], k=gain, i=lift, **constants)
     order = {"chw": (0, 1, 2), "hwc": (1, 2, 0), "(hwc)": (1, 2, 0), "cwh": (0, 2, 1)}[layout]
     expected = expected.transpose(order).reshape(found.shape)
@@ -399,20 +405,20 @@ def test_what_is_not_random():
         ({"data_shape": 224}, r"\(channels, height, width\)"),
         ({"data_shape": (1, 4, 4), "random_h": 3}, "1 channel"),
         ({"data_shape": (1, 4, 4), "pca_noise": 0.1}, "1 channel"),
-        ({"max_crop_size": 5}, "give both"),
+        ({"max_crop_size": 5}, "pass both"),
         ({"min_crop_size": 6, "max_crop_size": 5}, "above"),
         ({"min_random_scale": 2}, "above max_random_scale"),
         ({"min_random_scale": 0}, "above 0"),
         ({"max_aspect_ratio": 1.5}, "min_aspect_ratio"),
-        ({"random_resized_crop": True, "rand_crop": True}, "rand_crop says otherwise"),
-        ({"random_resized_crop": True, "rotate": 5}, "rotate says otherwise"),
+        ({"random_resized_crop": True, "rand_crop": True}, "combined with rand_crop"),
+        ({"random_resized_crop": True, "rotate": 5}, "combined with rotate"),
         ({"inter_method": 5}, "Lanczos"),
         ({"fill_value": 256}, "at most 255"),
         ({"fill": (1, 2)}, "for 3 channels"),
         ({"mean": 3, "mean_g": 4}, "mean and mean_g"),
         ({"mean": float("nan")}, "finite"),
-        ({"std_b": 0}, "not 0"),
-        ({"scale": 0}, "not 0"),
+        ({"std_b": 0}, "other than 0"),
+        ({"scale": 0}, "other than 0"),
         ({"brightness": 1.1}, "at most 1"),
         ({"rand_crop": 1}, "True or False"),
         ({"pad": -1}, "at least 0"),
@@ -428,11 +434,11 @@ def test_arguments(options, words):
 
 
 def test_other_errors():
-    with pytest.raises(DtypeError, match="int32 are not made"):
+    with pytest.raises(DtypeError, match="int32 is not supported"):
         Augmenter((3, 4, 4), dtype="int32")
     with pytest.raises(ShapeError, match=r"mean_img has shape \(3, 4, 5\)"):
         Augmenter((3, 4, 4), mean_img=np.zeros((3, 4, 5)))
-    with pytest.raises(ShapeError, match="9x12 where it is cropped, smaller than 10x10"):
+    with pytest.raises(ShapeError, match="9x12 before the crop, smaller than 10x10"):
         planes(PHOTO, (3, 10, 10))
     with pytest.raises(ShapeError, match="crop_y_start=6"):
         planes(PHOTO, (3, 4, 4), crop_y_start=6)

@@ -189,7 +189,7 @@ def test_a_box_is_found_where_the_pixels_are():
     ("arguments", "error", "words"),
     [
         (((4,), (8, 8)), ShapeError, "height, width"),
-        (((0, 4, 3), (8, 8)), ShapeError, "none of them 0"),
+        (((0, 4, 3), (8, 8)), ShapeError, "with no size 0"),
         (((4, 4, 3), 8), ShapeError, "size is 8"),
         (((4, 4, 3), (8,)), ShapeError, r"size is \(8,\)"),
         (((4, 4, 3), (0, 8)), ShapeError, "at least 1"),

@@ -43,11 +43,11 @@ def quick(monkeypatch):
     """Whether simplejpeg made the last picture."""
     made = []
 
-    def decoded(*arguments, really=decode.decoded):
+    def decoded(*arguments, really=decode.decode_jpeg):
         made.append(really(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(decode, "decoded", decoded)
+    monkeypatch.setattr(decode, "decode_jpeg", decoded)
     return lambda: bool(made) and made.pop() is not None
 
 
@@ -73,15 +73,15 @@ def test_grey_files(channels, quick, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [(101, 143), (160, 160), (49, 400)])
-@pytest.mark.parametrize("enough", [(5, 5), (12, 12), (24, 30), (40, 40), (200, 200)])
-def test_at_a_fraction_of_its_size(size, enough, quick, monkeypatch):
+@pytest.mark.parametrize("min_size", [(5, 5), (12, 12), (24, 30), (40, 40), (200, 200)])
+def test_at_a_fraction_of_its_size(size, min_size, quick, monkeypatch):
     data = encoded(smooth(*size), "JPEG")
-    found = pixels_of(data, enough=enough)
+    found = pixels_of(data, min_size=min_size)
     assert quick()
-    expected = slowly(monkeypatch, data, enough=enough)
+    expected = slowly(monkeypatch, data, min_size=min_size)
     np.testing.assert_array_equal(found.array, expected.array)
     assert found[1:] == size
-    spare = min(side // (2 * each) for side, each in zip(size, enough, strict=True))
+    spare = min(side // (2 * each) for side, each in zip(size, min_size, strict=True))
     shrink = max(each for each in (1, 2, 4, 8) if each == 1 or each <= spare)
     assert found.array.shape[:2] == tuple(-(-side // shrink) for side in size)
 
@@ -91,9 +91,9 @@ def test_exif_turns_pictures(orientation, quick, monkeypatch):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(smooth(40, 60), "JPEG", exif=exif)
-    found = pixels_of(data, enough=(9, 9))
+    found = pixels_of(data, min_size=(9, 9))
     assert quick() == (orientation == 1)
-    expected = slowly(monkeypatch, data, enough=(9, 9))
+    expected = slowly(monkeypatch, data, min_size=(9, 9))
     np.testing.assert_array_equal(found.array, expected.array)
     assert found[1:] == expected[1:] == ((60, 40) if orientation == 6 else (40, 60))
 
@@ -126,7 +126,7 @@ def test_alpha():
 def test_damaged_files_fail_as_with_pillow(cut):
     data = encoded(smooth(40, 60), "JPEG")
     assert len(data) > 500
-    with pytest.raises(DataError, match="cannot be read as a picture"):
+    with pytest.raises(DataError, match="cannot be read as an image"):
         pixels_of(data[:cut])
 
 
@@ -140,10 +140,10 @@ def test_damage_that_pillow_forgives(monkeypatch):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
     data = encoded(smooth(40, 60), kind)
-    monkeypatch.setattr(decode, "decoded", None)
+    monkeypatch.setattr(decode, "decode_jpeg", None)
     monkeypatch.setattr(Image.Image, "convert", None)
     with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
-        pixels_of(data, most=2399)
+        pixels_of(data, max_pixels=2399)
     with monkeypatch.context() as patch:
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
         with pytest.raises(DataError, match=r"raise PIL\.Image\.MAX_IMAGE_PIXELS"):

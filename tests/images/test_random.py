@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from layoutkit.images.augment.random import TRIES, Draws, Use
+from layoutkit.images.augment.random import TRIES, ImageRng, Slot
 
 MANY = 4000
 
 
 def drawn(method, *arguments, seed=0, epoch=0):
-    return np.array([getattr(Draws(seed, epoch, p), method)(*arguments) for p in range(MANY)])
+    return np.array([getattr(ImageRng(seed, epoch, p), method)(*arguments) for p in range(MANY)])
 
 
 def test_they_are_a_function_of_seed_epoch_and_position():
     def numbers(*key):
-        return [Draws(*key).fraction(use) for use in range(Use.TRY + 5 * TRIES)]
+        return [ImageRng(*key).fraction(use) for use in range(Slot.TRY + 5 * TRIES)]
 
     assert numbers(1, 2, 3) == numbers(1, 2, 3)
-    backward = Draws(1, 2, 3)
-    assert [backward.fraction(use) for use in reversed(range(Use.TRY))][::-1] == numbers(1, 2, 3)[
-        : Use.TRY
+    backward = ImageRng(1, 2, 3)
+    assert [backward.fraction(use) for use in reversed(range(Slot.TRY))][::-1] == numbers(1, 2, 3)[
+        : Slot.TRY
     ]
     others = [numbers(*key) for key in [(0, 2, 3), (1, 0, 3), (1, 2, 0), (-1, 2, 3), (1, 3, 2)]]
     everything = np.ravel([numbers(1, 2, 3), *others])
@@ -28,7 +28,7 @@ def test_they_are_a_function_of_seed_epoch_and_position():
 
 def test_they_are_numpys_philox():
     """Written down, so that no other version draws other pictures."""
-    found = [Draws(7, 1, 5).fraction(use) for use in (Use.TOP, Use.MIRROR)]
+    found = [ImageRng(7, 1, 5).fraction(use) for use in (Slot.TOP, Slot.MIRROR)]
     raw = np.random.Philox(key=[7, 1], counter=[0, 5, 0, 0]).random_raw(16)
     assert found == [(int(raw[use]) >> 11) / 2**53 for use in (0, 2)]
     np.testing.assert_allclose(found, GOLDEN, rtol=1e-12)
@@ -39,7 +39,7 @@ GOLDEN = (0.4460889564336221, 0.5596543449587507)
 
 @pytest.mark.parametrize(("low", "high"), [(0, 6), (-5, 5), (3, 3), (-180, 180)])
 def test_whole_numbers_are_equally_likely(low, high):
-    found = drawn("whole", Use.LEFT, low, high)
+    found = drawn("integer", Slot.LEFT, low, high)
     count = high - low + 1
     assert (found.min(), found.max()) == (low, high)
     times = np.bincount(found - low, minlength=count)
@@ -48,25 +48,25 @@ def test_whole_numbers_are_equally_likely(low, high):
 
 
 def test_fractions_are_spread_evenly():
-    found = np.sort(drawn("uniform", Use.SCALE, 2.0, 4.0))
+    found = np.sort(drawn("uniform", Slot.SCALE, 2.0, 4.0))
     assert 2 <= found[0] < found[-1] < 4
     steps = 2 + 2 * np.arange(MANY) / MANY
     assert np.abs(found - steps).max() < 2 * 1.95 / np.sqrt(MANY)  # Kolmogorov and Smirnov, 0.1 %
 
 
 def test_coins():
-    assert abs(drawn("coin", Use.MIRROR).mean() - 0.5) < 3.3 * 0.5 / np.sqrt(MANY)
+    assert abs(drawn("coin", Slot.MIRROR).mean() - 0.5) < 3.3 * 0.5 / np.sqrt(MANY)
 
 
 def test_normal_numbers():
-    found = drawn("normal", Use.NOISE)
+    found = drawn("normal", Slot.NOISE)
     assert abs(found.mean()) < 3.3 / np.sqrt(MANY)
     assert abs(found.std() - 1) < 3.3 / np.sqrt(2 * MANY)
     assert abs(np.mean(np.abs(found) < 1) - 0.6827) < 0.025
 
 
 def test_uses_positions_and_epochs_are_independent():
-    first = drawn("fraction", Use.TOP)
-    for other in (drawn("fraction", Use.LEFT), drawn("fraction", Use.TOP, epoch=1)):
+    first = drawn("fraction", Slot.TOP)
+    for other in (drawn("fraction", Slot.LEFT), drawn("fraction", Slot.TOP, epoch=1)):
         assert abs(np.corrcoef(first, other)[0, 1]) < 3.3 / np.sqrt(MANY)
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 3.3 / np.sqrt(MANY)

@@ -89,9 +89,9 @@ def test_grey_values_without_a_white_are_refused(values, words):
 def test_what_is_damaged_is_named(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.png: cannot be read as a picture \(.*mend it"):
+    with pytest.raises(DataError, match=r"a\.png: cannot be read as an image \(.*repair"):
         images.read(path)
-    with pytest.raises(DataError, match=r"^cannot be read as a picture"):
+    with pytest.raises(DataError, match=r"^cannot be read as an image"):
         images.read(content)
 
 
@@ -118,9 +118,9 @@ def test_what_is_neither_a_path_nor_bytes(source):
 
 
 def test_what_holds_a_picture_is_said_how_to_pass():
-    with pytest.raises(ArgumentError, match=r"needs no reading: pictures\.fit and convert take it"):
+    with pytest.raises(ArgumentError, match=r"decoded already: pass it to images\.fit or convert"):
         images.read(Image.new("L", (2, 3)))
-    with pytest.raises(ArgumentError, match=r"pass what its read\(\) gives"):
+    with pytest.raises(ArgumentError, match=r"pass the result of its read\(\)"):
         images.read(io.BytesIO())
 
 

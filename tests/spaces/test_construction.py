@@ -317,10 +317,10 @@ def test_origins_of_composites_nest():
 def test_a_maker_of_batches_needs_a_dtype():
     nested = CompositeSpace((NullSpace(), VectorSpace(3, dtype=None)))
     for space in (VectorSpace(3, dtype=None), IndexSpace(3, 1, None), IMAGES.with_dtype(None)):
-        with pytest.raises(DtypeError, match="give one"):
+        with pytest.raises(DtypeError, match="pass one"):
             space.get_origin_batch(2)
         assert space.get_origin_batch(2, "int16").dtype == np.int16
-    with pytest.raises(DtypeError, match=r"component \[1\]: .*give one"):
+    with pytest.raises(DtypeError, match=r"component \[1\]: .*pass one"):
         nested.get_origin_batch(2)
     with pytest.raises(DtypeError, match="integers"):
         IndexSpace(3, 1).get_origin_batch(2, "float32")

@@ -98,12 +98,12 @@ def test_sizes_and_nestings_that_never_convert(space, other):
     if batch is None:
         sequence = isinstance(space, IndexSequenceSpace)
         batch = np.zeros((3, 2), int) if sequence else space.get_origin_batch(3)
-    with pytest.raises(SpaceError, match=r"does not convert into|no part of"):
+    with pytest.raises(SpaceError, match=r"does not convert into|cannot be part of"):
         space.format_as(batch, other)
 
 
 def test_messages_name_both_spaces_and_the_reason():
-    with pytest.raises(SpaceError, match=r"24 numbers in the one and 23 in the other"):
+    with pytest.raises(SpaceError, match=r"24 numbers in the first and 23 in the second"):
         V.format_as(np.zeros((1, 24)), VectorSpace(23))
     with pytest.raises(SpaceError, match="which labels they came from"):
         V.format_as(np.zeros((1, 24)), INDEX)
@@ -377,9 +377,9 @@ def test_sequences_in_composites_need_not_be_as_long():
 def test_labels_and_sequences_are_no_part_of_vectors(inside):
     space = CompositeSpace((VectorSpace(23), CompositeSpace((inside,))))
     batch = (np.zeros((3, 23)), (batch_of(inside, 3),))
-    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* no part of a vector"):
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* cannot be part of a vector"):
         space.format_as(batch, V)
-    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* no part of a vector"):
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .* cannot be part of a vector"):
         V.format_as(np.zeros((3, 24)), space)
 
 
@@ -561,9 +561,11 @@ def test_results_are_those_of_convert():
 
 def test_a_batch_is_checked_once(monkeypatch):
     seen = []
-    original = base.Space._checked
+    original = base.Space._validated_leaves
     monkeypatch.setattr(
-        base.Space, "_checked", lambda self, batch: seen.append(self) or original(self, batch)
+        base.Space,
+        "_validated_leaves",
+        lambda self, batch: seen.append(self) or original(self, batch),
     )
     CS.format_as(random_batch(CS, 3), V)
     assert seen == [CS]

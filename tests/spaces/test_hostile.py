@@ -38,7 +38,7 @@ def refused(batch):
         lambda: SPACE.view(batch),
         lambda: pair[0].format_as(pair[1], VectorSpace(5)),
     ):
-        with pytest.raises(ShapeError, match="is broken"):
+        with pytest.raises(ShapeError, match="is invalid"):
             run()
 
 

@@ -194,7 +194,7 @@ def test_frameworks_have_names(framework):
 def test_what_has_no_symbolic_batch():
     with pytest.raises(SpaceError, match="dense"):
         VectorSpace(3, sparse=True).make_symbolic_batch()
-    with pytest.raises(DtypeError, match=r"component \[0\]: .*give one"):
+    with pytest.raises(DtypeError, match=r"component \[0\]: .*pass one"):
         CompositeSpace((VectorSpace(3, dtype=None),)).make_symbolic_batch()
     for dtype in ("datetime64[s]", "longdouble"):
         with pytest.raises(DtypeError, match="jax has no dtype"):

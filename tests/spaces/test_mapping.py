@@ -78,9 +78,9 @@ WRONG = [
     # Not a space at all, or the other way around.
     (F, VECTORS, SpaceError, "swap"),
     ((F, T), PAIR, SpaceError, "swap"),
-    (F, F, SpaceError, "no Space"),
-    ((VECTORS, TARGETS), (F, T), SpaceError, "no Space"),
-    (VectorSpace, F, SpaceError, "no Space"),
+    (F, F, SpaceError, "is not a Space"),
+    ((VECTORS, TARGETS), (F, T), SpaceError, "is not a Space"),
+    (VectorSpace, F, SpaceError, "is not a Space"),
 ]
 
 
@@ -274,7 +274,7 @@ def test_flatten_refuses_what_is_nested_otherwise(value, words):
 
 @pytest.mark.parametrize(
     ("flat", "words"),
-    [((1,), "given 1 values"), ((1, 2, 3), "given 3"), (5, "takes a tuple of as many"),
+    [((1,), "given 1 values"), ((1, 2, 3), "given 3"), (5, "takes a tuple of 2"),
      (None, "None"),
      ("ab", "a str"), (np.zeros((2, 3)), "ndarray"), (VECTORS, "VectorSpace"), ((), "given 0"),
      (CompositeSpace((VECTORS,)), "given 1")],
@@ -312,7 +312,7 @@ def test_flat_spaces():
         assert is_flat_space(space) is True
     assert is_flat_space(deep) is False
     for other in ("features", (VECTORS,), None, VectorSpace):
-        with pytest.raises(SpaceError, match="no space"):
+        with pytest.raises(SpaceError, match="not a space"):
             is_flat_space(other)
 
 
@@ -322,9 +322,9 @@ def test_flat_sources():
     for source in (("a", ("b",)), ["a", []], ((),)):
         assert is_flat_source(source) is False
     for other in (None, 3, VECTORS, {"a"}):
-        with pytest.raises(SpaceError, match="no source"):
+        with pytest.raises(SpaceError, match="not a source"):
             is_flat_source(other)
-    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .*no source"):
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\]: .*not a source"):
         is_flat_source(("a", (3,)))
 
 

@@ -21,7 +21,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from layoutkit.spaces.views import batch_of, in_base_layout, space_of, view_in
+from layoutkit.spaces.views import base_as_batch, in_base_layout, space_of, view_in
 from layoutkit.views import ClassView, DataView, ImageView, ListView, SequenceView
 
 VECTORS, N = VectorSpace(24), NullSpace()
@@ -307,8 +307,8 @@ def test_a_view_is_a_batch_of_the_space_that_it_was_made_of(space):
         batch = random_batch(space.with_dtype("float32"), 5).astype("f8")
     view = space.view(batch)
     assert space_of(view) == space
-    np.testing.assert_array_equal(batch_of(view), batch)
-    np.testing.assert_array_equal(in_base_layout(view, batch_of(view)), view.input)
+    np.testing.assert_array_equal(base_as_batch(view), batch)
+    np.testing.assert_array_equal(in_base_layout(view, base_as_batch(view)), view.input)
     for part in (view.sub(0, 1), view.index([0]), pickle.loads(pickle.dumps(view))):
         assert space_of(part) == space
     other = CompositeSpace((space, CompositeSpace((space, N))))

@@ -1,15 +1,13 @@
-"""A picture changed at random on its way into a batch, by the options of MXNet's image iterator.
+"""Random augmentation of images, with the options of MXNet's image record iterator.
 
     augment = Augmenter((3, 224, 224), rand_crop=True, rand_mirror=True, mean=118, std=58)
-    augment(data, epoch=0, position=5)      float32 (3, 224, 224); the same again for the same place
+    augment(data, epoch=0, position=5)      float32 (3, 224, 224), determined by epoch and position
 
-options.py      the keywords, checked
-draws.py        random numbers: a function of seed, epoch and position
-places.py       where a picture is cut, and which matrix warps it
-warping.py      OpenCV, which resizes and warps
-colours.py      8-bit colours
-finishing.py    mirrored, the formula, layout and dtype: one pass
-augmenter.py    all of them in their order
+options.py      validation of the options
+random.py       random numbers: a function of seed, epoch and position
+geometry.py     crops, resizing and affine warps
+color.py        color changes of 8-bit pixels
+augmenter.py    `Augmenter`: all steps, and the final mirror, normalization and conversion
 """
 
 from .augmenter import Augmenter

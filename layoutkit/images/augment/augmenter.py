@@ -1,11 +1,8 @@
-"""`Augmenter`: the bytes of a picture become an array, changed at random.
+"""`Augmenter`: decode an image and augment it randomly.
 
-Knows one picture and its place among all; batches and files of many are known to its caller.
-
-What ends the way of a picture: mirrored, ((x - mean) * k + i) * scale / std, layout and dtype.
-
-One pass over the pixels where k and i are 1 and 0 and the mean is one number a channel. Other
-means, and a k and i of each picture's own, are applied to the result while it is in the cache.
+The final step mirrors, computes ((x - mean) * k + i) * scale / std, and converts layout and dtype.
+It is one pass over the pixels if k is 1, i is 0 and the mean is one number per channel. A mean
+image, and a k and i drawn per image, are applied to the result while it is in the cache.
 """
 
 from __future__ import annotations
@@ -22,25 +19,25 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import as_dtype
-from ..decode import Pixels, pillow, pixels_of
+from ..decode import DecodedImage, pillow, pixels_of
 from . import geometry
-from .color import recoloured
-from .geometry import check_opencv, method_for, resized_to, turned, warped_onto
+from .color import adjust_colors
+from .geometry import check_opencv, interpolation_for, resize_pixels, rotate_quarters, warp_affine
 from .options import Options
-from .random import Draws, Use
+from .random import ImageRng, Slot
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _INTEGERS = ("uint8", "int8")
-# Of windows in pictures of so many widths the pass is planned, for 0.3 ms each; those of others are
-# copied first, for 0.01 ms, as pictures may be of a thousand widths.
-_MOST_WIDTHS = 64
+# A conversion is planned (0.3 ms) for each of this many row strides; windows with other strides are
+# copied first (0.01 ms), since images may have a thousand different widths.
+_MAX_PLANNED_WIDTHS = 64
 
 
-class Cut(NamedTuple):
-    """The part of a picture that becomes the result, and what is random about the rest of its way.
+class AugmentedPixels(NamedTuple):
+    """The pixels before the final step, and the random values that step needs.
 
-    pixels : uint8 (height, width, channels)    not yet mirrored, and not to be written to
-    gain, lift : float                          k and i
+    pixels : uint8 (height, width, channels)    not mirrored yet; must not be modified
+    gain, lift : float                          k and i of the formula
     """
 
     pixels: Array
@@ -49,52 +46,53 @@ class Cut(NamedTuple):
     lift: float
 
 
-class Finish:
-    """The last step for pictures of one size, planned once.
+class FinalStep:
+    """The final step for images of one size, planned once.
 
-    layout : str      of one picture: `chw`, `hwc`, `(hwc)`
-    mean : array      float (channels, height, width), in place of one number a channel
-    varies : bool     it is more than one formula for all pictures; else `constants` are those of a
-                      conversion that does the same
+    layout : str      of one image: `chw`, `hwc`, `(hwc)`
+    mean : array      float (channels, height, width), instead of one number per channel
+    varies : bool     the formula differs between pixels or images; if it does not, `constants` are
+                      the keywords of a conversion with the same effect
     """
 
     def __init__(self, options: Options, layout: str, dtype: Any, mean: Array | None) -> None:
-        self.dtype = _checked_dtype(dtype)
-        self._options, self._layout = options, layout
+        self.dtype = _check_dtype(dtype)
+        self._options = options
+        self._layout = layout
         saturate = {"casting": "saturate"} if self.dtype.name in _INTEGERS else {}
         self.varies = bool(
             mean is not None or options.max_random_contrast or options.max_random_illumination
         )
-        factors = [options.scale / each for each in options.std]
-        found = "float64" if self.dtype.name == "float64" else "float32"
+        factors = [options.scale / std for std in options.std]
+        compute_dtype = "float64" if self.dtype.name == "float64" else "float32"
         if not self.varies:
-            self.constants = saturate | _constants(options.mean, [1 / each for each in factors])
-            self._pass = _pass(f"hwc->{layout}", self.dtype, **self.constants)
+            self.constants = saturate | _formula_keywords(options.mean, [1 / f for f in factors])
+            self._to_layout = _final_converter(f"hwc->{layout}", self.dtype, **self.constants)
         else:
-            means = _constants(options.mean, None) if mean is None else {}
-            self._pass = Converter(f"hwc->{layout}", dtype=found, threads=1, **means)
-            self._end = _pass(f"{layout}->{layout}", self.dtype, **saturate)
-            self._factors = self._laid_out(factors, found)
-            self._means = None if mean is None else self._mean_images(mean, found)
-        self._widths: set[int] = set()
+            means = _formula_keywords(options.mean, None) if mean is None else {}
+            self._to_layout = Converter(f"hwc->{layout}", dtype=compute_dtype, threads=1, **means)
+            self._to_dtype = _final_converter(f"{layout}->{layout}", self.dtype, **saturate)
+            self._factors = self._per_channel_array(factors, compute_dtype)
+            self._means = None if mean is None else self._mean_images(mean, compute_dtype)
+        self._planned_strides: set[int] = set()
         shape = (options.height, options.width, options.channels)
-        self.shape: tuple[int, ...] = self._pass.target_shape(shape)
+        self.shape: tuple[int, ...] = self._to_layout.target_shape(shape)
 
-    def __call__(self, cut: Cut, out: Array | None) -> Array:
-        """What becomes of a picture's window, in `out` if it is given."""
-        pixels, is_mirrored, gain, lift = cut
-        if pixels.strides[0] not in self._widths:
-            if len(self._widths) < _MOST_WIDTHS:
-                self._widths.add(pixels.strides[0])
+    def __call__(self, image: AugmentedPixels, out: Array | None) -> Array:
+        """Apply the final step to an image, into `out` if it is given."""
+        pixels, is_mirrored, gain, lift = image
+        if pixels.strides[0] not in self._planned_strides:
+            if len(self._planned_strides) < _MAX_PLANNED_WIDTHS:
+                self._planned_strides.add(pixels.strides[0])
             else:
                 pixels = np.ascontiguousarray(pixels)
         if is_mirrored:
             pixels = pixels[:, ::-1]
         if not self.varies:
-            found: Array = self._pass(pixels, out=out)
-            return found
-        direct = self._end.task.dtype == self._pass.task.dtype
-        values: Array = self._pass(pixels, out=out if direct else None)
+            result: Array = self._to_layout(pixels, out=out)
+            return result
+        direct = self._to_dtype.task.dtype == self._to_layout.task.dtype
+        values: Array = self._to_layout(pixels, out=out if direct else None)
         if self._means is not None:
             values -= self._means[is_mirrored]
         if gain != 1:
@@ -102,148 +100,157 @@ class Finish:
         if lift:
             values += values.dtype.type(lift)
         values *= self._factors
-        return values if direct else self._end(values, out=out)
+        return values if direct else self._to_dtype(values, out=out)
 
-    def _laid_out(self, values: list[float], dtype: str) -> Array:
-        """One number a channel, in a shape that goes with results."""
+    def _per_channel_array(self, values: list[float], dtype: str) -> Array:
+        """Return one number per channel as an array that broadcasts with results."""
         if len(set(values)) == 1:
             return np.array(values[0], dtype)
-        options, groups = self._options, parse_layout(self._layout).groups
+        options = self._options
+        groups = parse_layout(self._layout).groups
         if "c" in groups:
             shape = [1] * len(groups)
             shape[groups.index("c")] = options.channels
             return np.array(values, dtype).reshape(shape)
-        whole = np.empty((options.height, options.width, options.channels), dtype)
-        whole[...] = values
-        found: Array = Converter(f"hwc->{self._layout}")(whole)
-        return found
+        image = np.empty((options.height, options.width, options.channels), dtype)
+        image[...] = values
+        result: Array = Converter(f"hwc->{self._layout}")(image)
+        return result
 
     def _mean_images(self, mean: Array, dtype: str) -> tuple[Array, Array]:
-        """What is subtracted of pictures, and of mirrored ones."""
+        """Return the mean images to subtract from images and from mirrored images."""
         if mean.shape != self._options.data_shape:
             raise ShapeError(
-                f"mean_img has shape {mean.shape}, but pictures are {self._options.data_shape}; "
-                "its shape is that of data_shape"
+                f"mean_img has shape {mean.shape}, but images are {self._options.data_shape}; "
+                "its shape must be data_shape"
             )
         convert = Converter(f"chw->{self._layout}", dtype=dtype)
         return convert(mean), convert(mean[:, :, ::-1])
 
 
-def _pass(pattern: str, dtype: Any, **keywords: Any) -> Converter:
-    """What writes a row of a batch: it is not read again before the batch is, and is one thread's
-    work, as other threads have pictures of their own."""
-    asked = Converter(pattern, dtype=dtype, threads=1, **keywords)
-    return Converter.of_task(asked.task._replace(is_part=True))
+def _final_converter(pattern: str, dtype: Any, **keywords: Any) -> Converter:
+    """Return a Converter that writes one image of a batch.
+
+    It runs on one thread, since other threads process other images, and is marked as a part: its
+    result is not read again before the whole batch is.
+    """
+    converter = Converter(pattern, dtype=dtype, threads=1, **keywords)
+    return Converter.of_task(converter.task._replace(is_part=True))
 
 
-def _constants(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:
-    """The keywords of a formula that changes something."""
-    found: dict[str, Any] = {}
+def _formula_keywords(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:
+    """Return the keywords of `convert` for the formula, without those that have no effect."""
+    keywords: dict[str, Any] = {}
     if any(means):
-        found["mean"] = means
+        keywords["mean"] = means
     if stds is not None and set(stds) != {1.0}:
-        found["std"] = stds
-    return found
+        keywords["std"] = stds
+    return keywords
 
 
-def _checked_dtype(dtype: Any) -> np.dtype[Any]:
-    found = as_dtype(dtype)
-    if found.name not in (*_FLOATS, *_INTEGERS):
+def _check_dtype(dtype: Any) -> np.dtype[Any]:
+    result = as_dtype(dtype)
+    if result.name not in (*_FLOATS, *_INTEGERS):
         raise DtypeError(
-            f"pictures of dtype {found} are not made; there are {', '.join(_FLOATS + _INTEGERS)}"
+            f"dtype {result} is not supported for images; use one of "
+            f"{', '.join(_FLOATS + _INTEGERS)}"
         )
-    return found
+    return result
 
 
 def check_layout(layout: str) -> None:
-    """ArgumentError unless a layout is one of a picture: h, w and c, in any order and folds."""
+    """Raise ArgumentError unless a layout has the axes h, w and c, in any order and folding."""
     if sorted(parse_layout(layout).letters) != ["c", "h", "w"]:
         raise ArgumentError(
-            f'layout={layout!r}; that of a picture has h, w and c, as "chw", "hwc" or "(hwc)"'
+            f'layout={layout!r}; the layout of an image has h, w and c, as "chw", "hwc" or "(hwc)"'
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Augmenter(Options):
-    """Decodes a picture and changes it at random, step by step in the order of its keywords.
+    """A decoder that augments images randomly; the steps run in the order of the parameters below.
 
     >>> import numpy as np
-    >>> picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    >>> image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     >>> augment = Augmenter((3, 2, 2), rand_crop=True, rand_mirror=True, scale=1 / 255)
-    >>> augment(picture, epoch=1, position=7).shape
+    >>> augment(image, epoch=1, position=7).shape
     (3, 2, 2)
-    >>> Augmenter((3, 2, 2), dtype="uint8", crop_y_start=0, crop_x_start=1)(picture)[0].tolist()
+    >>> Augmenter((3, 2, 2), dtype="uint8", crop_y_start=0, crop_x_start=1)(image)[0].tolist()
     [[3, 6], [15, 18]]
 
-    What is random is a function of `seed`, and of the epoch and position of each call: the same
-    on any thread and in any process, and another one for every picture and epoch. Resizing,
-    warping and changes of hue need OpenCV (`pip install "layoutkit[augment]"`).
+    The random numbers are a function of `seed` and of the epoch and position of each call: equal
+    on any thread and in any process, and different for every image and epoch. Resizing, warping
+    and hue changes need OpenCV (`pip install "layoutkit[augment]"`).
 
     Parameters
     ----------
     data_shape : (int, int, int)
-        Channels, height and width of the result. 1 is grey, 3 red, green and blue, 4 with alpha.
+        Channels, height and width of the result. 1 channel is gray, 3 are RGB, 4 are RGBA.
     layout : str
-        That of the result: `chw`, `hwc`, `(hwc)`.
+        The layout of the result: `chw`, `hwc`, `(hwc)`.
     dtype : dtype
         float32, float64, float16, bfloat16; or uint8 or int8, which are rounded half to even and
-        cut off at their ends.
+        clipped.
     seed : int
-        Another seed, other pictures.
+        The seed of the random numbers.
     max_pixels : int
-        A file with more is refused before it is decoded.
+        Files with more pixels raise an error before they are decoded.
     resize : int, optional
-        The shorter side becomes this, the other one follows.
+        Length of the shorter side after resizing; the aspect ratio is kept.
     random_resized_crop : bool
-        A part of random place, of `min_random_area` to `max_random_area` of the picture and a
-        ratio of its sides as `max_aspect_ratio` says, or the inverse, resized to the result.
+        Crop a random window and resize it to the result. Its area is `min_random_area` to
+        `max_random_area` of the image's, its aspect ratio is in the range of `max_aspect_ratio`, or
+        the inverse.
     rotate : int, optional
-        Degrees, counter-clockwise. Multiples of 90 are exact, and turn the sides, too; others
-        keep them. In place of `max_rotate_angle`, up to which it is random, either way.
+        Degrees, counter-clockwise. Multiples of 90 are exact and swap the sides; other angles keep
+        the size. Replaces `max_rotate_angle`, the limit of a random angle in either direction.
     max_shear_ratio : float
-        How far a row may move, either way, against the one below it.
+        Largest random shift, in either direction, of a row relative to the next row.
     min_random_scale, max_random_scale : float
-        Between which the picture is scaled.
+        Range of the random scale.
     min_aspect_ratio, max_aspect_ratio : float
-        Between which height is stretched against width; without the first, the second is how far
-        it may be from 1.
+        Range of the random ratio of height to width; without the first, the second is the largest
+        difference from 1.
     min_img_size, max_img_size : float
-        Sides of what a picture is scaled onto: it is cut off, or filled up, in the middle.
+        Limits of the sides of the canvas for the scaled image, which is centrally cropped or
+        padded.
     inter_method : int
-        Between pixels: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 cubic to enlarge and
-        area to shrink, 10 any of the first five.
+        Interpolation: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 cubic to enlarge and
+        area to shrink, 10 a random one of the first five.
     fill, fill_value : int
-        What is where there is no picture; `fill` may be one a channel.
+        Value of padding pixels; `fill` may have one value per channel.
     pad : int
-        Pixels around the picture.
+        Pixels of padding on each side of the image.
     rand_crop : bool
-        The result is cut out of anywhere; by default out of the middle.
+        Crop at a random offset; by default at the center.
     crop_y_start, crop_x_start : int, optional
-        The row and the column where it begins.
+        The first row and column of the crop.
     min_crop_size, max_crop_size : int, optional
-        Sides of a square between which one is cut out, and resized to the result.
+        Range of the side of a random square crop, which is resized to the result.
     brightness, contrast, saturation : float
-        Up to which share each may change, either way, in random order.
+        Largest relative change of each, in either direction, applied in random order.
     random_h, random_l, random_s : int
-        Up to what is added to hue (0 to 180, which goes round), lightness and saturation.
+        Largest random change of hue (0 to 180, wraps around), lightness and saturation.
     pca_noise : float
-        Deviation of the noise of one colour, in components of those of natural pictures.
+        Standard deviation of a random color that is added, in principal components of the colors of
+        natural images.
     mirror, rand_mirror : bool
-        Left and right are exchanged: always, half of the time.
+        Flip left and right: always, or half of the time.
     mean_img : array, optional
-        What is subtracted of each pixel: (channels, height, width), of pictures not mirrored.
+        Mean image to subtract: (channels, height, width), not mirrored.
     mean_r, mean_g, mean_b, mean_a, std_r, ... : float
-        For each channel, or all in `mean` and `std`. Grey has those of red.
+        Mean and std of each channel, or of all in `mean` and `std`. Gray uses those of red.
     max_random_contrast, max_random_illumination : float
-        A picture's own k, 1 and up to this more or less, and i, up to this above or below 0, in
-        ``((x - mean) * k + i) * scale / std``.
+        Ranges of the k and i that are drawn for each image: k is 1 plus or minus the first, i is 0
+        plus or minus the second, in ``((x - mean) * k + i) * scale / std``.
     scale : float
-        As the formula says.
+        The scale in the formula above.
 
     Raises
     ------
     ArgumentError, DtypeError, ShapeError, PatternError
-        An option is wrong, two do not fit together, or what they need is not installed; at once.
+        An option is invalid, two options contradict each other, or a library that they need is not
+        installed. Raised on construction.
     """
 
     _: KW_ONLY
@@ -256,50 +263,53 @@ class Augmenter(Options):
         as_count("seed", self.seed, None, ArgumentError)
         check_layout(self.layout)
         pillow()
-        why = self._needs_opencv()
-        if why:
-            check_opencv(why)
+        option = self._option_needing_opencv()
+        if option:
+            check_opencv(option)
         if self.mean_img is not None:
             mean = np.asarray(self.mean_img)
             if mean.dtype.kind not in "iuf":
-                raise ArgumentError(f"mean_img is {self.mean_img!r}; it is an array of numbers")
+                raise ArgumentError(
+                    f"mean_img is {self.mean_img!r}; it must be an array of numbers"
+                )
             object.__setattr__(self, "mean_img", mean)
-        _ = self.finish  # says what is wrong with dtype and shapes
+        _ = self.finish  # validates dtype and shapes
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what it makes of a picture."""
+        """The shape of an augmented image."""
         return self.finish.shape
 
     def __call__(
         self, data: Any, out: Array | None = None, *, epoch: int = 0, position: int = 0
     ) -> Array:
-        """The picture of some bytes, in `out` if it is given.
+        """Decode and augment an image, into `out` if it is given.
 
-        data : what `read` takes, or uint8 pixels (height, width, channels) that are decoded
-        epoch, position : of what is random; the same ones give the same picture
+        data : a source that `read` takes, or decoded uint8 pixels (height, width, channels)
+        epoch, position : select the random numbers; equal values give an equal result
 
-        Raises what `read` raises, and ShapeError where the picture is smaller than what is cut out.
+        Raises the errors of `read`, and ShapeError if the image is smaller than the crop.
         """
         return self.finish(self.cut(data, epoch, position), out)
 
-    def cut(self, data: Any, epoch: int, position: int) -> Cut:
-        """All but the last step, which is `finish`: for who does that for many pictures at once."""
-        draws = Draws(self.seed, epoch, position)
-        pixels = self._cropped(self._placed(self._pixels(data), draws), draws)
-        if self._has_colours:
-            pixels = recoloured(pixels, self, draws)
-        is_mirrored = self.mirror or (self.rand_mirror and draws.coin(Use.MIRROR))
-        gain, lift = 1.0, 0.0
+    def cut(self, data: Any, epoch: int, position: int) -> AugmentedPixels:
+        """Run all steps but `finish`, which a caller may run for many images at once."""
+        rng = ImageRng(self.seed, epoch, position)
+        pixels = self._crop(self._resize_and_warp(self._decode(data), rng), rng)
+        if self._changes_colors:
+            pixels = adjust_colors(pixels, self, rng)
+        is_mirrored = self.mirror or (self.rand_mirror and rng.coin(Slot.MIRROR))
+        gain = 1.0
+        lift = 0.0
         if self.finish.varies:
-            most = self.max_random_contrast
-            gain = draws.uniform(Use.GAIN, 1 - most, 1 + most) if most else gain
-            most = self.max_random_illumination
-            lift = draws.uniform(Use.LIFT, -most, most) if most else lift
-        return Cut(pixels, is_mirrored, gain, lift)
+            limit = self.max_random_contrast
+            gain = rng.uniform(Slot.GAIN, 1 - limit, 1 + limit) if limit else gain
+            limit = self.max_random_illumination
+            lift = rng.uniform(Slot.LIFT, -limit, limit) if limit else lift
+        return AugmentedPixels(pixels, is_mirrored, gain, lift)
 
     def unaugmented(self) -> Augmenter:
-        """What gives uint8 (channels, height, width) with nothing random, for a mean of all."""
+        """Return an Augmenter to uint8 `chw` without random steps, to compute a mean image."""
         size = self.resize
         if self.random_resized_crop:
             size = max(self.height, self.width)
@@ -311,66 +321,67 @@ class Augmenter(Options):
         )  # fmt: skip
 
     @cached_property
-    def finish(self) -> Finish:
-        """The last step."""
-        return Finish(self, self.layout, self.dtype, self.mean_img)
+    def finish(self) -> FinalStep:
+        """The final step."""
+        return FinalStep(self, self.layout, self.dtype, self.mean_img)
 
     @cached_property
-    def _has_colours(self) -> bool:
-        return self.has_colours
+    def _changes_colors(self) -> bool:
+        return self.changes_colors
 
     @cached_property
-    def _is_warped(self) -> bool:
-        return geometry.is_warped(self)
+    def _needs_warp(self) -> bool:
+        return geometry.needs_warp(self)
 
-    def _needs_opencv(self) -> str:
-        """Which option does, None of them where it is empty."""
+    def _option_needing_opencv(self) -> str:
+        """Return the name of an option that needs OpenCV, or an empty string."""
         for name in ("resize", "random_resized_crop", "max_crop_size"):
             if getattr(self, name):
                 return name
         if any((self.random_h, self.random_s, self.random_l)):
             return "random_h, random_s or random_l"
-        return "turning, shearing or scaling pictures" if self._is_warped else ""
+        return "rotating, shearing or scaling images" if self._needs_warp else ""
 
-    def _pixels(self, data: Any) -> Pixels:
+    def _decode(self, data: Any) -> DecodedImage:
         if isinstance(data, np.ndarray) and data.ndim > 1:
             if data.ndim != 3 or data.shape[2] != self.channels or data.dtype != np.uint8:
                 raise ShapeError(
-                    f"the picture has shape {data.shape} and {data.dtype}; pixels that are decoded "
-                    f"already are uint8 (height, width, {self.channels})"
+                    f"the image has shape {data.shape} and dtype {data.dtype}; decoded pixels must "
+                    f"be uint8 (height, width, {self.channels})"
                 )
-            return Pixels(data, *data.shape[:2])
-        enough = None if self.resize is None else (self.resize, self.resize)
-        return pixels_of(data, self.channels, enough, self.max_pixels)
+            return DecodedImage(data, *data.shape[:2])
+        min_size = None if self.resize is None else (self.resize, self.resize)
+        return pixels_of(data, self.channels, min_size, self.max_pixels)
 
-    def _placed(self, found: Pixels, draws: Draws) -> Array:
-        """Resized, and turned, sheared and scaled."""
-        pixels = found.array
+    def _resize_and_warp(self, image: DecodedImage, rng: ImageRng) -> Array:
+        """Return the pixels resized, rotated, sheared and scaled."""
+        pixels = image.array
         if self.resize is not None:
-            pixels = self._resized(pixels, geometry.resized(*found[1:], self.resize), draws)
+            pixels = self._resize(pixels, geometry.shorter_side_size(*image[1:], self.resize), rng)
         if self.random_resized_crop:
-            window = geometry.area_window(self, draws, *pixels.shape[:2])
-            pixels = window.of(pixels, self.fill)
-            return self._resized(pixels, (self.height, self.width), draws)
+            window = geometry.random_resized_window(self, rng, *pixels.shape[:2])
+            pixels = window.extract(pixels, self.fill)
+            return self._resize(pixels, (self.height, self.width), rng)
         if self.rotate is not None and self.rotate % 90 == 0:
-            pixels = turned(pixels, self.rotate)
-        if not self._is_warped:
+            pixels = rotate_quarters(pixels, self.rotate)
+        if not self._needs_warp:
             return pixels
-        canvas = geometry.warped(self, draws, *pixels.shape[:2])
-        method = method_for(self.inter_method, draws, pixels.shape[:2], canvas[1:])
-        return warped_onto(pixels, canvas, method, self.fill)
+        warp = geometry.random_warp(self, rng, *pixels.shape[:2])
+        method = interpolation_for(self.inter_method, rng, pixels.shape[:2], warp[1:])
+        return warp_affine(pixels, warp, method, self.fill)
 
-    def _resized(self, pixels: Array, size: tuple[int, int], draws: Draws) -> Array:
-        method = method_for(self.inter_method, draws, pixels.shape[:2], size)
-        return resized_to(pixels, size, method)
+    def _resize(self, pixels: Array, size: tuple[int, int], rng: ImageRng) -> Array:
+        method = interpolation_for(self.inter_method, rng, pixels.shape[:2], size)
+        return resize_pixels(pixels, size, method)
 
-    def _cropped(self, pixels: Array, draws: Draws) -> Array:
-        """The window that becomes the result, padded where it reaches outside."""
-        height, width = pixels.shape[0] + 2 * self.pad, pixels.shape[1] + 2 * self.pad
-        window = geometry.crop_window(self, draws, height, width)
+    def _crop(self, pixels: Array, rng: ImageRng) -> Array:
+        """Return the cropped pixels, padded where the window extends beyond the image."""
+        height = pixels.shape[0] + 2 * self.pad
+        width = pixels.shape[1] + 2 * self.pad
+        window = geometry.crop_window(self, rng, height, width)
         if self.pad:
             window = window._replace(top=window.top - self.pad, left=window.left - self.pad)
-        found = window.of(pixels, self.fill)
+        crop = window.extract(pixels, self.fill)
         if self.max_crop_size is None:
-            return found
-        return self._resized(found, (self.height, self.width), draws)
+            return crop
+        return self._resize(crop, (self.height, self.width), rng)

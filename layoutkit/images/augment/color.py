@@ -1,7 +1,7 @@
-"""Colours of 8-bit pixels changed: each function takes pixels and numbers, and gives new pixels.
+"""Color changes of 8-bit pixels: each function takes pixels and numbers and returns new pixels.
 
-(height, width, channels) of uint8, in red, green, blue; a fourth channel, alpha, stays as it is.
-Results are rounded half to even and cut off at 0 and 255.
+Pixels are uint8 (height, width, channels) in RGB; a fourth channel, alpha, is not changed. Results
+are rounded half to even and clipped to 0..255.
 """
 
 from __future__ import annotations
@@ -14,94 +14,93 @@ import numpy as np
 from ...memory import Array
 from ..resize import opencv
 from .options import Options
-from .random import Draws, Use
+from .random import ImageRng, Slot
 
-__all__ = ["brightened", "contrasted", "noisy", "recoloured", "saturated", "shifted"]
-
-_GREY = np.array([0.299, 0.587, 0.114], np.float32)  # what colours weigh in grey
-# Of the colours of ImageNet's pictures: standard deviations along the principal components, which
-# are the columns.
-_DEVIATIONS = np.array([55.46, 4.794, 1.148])
-_COMPONENTS = np.array(
+_GRAY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)  # luma weights (BT.601)
+# Principal components of the colors of ImageNet, one per column, and the standard deviations.
+_PCA_DEVIATIONS = np.array([55.46, 4.794, 1.148])
+_PCA_COMPONENTS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
 )
-_HUES = 180  # of OpenCV in 8 bits
-_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+_HUE_COUNT = 180  # OpenCV's hues in 8 bits
+_STEP_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 _LEVELS = np.arange(256, dtype=np.float64)
 
 
-def recoloured(pixels: Array, options: Options, draws: Draws) -> Array:
-    """What the options for colours make of a picture, in new memory."""
-    changed, alpha = pixels[..., :3], pixels[..., 3:]
+def adjust_colors(pixels: Array, options: Options, rng: ImageRng) -> Array:
+    """Return an image with the color changes of the options, in new memory."""
+    changed = pixels[..., :3]
+    alpha = pixels[..., 3:]
     steps = (
-        (options.brightness, Use.BRIGHTNESS, brightened),
-        (options.contrast, Use.CONTRAST, contrasted),
-        (options.saturation, Use.SATURATION, saturated),
+        (options.brightness, Slot.BRIGHTNESS, adjust_brightness),
+        (options.contrast, Slot.CONTRAST, adjust_contrast),
+        (options.saturation, Slot.SATURATION, adjust_saturation),
     )
-    for number in _ORDERS[draws.whole(Use.ORDER, 0, len(_ORDERS) - 1)]:
-        share, use, change = steps[number]
-        if share:
-            changed = change(changed, draws.uniform(use, 1 - share, 1 + share))
-    ranges = options.random_h, options.random_l, options.random_s
-    if any(ranges):
-        uses = Use.HUE, Use.LIGHTNESS, Use.PURITY
-        hls = [draws.whole(use, -most, most) for use, most in zip(uses, ranges, strict=True)]
-        changed = shifted(changed, *hls)
+    for step in _STEP_ORDERS[rng.integer(Slot.ORDER, 0, len(_STEP_ORDERS) - 1)]:
+        limit, slot, adjust = steps[step]
+        if limit:
+            changed = adjust(changed, rng.uniform(slot, 1 - limit, 1 + limit))
+    limits = options.random_h, options.random_l, options.random_s
+    if any(limits):
+        slots = Slot.HUE, Slot.LIGHTNESS, Slot.HLS_SATURATION
+        hls = [rng.integer(slot, -limit, limit) for slot, limit in zip(slots, limits, strict=True)]
+        changed = shift_hls(changed, *hls)
     if options.pca_noise:
-        numbers = [options.pca_noise * draws.normal(Use.NOISE + 2 * each) for each in range(3)]
-        changed = noisy(changed, numbers)
+        weights = [options.pca_noise * rng.normal(Slot.NOISE + 2 * i) for i in range(3)]
+        changed = add_pca_noise(changed, weights)
     return np.concatenate([changed, alpha], axis=2) if alpha.size else changed
 
 
-def brightened(pixels: Array, factor: float) -> Array:
-    """All values times a factor."""
-    return _in_8_bits(_LEVELS * factor)[pixels]
+def adjust_brightness(pixels: Array, factor: float) -> Array:
+    """Multiply all values by a factor."""
+    return _to_uint8(_LEVELS * factor)[pixels]
 
 
-def contrasted(pixels: Array, factor: float) -> Array:
-    """All values as far from the mean grey of the picture as a factor says."""
+def adjust_contrast(pixels: Array, factor: float) -> Array:
+    """Multiply the difference of all values from the image's mean gray by a factor."""
     means = pixels.mean(axis=(0, 1))
-    grey = float(means @ _GREY) if len(means) == 3 else float(means[0])
-    return _in_8_bits(_LEVELS * factor + (1 - factor) * grey)[pixels]
+    gray = float(means @ _GRAY_WEIGHTS) if len(means) == 3 else float(means[0])
+    return _to_uint8(_LEVELS * factor + (1 - factor) * gray)[pixels]
 
 
-def saturated(pixels: Array, factor: float) -> Array:
-    """The colours of each pixel as far from its own grey as a factor says."""
+def adjust_saturation(pixels: Array, factor: float) -> Array:
+    """Multiply the difference of each pixel from its own gray by a factor."""
     values = pixels.astype(np.float32)
-    grey = values @ _GREY
+    gray = values @ _GRAY_WEIGHTS
     values *= np.float32(factor)
-    values += (np.float32(1 - factor) * grey)[..., None]
-    return _in_8_bits(values)
+    values += (np.float32(1 - factor) * gray)[..., None]
+    return _to_uint8(values)
 
 
-def shifted(pixels: Array, hue: int, lightness: int, saturation: int) -> Array:
-    """Whole numbers added to hue, which goes round at 180, and to lightness and saturation."""
+def shift_hls(pixels: Array, hue: int, lightness: int, saturation: int) -> Array:
+    """Add integers to hue, which wraps around at 180, and to lightness and saturation."""
     cv2: Any = opencv()
     hls = cv2.cvtColor(pixels, cv2.COLOR_RGB2HLS)
     tables = [
-        ((_LEVELS + hue) % _HUES).astype(np.uint8), _in_8_bits(_LEVELS + lightness),
-        _in_8_bits(_LEVELS + saturation),
-    ]  # fmt: skip
-    found: Array = cv2.cvtColor(_looked_up(hls, tables), cv2.COLOR_HLS2RGB)
-    return found
+        ((_LEVELS + hue) % _HUE_COUNT).astype(np.uint8),
+        _to_uint8(_LEVELS + lightness),
+        _to_uint8(_LEVELS + saturation),
+    ]
+    result: Array = cv2.cvtColor(_apply_tables(hls, tables), cv2.COLOR_HLS2RGB)
+    return result
 
 
-def noisy(pixels: Array, numbers: Sequence[float]) -> Array:
-    """One colour added to all pixels: so much of each principal component of natural colours."""
-    colour = _COMPONENTS @ (_DEVIATIONS * np.asarray(numbers))
-    return _looked_up(pixels, [_in_8_bits(_LEVELS + each) for each in colour])
+def add_pca_noise(pixels: Array, weights: Sequence[float]) -> Array:
+    """Add one color to all pixels: a weighted sum of the principal components of natural colors."""
+    color = _PCA_COMPONENTS @ (_PCA_DEVIATIONS * np.asarray(weights))
+    return _apply_tables(pixels, [_to_uint8(_LEVELS + value) for value in color])
 
 
-def _looked_up(pixels: Array, tables: Sequence[Array]) -> Array:
-    """Each channel in a table of its own."""
-    found = np.empty_like(pixels)
+def _apply_tables(pixels: Array, tables: Sequence[Array]) -> Array:
+    """Map the values of each channel by its lookup table."""
+    result = np.empty_like(pixels)
     for channel, table in enumerate(tables):
-        found[..., channel] = table[pixels[..., channel]]
-    return found
+        result[..., channel] = table[pixels[..., channel]]
+    return result
 
 
-def _in_8_bits(values: Array) -> Array:
-    """Floats, which are used up, as uint8."""
+def _to_uint8(values: Array) -> Array:
+    """Round and clip floats to uint8; overwrites `values`."""
     np.rint(values, out=values)
-    found: Array = np.clip(values, 0, 255, out=values).astype(np.uint8)
-    return found
+    result: Array = np.clip(values, 0, 255, out=values).astype(np.uint8)
+    return result

@@ -1,8 +1,8 @@
-"""The random numbers of one picture: a function of seed, epoch and position, and of nothing else.
+"""The random numbers of one image: a function of seed, epoch and position only.
 
-Philox is a hash of a counter, so there is no state that threads, parts or a resumed run could find
-elsewhere. Every use has a place of its own among the numbers of a picture: an option that is added
-or taken away does not change what others draw.
+Philox is a counter-based generator, so threads, shards and resumed runs share no state. Each use
+has its own slot among the numbers of an image: adding or removing an option does not change the
+numbers of other options.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import threading
 
 import numpy as np
 
-__all__ = ["TRIES", "Draws", "Use"]
-
-TRIES = 10  # windows of random_resized_crop that are drawn before it takes the middle
-_WORD = 64
-_MASK = (1 << _WORD) - 1
-_FRACTION = 53  # bits of a float between 0 and 1
+TRIES = 10  # windows that random_resized_crop draws before it falls back to the center
+_WORD_BITS = 64
+_WORD_MASK = (1 << _WORD_BITS) - 1
+_FRACTION_BITS = 53  # bits of a float between 0 and 1
 
 
-class Use:
-    """What a number is for: its place. NOISE has six, and TRY five for each of its tries.
+class Slot:
+    """The slots of the random numbers. NOISE has six slots, TRY five for each of its tries.
 
-    The first four are what most pictures need, and one step of Philox.
+    The first four are those that most images need, and one step of Philox.
     """
 
     TOP = 0
@@ -41,75 +39,80 @@ class Use:
     SATURATION = 12
     HUE = 13
     LIGHTNESS = 14
-    PURITY = 15
+    HLS_SATURATION = 15
     GAIN = 16
     LIFT = 17
     NOISE = 18
     TRY = 24
 
 
-_STEP = 4  # words of a step of Philox
-_ALL = Use.TRY + 5 * TRIES
-_kept = threading.local()
+_WORDS_PER_STEP = 4  # of Philox
+_WORD_COUNT = Slot.TRY + 5 * TRIES
+_thread_state = threading.local()
 
 
-def _words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
-    """Random words of 64 bits; `first` is a multiple of four.
+def _random_words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
+    """Return random 64-bit words; `first` is a multiple of four.
 
-    By the state of one generator a thread, as to make one takes several times as long. Few words
-    are asked for one by one: for several NumPy lets go of the interpreter's lock, and to have it
-    back takes longer.
+    Each thread sets the state of one generator, since creating one takes several times as long. Few
+    words are drawn one by one: for several at once NumPy releases the GIL, and acquiring it again
+    takes longer.
     """
-    if not hasattr(_kept, "source"):
-        _kept.source = np.random.Philox(0)
-        _kept.state = _kept.source.state
-    state, source = _kept.state, _kept.source
+    if not hasattr(_thread_state, "source"):
+        _thread_state.source = np.random.Philox(0)
+        _thread_state.state = _thread_state.source.state
+    state = _thread_state.state
+    source = _thread_state.source
     state["state"]["key"][:] = key
-    state["state"]["counter"][:] = (first // _STEP, position, 0, 0)
-    source.state = state  # with an empty buffer, as it was taken
-    if count == _STEP:
-        return [source.random_raw() for _ in range(_STEP)]
+    state["state"]["counter"][:] = (first // _WORDS_PER_STEP, position, 0, 0)
+    source.state = state  # its buffer is empty, as it was when the state was saved
+    if count == _WORDS_PER_STEP:
+        return [source.random_raw() for _ in range(_WORDS_PER_STEP)]
     words: list[int] = source.random_raw(count).tolist()
     return words
 
 
-class Draws:
-    """The numbers of the picture in a position of the source, in an epoch.
+class ImageRng:
+    """The random numbers of the image at a position of the source, in an epoch.
 
-    >>> draws = Draws(seed=0, epoch=3, position=7)
-    >>> draws.uniform(Use.SCALE, 0.5, 2.0) == Draws(0, 3, 7).uniform(Use.SCALE, 0.5, 2.0)
+    >>> rng = ImageRng(seed=0, epoch=3, position=7)
+    >>> rng.uniform(Slot.SCALE, 0.5, 2.0) == ImageRng(0, 3, 7).uniform(Slot.SCALE, 0.5, 2.0)
     True
     """
 
     def __init__(self, seed: int, epoch: int, position: int) -> None:
-        self._key = seed & _MASK, epoch & _MASK
+        self._key = seed & _WORD_MASK, epoch & _WORD_MASK
         self._position = position
-        self._found: list[int] = []
+        self._cached_words: list[int] = []
 
-    def _word(self, use: int) -> int:
-        found = self._found
-        if use >= len(found):
-            count = _STEP if not found and use < _STEP else _ALL - len(found)
-            found += _words(self._key, self._position, len(found), count)
-        return found[use]
+    def _word(self, slot: int) -> int:
+        words = self._cached_words
+        if slot >= len(words):
+            count = (
+                _WORDS_PER_STEP
+                if not words and slot < _WORDS_PER_STEP
+                else _WORD_COUNT - len(words)
+            )
+            words += _random_words(self._key, self._position, len(words), count)
+        return words[slot]
 
-    def fraction(self, use: int) -> float:
-        """A number in [0, 1)."""
-        return (self._word(use) >> (_WORD - _FRACTION)) * 2.0**-_FRACTION
+    def fraction(self, slot: int) -> float:
+        """Return a float in [0, 1)."""
+        return (self._word(slot) >> (_WORD_BITS - _FRACTION_BITS)) * 2.0**-_FRACTION_BITS
 
-    def uniform(self, use: int, low: float, high: float) -> float:
-        """A number between two others."""
-        return low + (high - low) * self.fraction(use)
+    def uniform(self, slot: int, low: float, high: float) -> float:
+        """Return a float in [low, high)."""
+        return low + (high - low) * self.fraction(slot)
 
-    def whole(self, use: int, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
-        return low + (self._word(use) * (high - low + 1) >> _WORD)
+    def integer(self, slot: int, low: int, high: int) -> int:
+        """Return an integer from `low` to `high`, both included."""
+        return low + (self._word(slot) * (high - low + 1) >> _WORD_BITS)
 
-    def coin(self, use: int) -> bool:
-        """True half of the time."""
-        return bool(self._word(use) >> (_WORD - 1))
+    def coin(self, slot: int) -> bool:
+        """Return True with probability 1/2."""
+        return bool(self._word(slot) >> (_WORD_BITS - 1))
 
-    def normal(self, use: int) -> float:
-        """A number of the normal distribution, made of the numbers of two places."""
-        radius = math.sqrt(-2.0 * math.log(1.0 - self.fraction(use)))
-        return radius * math.cos(2.0 * math.pi * self.fraction(use + 1))
+    def normal(self, slot: int) -> float:
+        """Return a float of the standard normal distribution; uses two slots."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self.fraction(slot)))
+        return radius * math.cos(2.0 * math.pi * self.fraction(slot + 1))
