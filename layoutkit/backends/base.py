@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..planning.plan import Larger, Plan
     from .cupy import CudaAdapter
 
-__all__ = ["NUMPY", "Adapter", "NumpyAdapter", "beside", "on_device", "out_of_reach"]
-
 _HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
 
@@ -42,7 +40,7 @@ class Adapter:
 
     is_traced = False  # whether its arrays stand for data that is not there yet
     # Whether a conversion into a larger result is one of a larger x, and not of a window of memory.
-    makes_larger = False
+    pads_input = False
     is_container = False  # whether its arrays are none, but hold one
     traces_constants = False  # whether constants that jax traces are operands beside its arrays
 
@@ -53,11 +51,11 @@ class Adapter:
         kind, ordinal = map(int, x.__dlpack_device__())
         if kind not in _HOST:
             device = f"{_DEVICES.get(kind, f'DLPack device {kind}')}:{ordinal}"
-            raise on_device(what, device, "move it to the CPU")
+            raise device_error(what, device, "move it to the CPU")
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass a numpy.ndarray of its data") from error
+            raise memory_error(what, x, "pass a numpy.ndarray of its data") from error
 
     def device(self, x: Any, what: str) -> str:
         """Where an array is."""
@@ -72,7 +70,7 @@ class Adapter:
         """Copies of the samples at positions that exist, as an array of the library."""
         return self.leave(take(self.arrive(x, "x"), axis, positions), x)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
         made = np.empty(found.full, found.fill.dtype)
         made[...] = found.fill
@@ -81,7 +79,7 @@ class Adapter:
 
     # -- out -------------------------------------------------------------------------------
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
         namespace = getattr(x, "__array_namespace__", None)
         return x.transpose(order) if namespace is None else namespace().permute_dims(x, order)
@@ -99,7 +97,7 @@ class Adapter:
                 "a dtype that its library has, or pass a numpy.ndarray"
             ) from error
 
-    def same(self, x: Any, array: Array) -> Any:
+    def unchanged_result(self, x: Any, array: Array) -> Any:
         """The result where nothing is moved: `x` itself, where it is of the kind of results."""
         return x if hasattr(x, "__array_namespace__") else array
 
@@ -112,7 +110,7 @@ class Adapter:
         """The caller's output, after its memory has changed."""
         return out
 
-    def on_gpu(self) -> CudaAdapter | None:
+    def cuda_adapter(self) -> CudaAdapter | None:
         """The adapter of what arrays become on a GPU; None: CuPy's."""
         return None
 
@@ -133,11 +131,11 @@ class Adapter:
         """Whether to read its memory alone would lose what is recorded."""
         return self.is_recorded(x)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is, of an array that is recorded."""
         raise NotImplementedError
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """What `accumulator(parts, out)` is, where one of the parts is recorded."""
         raise NotImplementedError
 
@@ -153,7 +151,7 @@ class NumpyAdapter(Adapter):
         """The array itself."""
         return array
 
-    def same(self, x: Any, array: Array) -> Any:
+    def unchanged_result(self, x: Any, array: Array) -> Any:
         """`x` itself, of whatever subclass."""
         return x
 
@@ -165,17 +163,17 @@ class NumpyAdapter(Adapter):
 NUMPY = NumpyAdapter()
 
 
-def on_device(what: str, device: str, fix: str) -> DeviceError:
+def device_error(what: str, device: str, fix: str) -> DeviceError:
     """The error of memory that is somewhere else."""
     return DeviceError(f"{what} is on {device}, which is not reached from here; {fix}")
 
 
-def out_of_reach(what: str, x: Any, fix: str) -> ArgumentError:
+def memory_error(what: str, x: Any, fix: str) -> ArgumentError:
     """The error of an array that does not give its memory."""
     return ArgumentError(f"the memory of {what}, a {kind_text(x)}, cannot be reached; {fix}")
 
 
-def beside(x: Any) -> AbstractContextManager[Any]:
+def on_device_of(x: Any) -> AbstractContextManager[Any]:
     """For CuPy's own work on an array: it runs on the current device, wherever the array is."""
     if type(x).__module__.partition(".")[0] != "cupy":
         return nullcontext()

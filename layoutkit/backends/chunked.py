@@ -32,13 +32,11 @@ from .dispatch import as_array
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
-__all__ = ["Blocks", "Job"]
-
 # What plans are told of instead of who runs the conversion.
-_noted: ContextVar[list[Rechunked] | None] = ContextVar("noted", default=None)
+_rechunk_log: ContextVar[list[Rechunked] | None] = ContextVar("noted", default=None)
 
 
-class Job(NamedTuple):
+class BlockwiseJob(NamedTuple):
     """What is computed of blocks, and how the results lie.
 
     name, said      what it is: two of one array that say the same are one
@@ -56,39 +54,43 @@ class Job(NamedTuple):
     dtype: DType
 
 
-class Blocks(Adapter):
+class ChunkedAdapter(Adapter):
     """Lazy in, lazy out."""
 
     library = ""  # what messages call it
-    fix_sizes = ""  # what makes sizes known that are not
-    store = ""  # how a result is written to an output
-    is_traced = makes_larger = True
+    compute_sizes_call = ""  # what makes sizes known that are not
+    store_call = ""  # how a result is written to an output
+    is_traced = pads_input = True
     warning: type[Warning] = UserWarning
 
     # -- what each library says in its words -----------------------------------------------
 
     @abstractmethod
-    def is_ours(self, x: Any) -> bool:
+    def is_instance(self, x: Any) -> bool:
         """Whether it is an array of the library."""
 
     @abstractmethod
-    def lazy(self, array: Any, like: Any) -> Any:
+    def as_lazy(self, array: Any, like: Any) -> Any:
         """An array of NumPy as one of the library."""
 
     @abstractmethod
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
         """The same array in these chunks."""
 
     @abstractmethod
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+    def converter_blocks(
+        self, ways: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """An array of as many blocks, each of which says which way, and keywords beside it."""
 
     @abstractmethod
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
         """What a job makes of arrays, of each of which the axes are named."""
 
     @abstractmethod
-    def tasks(self, result: Any, x: Any) -> int:
+    def count_tasks(self, result: Any, x: Any) -> int:
         """How many tasks the graph of a result has beside those of x."""
 
     # -- what is the same for all ----------------------------------------------------------
@@ -105,7 +107,7 @@ class Blocks(Adapter):
         if any(isnan(size) for size in x.shape):
             raise ArgumentError(
                 f"{what} is a {self.library} array of shape {x.shape}, whose chunks are not known "
-                f"before it is computed; call {what}.{self.fix_sizes} first"
+                f"before it is computed; call {what}.{self.compute_sizes_call} first"
             )
         return x.shape, x.dtype
 
@@ -116,15 +118,15 @@ class Blocks(Adapter):
     def plan(self, converter: Converter, x: Any) -> Plan:
         """That of the whole and, by the graph that a conversion would be, of its chunks."""
         whole = converter.plan(converter.spec_of(x))
-        token = _noted.set([])
+        token = _rechunk_log.set([])
         try:
             graph = converter(x)
-            moved = tuple(_noted.get() or ())
+            moved = tuple(_rechunk_log.get() or ())
         finally:
-            _noted.reset(token)
-        return ChunkedPlan.of(whole, (x.chunks, graph.chunks), self.tasks(graph, x), moved)
+            _rechunk_log.reset(token)
+        return ChunkedPlan.of(whole, (x.chunks, graph.chunks), self.count_tasks(graph, x), moved)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of every chunk."""
         self._refuse(out)
         if converter.is_away:
@@ -136,7 +138,7 @@ class Blocks(Adapter):
             return x
         move, picks = task.picked(x.shape)
         whole = move if picks is None else picks.whole(move)
-        cuts = self.cut(cuts_of(whole, x.chunks, {picks.letter} if picks else set()))
+        cuts = self.allowed_chunks(cuts_of(whole, x.chunks, {picks.letter} if picks else set()))
         x = self._with_chunks(x, whole, cuts, task.pattern.text)
         after = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
         ours, varied = of_chunks(task, whole, cuts), along(task.formula, whole, cuts)
@@ -147,9 +149,9 @@ class Blocks(Adapter):
         pairs, words = [(x, left)], {"way": way}
         if varied is not None:
             ways = tuple(Converter.of_task(ours._replace(formula=f)) for f in varied.formulas)
-            numbers, words = self.apart(ways, x)
+            numbers, words = self.converter_blocks(ways, x)
             pairs.append((numbers, (varied.letter,)))
-        job = Job(
+        job = BlockwiseJob(
             "convert",
             (repr(way), str(move.source), str(move.target), repr(varied)),
             _converted,
@@ -158,22 +160,22 @@ class Blocks(Adapter):
             dict(zip(right, folded(move.target, move, after), strict=True)),
             plan.target.dtype,
         )
-        return self.computed(job, pairs)
+        return self.compute_blockwise(job, pairs)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum of every chunk: parts in the layout of the sum first, which are then one grid."""
         self._refuse(out)
-        like = next(part for part in parts if self.is_ours(part))
+        like = next(part for part in parts if self.is_instance(part))
         lazy = [self._lazy(part, like, f"part {at}") for at, part in enumerate(parts)]
         shapes, dtypes = [part.shape for part in lazy], [part.dtype for part in lazy]
         moves, dtype = accumulator.resolve(shapes, tuple(dtypes))
         moved = [way(part) for way, part in zip(accumulator.converters(), lazy, strict=True)]
         axes = tuple(range(len(moves[0].target_shape)))
         said, words = (str(dtype),), {"to": str(dtype)}
-        job = Job("accumulate", said, _summed, words, axes, {}, dtype)
-        return self.computed(job, [(part, axes) for part in moved])
+        job = BlockwiseJob("accumulate", said, _summed, words, axes, {}, dtype)
+        return self.compute_blockwise(job, [(part, axes) for part in moved])
 
-    def cut(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
+    def allowed_chunks(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
         """The chunks that the library can have instead of these, which are as few or fewer."""
         return cuts
 
@@ -184,17 +186,17 @@ class Blocks(Adapter):
             return x
         pairs = zip(move.source.groups, x.chunks, wanted, strict=True)
         names = [" ".join(map(move.source.name, group)) for group, old, new in pairs if old != new]
-        moved, noted = Rechunked(tuple(names), x.nbytes, wanted), _noted.get()
+        moved, noted = Rechunked(tuple(names), x.nbytes, wanted), _rechunk_log.get()
         if noted is not None:
             noted.append(moved)
         else:
             warnings.warn(f'"{text}" needs {moved}', self.warning, stacklevel=2)
-        return self.rechunked(x, wanted)
+        return self.rechunk(x, wanted)
 
     def _lazy(self, part: Any, like: Any, what: str) -> Any:
         """A part of a sum as an array of the library."""
-        if not self.is_ours(part):
-            return self.lazy(as_array(part, what), like)
+        if not self.is_instance(part):
+            return self.as_lazy(as_array(part, what), like)
         self.facts(part, what)
         return part
 
@@ -202,7 +204,7 @@ class Blocks(Adapter):
         if out is not None:
             raise ArgumentError(
                 f"out= is given, but x is a {self.library} array, which is computed later; leave "
-                f"out= away, and store the result: {self.store}"
+                f"out= away, and store the result: {self.store_call}"
             )
 
 

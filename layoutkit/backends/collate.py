@@ -20,8 +20,6 @@ from .dispatch import whose
 from .registry import backend_of, library_of
 from .symbolic import Symbolic
 
-__all__ = ["leader_of", "plain_memory", "stacked"]
-
 
 def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
     """Whose words are spoken: that of the first sample, or of the first that is recorded.
@@ -58,7 +56,7 @@ def stacked(
         ]
         if not samples:
             raise ArgumentError("indices is empty, and samples are recorded; give one")
-    samples = [_as(sample, adapter, like, n) for n, sample in enumerate(samples)]
+    samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = asked.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
     window = axes.window(asked, shapes)
@@ -69,7 +67,7 @@ def stacked(
     if asked.fill is None:
         check_inside(axes, found.begins, kept, window, outside)
     channel = axes.places().get("c")
-    words = _Words(adapter, like, pixel, channel)
+    words = _SymbolicWindows(adapter, like, pixel, channel)
     rows_of = (np.broadcast_to(each, shapes.shape) for each in found)
     made = [
         words.window(sample, sizes, window, Cut(*each), asked.channels)
@@ -78,14 +76,14 @@ def stacked(
     return words.xp.stack(made, at)
 
 
-def _as(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
+def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
     """A sample as an array of the library of another."""
     if type(whose(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
     return adapter.leave(whose(sample).arrive(sample, f"sample {number}"), like)
 
 
-class _Words:
+class _SymbolicWindows:
     """What NumPy's functions are called in a library, whose arrays know its slices."""
 
     def __init__(self, adapter: Adapter, like: Any, pixel: Array, channel: int | None) -> None:

@@ -18,7 +18,7 @@ from ..buffers import empty
 from ..errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import NUMPY, Adapter, out_of_reach
+from .base import NUMPY, Adapter, memory_error
 from .cupy import CudaAdapter
 from .registry import library_of
 from .symbolic import Symbolic
@@ -26,14 +26,6 @@ from .symbolic import Symbolic
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-
-__all__ = [
-    "Container",
-    "Stacked",
-    "column",
-    "protocol_of",
-    "stacked",
-]
 
 _PACKAGE = __name__.partition(".")[0] + "."
 
@@ -55,7 +47,7 @@ class Container(Adapter):
             raise
         except Exception as error:  # whatever its library raises where there is no array to give
             fix = f"pass a numpy.ndarray of its data ({error})"
-            raise out_of_reach(what, x, fix) from error
+            raise memory_error(what, x, fix) from error
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype; nothing is read of what says both."""
@@ -69,7 +61,7 @@ class Container(Adapter):
         """The NumPy array."""
         return array
 
-    def same(self, x: Any, array: Array) -> Any:
+    def unchanged_result(self, x: Any, array: Array) -> Any:
         """The NumPy array."""
         return array
 
@@ -101,10 +93,10 @@ class _Buffer(_Memory):
         try:
             return np.asarray(memoryview(x))
         except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise out_of_reach(what, x, f"pass a numpy.ndarray ({error})") from error
+            raise memory_error(what, x, f"pass a numpy.ndarray ({error})") from error
 
 
-class Stacked(Container):
+class ListAdapter(Container):
     """Lists and tuples of arrays of one shape and dtype: a batch, whose first axis counts them.
 
     Results are of the kind of the first array. `whose` gives the adapter of each.
@@ -128,7 +120,7 @@ class Stacked(Container):
         """The result as the library of the first array has it."""
         return self._whose(like[0]).leave(array, like[0])
 
-    def same(self, x: Any, array: Array) -> Any:
+    def unchanged_result(self, x: Any, array: Array) -> Any:
         """The result where nothing had to move any more."""
         return self.leave(array, x)
 
@@ -139,11 +131,11 @@ class Stacked(Container):
         found = self._whose(x[0])
         return isinstance(found, CudaAdapter) or any(map(found.is_recorded, x))
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of what their library stacks."""
         return converter(self.stack(x), out)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum with what their library stacks."""
         return accumulator([self.stack(p) if self.is_recorded(p) else p for p in parts], out)
 
@@ -192,13 +184,13 @@ def column(values: Any, what: str) -> Array:
     return found
 
 
-def protocol_of(x: Any) -> Container | None:
+def array_protocol_adapter(x: Any) -> Container | None:
     """How anything that speaks one of NumPy's protocols gives its array; None: it does not."""
-    if isinstance(x, np.ndarray | np.generic | type) or _is_ours(x):
+    if isinstance(x, np.ndarray | np.generic | type) or _is_layoutkit_object(x):
         return None
-    if _has(x, "__array_interface__"):
+    if _has_member(x, "__array_interface__"):
         return INTERFACE
-    if _has(x, "__array__"):
+    if _has_member(x, "__array__"):
         return READ
     try:
         memoryview(x).release()
@@ -207,12 +199,12 @@ def protocol_of(x: Any) -> Container | None:
     return BUFFER
 
 
-def _is_ours(x: Any) -> bool:
+def _is_layoutkit_object(x: Any) -> bool:
     """Whether it is a View: an array to NumPy, but with a layout of its own to be got from."""
     return any(str(each.__module__).startswith(_PACKAGE) for each in type(x).__mro__)
 
 
-def _has(x: Any, name: str) -> bool:
+def _has_member(x: Any, name: str) -> bool:
     """Whether an object has a method; without asking for it, as that may read all the data."""
     return hasattr(type(x), name) or name in getattr(x, "__dict__", ())
 

@@ -13,38 +13,38 @@ from ..errors import ArgumentError
 from ..memory import Array
 from ..planning.chunked import Chunks
 from .base import Adapter
-from .chunked import Blocks, Job
+from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
     from ..planning.plan import Larger
 
-__all__ = ["adapter_for"]
 
-
-class Cubed(Blocks):
+class Cubed(ChunkedAdapter):
     """Lazy in, lazy out."""
 
     library = "cubed"
-    store = 'cubed.to_zarr(convert(x, ...), "y.zarr")'
+    store_call = 'cubed.to_zarr(convert(x, ...), "y.zarr")'
 
-    def is_ours(self, x: Any) -> bool:
+    def is_instance(self, x: Any) -> bool:
         """Whether it is an array of cubed."""
         return adapter_for(x) is not None
 
-    def lazy(self, array: Array, like: Any) -> Any:
+    def as_lazy(self, array: Array, like: Any) -> Any:
         """An array of NumPy in one chunk, by the same spec as another."""
         return _cubed().from_array(array, chunks=array.shape, spec=like.spec)
 
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
         """The same array in these chunks."""
         return _cubed().rechunk(x, tuple(max(sizes, default=1) for sizes in chunks))
 
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+    def converter_blocks(
+        self, ways: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """Their numbers, as there are no arrays of objects."""
         numbers = _cubed().from_array(np.arange(len(ways)), chunks=(1,), spec=like.spec)
         return numbers, {"ways": ways}
 
-    def cut(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
+    def allowed_chunks(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
         """Each as large as the largest."""
         found = {}
         for letter, sizes in cuts.items():
@@ -52,7 +52,9 @@ class Cubed(Blocks):
             found[letter] = tuple(min(step, size - at) for at in range(0, size, step)) or (0,)
         return found
 
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
         """A blockwise operation."""
         blockwise = sys.modules["cubed.core.ops"].blockwise
         left = pairs[0][1]
@@ -63,13 +65,13 @@ class Cubed(Blocks):
             align_arrays=not job.chunks, **job.words,
         )  # fmt: skip
 
-    def tasks(self, result: Any, x: Any) -> int:
+    def count_tasks(self, result: Any, x: Any) -> int:
         """Those of the plan that the plan of x has not."""
         before, after = x._plan.dag, result._plan.dag
         added = [node for name, node in after.nodes(data=True) if name not in before]
         return sum(node["primitive_op"].num_tasks for node in added if "primitive_op" in node)
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
         return _cubed().permute_dims(x, order)
 
@@ -77,7 +79,7 @@ class Cubed(Blocks):
         """Samples at positions, lazily."""
         return _cubed().take(x, _cubed().asarray(positions, spec=x.spec), axis=axis)
 
-    def enlarged(self, x: Any, found: Larger) -> NoReturn:
+    def padded(self, x: Any, found: Larger) -> NoReturn:
         """Raise: cubed fills what it pads with one value only, in few ways."""
         raise ArgumentError("into= is not known of cubed arrays; use cubed.pad before")
 

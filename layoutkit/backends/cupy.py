@@ -29,7 +29,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError
 from ..layout.pattern import Move
 from ..memory import Array, contiguous, layout_key
 from ..spec import CPU, DType, kind_of
-from .base import NUMPY, Adapter, on_device, out_of_reach
+from .base import NUMPY, Adapter, device_error, memory_error
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from ..planning.plan import Larger
 
 
-def convert_again(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
+def convert_cached(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
     """`converter(x, out)` where arrays like these came before; else NotImplemented."""
     programs = converter.on_gpus
     if programs is None or not adapter.is_plain(x):
         return NotImplemented
     if out is not None and not (type(out) is type(x) and adapter.is_plain(out)):
         return NotImplemented
-    quick = programs.quick.get(adapter.key(x, out))
+    quick = programs.quick.get(adapter.cache_key(x, out))
     if quick is None:
         return NotImplemented
-    made = adapter.new(quick) if out is None else out
+    made = adapter.new_result(quick) if out is None else out
     if not quick(adapter.address(x), adapter.address(made), adapter.stream(quick.ordinal)):
         return NotImplemented
     return made if out is None else adapter.written(out)
 
 
-def sum_again(
+def sum_cached(
     adapter: CudaAdapter, accumulator: Accumulator, parts: Sequence[Any], out: Any
 ) -> Any:
     """`accumulator(parts, out)` where arrays like these came before; else NotImplemented."""
@@ -64,7 +64,7 @@ def sum_again(
         return NotImplemented
     if out is not None and not adapter.is_plain(out):
         return NotImplemented
-    made = adapter.new(quick) if out is None else out
+    made = adapter.new_result(quick) if out is None else out
     addresses = [adapter.address(part) for part in parts]
     if not quick(addresses, adapter.address(made), adapter.stream(quick.ordinal)):
         return NotImplemented
@@ -76,17 +76,17 @@ def sum_key(adapter: CudaAdapter, parts: Sequence[Any], out: Any) -> Any:
     given = parts if out is None else (*parts, out)
     if {*map(type, given)} != {type(parts[0])}:
         return None
-    keys = [adapter.key(each, None) for each in given]
+    keys = [adapter.cache_key(each, None) for each in given]
     return None if None in keys else (out is None, *keys)
 
 
-_cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
+_compiled_casts: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
 
 
 class CudaAdapter(Adapter):
     """The way of arrays on a GPU. This one is CuPy's."""
 
-    name, makes_larger = "CuPy", True
+    name, pads_input = "CuPy", True
 
     # -- what the library knows ------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class CudaAdapter(Adapter):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless the library has the dtype."""
-        if dtype.fields is None and dtype.name != "bfloat16" and not _in_cupy(dtype):
+        if dtype.fields is None and dtype.name != "bfloat16" and not _is_cupy_dtype(dtype):
             raise DtypeError(
                 f"CuPy has no arrays of dtype {dtype}; ask for another dtype, or move the bits, as "
                 f'with x.view("u{dtype.itemsize}")'
@@ -134,19 +134,19 @@ class CudaAdapter(Adapter):
         """Write one array to another as NumPy's unsafe cast does, in the library's words."""
         stream = self.stream(out.ordinal)
         key = (runtime(), out.ordinal, *layout_key(out, values))
-        if key not in _cast_before and streams.is_capturing(stream):
+        if key not in _compiled_casts and streams.is_capturing(stream):
             raise DeviceError(
                 f"a cast from {values.dtype} to {out.dtype}, which is CuPy's, runs for the first "
                 "time while a CUDA graph is captured; call it once before the capture"
             )
         runtime().cast_into(out.owner, values.owner, stream)
-        remember(_cast_before, key, True)
+        remember(_compiled_casts, key, True)
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result of `empty` or `view`, as the library of the caller's array has it."""
         return owner
 
-    def same(self, x: Any, array: Any) -> Any:
+    def unchanged_result(self, x: Any, array: Any) -> Any:
         """The result where `array`, the owner that `reach` gave for `x`, is it."""
         return self.finished(array, x)
 
@@ -157,7 +157,7 @@ class CudaAdapter(Adapter):
         """
 
     @contextmanager
-    def keeping(
+    def kept_alive(
         self, arrays: Sequence[DeviceArray | None], others: Sequence[DeviceArray] = ()
     ) -> Iterator[None]:
         """Keeps arrays, and holds those of other libraries, for what is launched meanwhile.
@@ -183,11 +183,11 @@ class CudaAdapter(Adapter):
                 others.append(array)
         return others
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
         array, sizes = self.reach(x, "x"), found.fill.shape
         made = self.empty(found.full, array.dtype, array.ordinal).owner
-        with runtime().on(array.ordinal), self.keeping([array]):
+        with runtime().on(array.ordinal), self.kept_alive([array]):
             for at, value in np.ndenumerate(found.fill):  # one number a channel at most
                 place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
                 made[tuple(place)] = value.item()
@@ -196,7 +196,7 @@ class CudaAdapter(Adapter):
 
     # -- again -----------------------------------------------------------------------------
 
-    def key(self, x: Any, out: Any) -> Any:
+    def cache_key(self, x: Any, out: Any) -> Any:
         """What quick ways are kept by (`again.py`); None where there is none."""
         found = (x.data.device_id, x.shape, x.strides, x.dtype)
         if out is None:
@@ -211,7 +211,7 @@ class CudaAdapter(Adapter):
         """Whether an array is its memory and nothing else."""
         return True
 
-    def new(self, quick: Quick | QuickSum) -> Any:
+    def new_result(self, quick: Quick | QuickSum) -> Any:
         """An array for what a quick way writes."""
         return runtime().empty(quick.shape, quick.dtype, quick.ordinal)
 
@@ -228,14 +228,16 @@ class CudaAdapter(Adapter):
 
     def arrive(self, x: Any, what: str) -> Array:
         """Raise: the CPU does not reach the memory."""
-        raise on_device(what, self.device(x, what), 'bring it over with convert(..., device="cpu")')
+        raise device_error(
+            what, self.device(x, what), 'bring it over with convert(..., device="cpu")'
+        )
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Copies of the samples at positions that exist, in the library's words."""
         with runtime().on(self.reach(x, "x").ordinal):
             return x[(slice(None),) * axis + (positions,)]
 
-    def target_on(
+    def device_output(
         self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
     ) -> DeviceArray:
         """Where the caller's output lies, on the device of the array that is called `name`.
@@ -248,15 +250,15 @@ class CudaAdapter(Adapter):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
             )
-        target = self.target_of(out)
+        target = self.output_array(out)
         check_same_device(first, name, target.device, "out")
         return target
 
-    def target_of(self, out: Any) -> DeviceArray:
+    def output_array(self, out: Any) -> DeviceArray:
         """Where the caller's output lies, which is of this kind."""
         return self.reach(out, "out")
 
-    def on_cpu(self) -> Adapter:
+    def cpu_adapter(self) -> Adapter:
         """The adapter of what arrays become on the CPU."""
         return NUMPY
 
@@ -267,7 +269,7 @@ class ForeignAdapter(CudaAdapter):
 
     name = "CuPy, or of the library of x"
 
-    def key(self, x: Any, out: Any) -> Any:
+    def cache_key(self, x: Any, out: Any) -> Any:
         """None: others have to be asked, waited for and held each time."""
 
     def reach(self, x: Any, what: str) -> DeviceArray:
@@ -276,16 +278,16 @@ class ForeignAdapter(CudaAdapter):
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
             _, ordinal = map(int, x.__dlpack_device__())
-            return self.located(self.imported(x, what, ordinal))
+            return self.located(self.import_dlpack(x, what, ordinal))
         if interface.get("mask") is not None:
             raise ArgumentError(f"{what} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
         ordinal = found.device_of(address) if address else found.current()
-        if _hands_over(x) and streams.is_capturing(self.stream(ordinal)):
+        if _accepts_results(x) and streams.is_capturing(self.stream(ordinal)):
             streams.refuse_capture(what)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self.located(self.imported(x, what, ordinal), not readonly)
+            return self.located(self.import_dlpack(x, what, ordinal), not readonly)
         strides = interface.get("strides") or contiguous(shape, dtype)
         pointer = interface.get("stream")
         if pointer is not None:
@@ -293,49 +295,53 @@ class ForeignAdapter(CudaAdapter):
         owner = found.wrap(address, shape, tuple(strides), dtype, ordinal, x)
         return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
-    def imported(self, x: Any, what: str, ordinal: int) -> Any:
+    def import_dlpack(self, x: Any, what: str, ordinal: int) -> Any:
         """The CuPy array that shares the memory of `x`, by DLPack."""
         if streams.is_capturing(self.stream(ordinal)):  # its library would wait with an event
             streams.refuse_capture(what)
         try:
             return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass a CuPy array of its data") from error
+            raise memory_error(what, x, "pass a CuPy array of its data") from error
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Hold arrays until our stream is done with them, which their library knows nothing of."""
         streams.hold(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, of its own library if that can take one."""
-        return self.finished(super().enlarged(x, found), x)
+        return self.finished(super().padded(x, found), x)
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as the library of the caller's array has it, if it can take one."""
-        return handed(owner, like.__array_namespace__().from_dlpack) if _hands_over(like) else owner
+        return (
+            export_on_stream(owner, like.__array_namespace__().from_dlpack)
+            if _accepts_results(like)
+            else owner
+        )
 
 
 def adapter_for(x: Any) -> Adapter | None:
     """The adapter of an array of CuPy."""
     kind = sys.modules["cupy"].ndarray
-    shortcuts.setdefault(id(kind), partial(convert_again, CUPY))
-    accumulation.shortcuts.setdefault(id(kind), partial(sum_again, CUPY))
+    shortcuts.setdefault(id(kind), partial(convert_cached, CUPY))
+    accumulation.shortcuts.setdefault(id(kind), partial(sum_cached, CUPY))
     return CUPY if isinstance(x, kind) else None
 
 
-def handed(owner: Any, take: Any) -> Any:
+def export_on_stream(owner: Any, take: Any) -> Any:
     """What `take` makes of a CuPy array, which then waits for our stream of its device."""
     with runtime().on(int(owner.data.device_id)):
         return take(owner)
 
 
-def _hands_over(x: Any) -> bool:
+def _accepts_results(x: Any) -> bool:
     """Whether results of an array go to its library."""
     namespace = getattr(x, "__array_namespace__", None)
     return namespace is not None and hasattr(namespace(), "from_dlpack")
 
 
-def _in_cupy(dtype: DType) -> bool:
+def _is_cupy_dtype(dtype: DType) -> bool:
     """Whether it is one of NumPy's own dtypes that CuPy has."""
     kind, most = kind_of(dtype), 16 if kind_of(dtype) == "c" else 8
     return dtype.type.__module__ == "numpy" and kind in "buifc" and dtype.itemsize <= most

@@ -12,44 +12,46 @@ from ..converter import Converter
 from ..memory import Array
 from ..planning.chunked import Chunks
 from .base import Adapter
-from .chunked import Blocks, Job
+from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
     from ..planning.plan import Larger
 
-__all__ = ["adapter_for"]
 
-
-class Dask(Blocks):
+class Dask(ChunkedAdapter):
     """Lazy in, lazy out."""
 
     library = "dask"
-    fix_sizes = "compute_chunk_sizes()"
-    store = "da.store(convert(x, ...), out)"
+    compute_sizes_call = "compute_chunk_sizes()"
+    store_call = "da.store(convert(x, ...), out)"
 
     @property
     def warning(self) -> Any:  # type: ignore[override]
         """What dask calls work that could be saved."""
         return _dask().PerformanceWarning
 
-    def is_ours(self, x: Any) -> bool:
+    def is_instance(self, x: Any) -> bool:
         """Whether it is an array of dask."""
         return adapter_for(x) is not None
 
-    def lazy(self, array: Array, like: Any) -> Any:
+    def as_lazy(self, array: Array, like: Any) -> Any:
         """An array of NumPy as one of dask."""
         return _dask().from_array(array)
 
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
         """The same array in these chunks."""
         return x.rechunk(chunks)
 
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
+    def converter_blocks(
+        self, ways: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """An array of objects, so that a task has its own way and not all of them."""
         name = f"ways-{_token(*map(repr, ways))}"
         return _dask().from_array(np.array(ways), chunks=1, name=name, asarray=False), {}
 
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
         """A blockwise layer, of a name that says what it is."""
         da, (x, left) = _dask(), pairs[0]
         token = _token(*job.said, *(array.name for array, _ in pairs))
@@ -62,12 +64,12 @@ class Dask(Blocks):
             align_arrays=not job.chunks, **job.words,
         )  # fmt: skip
 
-    def tasks(self, result: Any, x: Any) -> int:
+    def count_tasks(self, result: Any, x: Any) -> int:
         """Those of layers that x has not."""
         layers = result.dask.layers
         return sum(len(layers[name]) for name in layers.keys() - x.dask.layers)
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
         return x.transpose(order)
 
@@ -75,7 +77,7 @@ class Dask(Blocks):
         """Samples at positions, lazily."""
         return _dask().take(x, positions, axis=axis)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart, in whole chunks along the axes that grow."""
         da, sides = _dask(), zip(found.window, found.full, strict=True)
         widths = [(inside.start, size - inside.stop) for inside, size in sides]

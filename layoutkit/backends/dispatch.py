@@ -28,10 +28,10 @@ from ..memory import Array
 from ..planning.plan import larger, made, of_larger, of_picked, order, refuse_out
 from ..spec import CPU, DType, ordinal_of
 from .base import NUMPY, Adapter
-from .containers import Stacked, protocol_of
+from .containers import ListAdapter, array_protocol_adapter
 from .cupy import CUPY, CudaAdapter, ForeignAdapter, sum_key
-from .gradients import taken
-from .registry import asked
+from .gradients import take_channels
+from .registry import call_backend_hook
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -47,8 +47,8 @@ def adapter_of(x: Any) -> Adapter | None:
     """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
     if isinstance(x, np.ndarray):
         return None
-    found: Adapter | None = asked("adapter_for", x)
-    return found or _by_dlpack(x)
+    found: Adapter | None = call_backend_hook("adapter_for", x)
+    return found or _adapter_by_protocol(x)
 
 
 def whose(x: Any) -> Adapter:
@@ -58,11 +58,18 @@ def whose(x: Any) -> Adapter:
     """
     if isinstance(x, np.ndarray):
         return NUMPY
-    found: Adapter | None = asked("adapter_for", x) or asked("container_for", x)
-    return found or _by_dlpack(x) or protocol_of(x) or (_stacked if _stacked.holds(x) else NUMPY)
+    found: Adapter | None = call_backend_hook("adapter_for", x) or call_backend_hook(
+        "container_for", x
+    )
+    return (
+        found
+        or _adapter_by_protocol(x)
+        or array_protocol_adapter(x)
+        or (_list_adapter if _list_adapter.holds(x) else NUMPY)
+    )
 
 
-def _by_dlpack(x: Any) -> Adapter | None:
+def _adapter_by_protocol(x: Any) -> Adapter | None:
     """The adapter of what gives its memory by a protocol of arrays that GPUs know too."""
     kind = type(x)
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
@@ -76,7 +83,7 @@ def device_adapter_of(x: Any) -> CudaAdapter | None:
     return adapter if isinstance(adapter, CudaAdapter) else None
 
 
-_stacked = Stacked(whose)
+_list_adapter = ListAdapter(whose)
 
 
 def as_array(x: Any, what: str = "x") -> Array:
@@ -90,7 +97,7 @@ def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
     return *adapter.facts(x, what), adapter.device(x, what)
 
 
-def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+def array_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
     """Shape, strides, dtype and device of an array of any library."""
     adapter = device_adapter_of(x)
     if adapter is not None:
@@ -104,7 +111,7 @@ def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, 
 
 def plan_of(converter: Converter, x: Any) -> Plan:
     """How an array of any library would be converted."""
-    return whose(x).plan(converter, x) or planned(converter.task, *memory_layout(x))
+    return whose(x).plan(converter, x) or planned(converter.task, *array_layout(x))
 
 
 def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
@@ -115,33 +122,33 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     """
     task, adapter = converter.task, whose(x)
     if task.memory is not None:
-        return _laid(converter, x, out)
-    if adapter.makes_larger or converter.is_away:
-        if (few := taken(task, adapter, x)) is not None:
+        return _convert_in_memory_order(converter, x, out)
+    if adapter.pads_input or converter.is_away:
+        if (few := take_channels(task, adapter, x)) is not None:
             return converter.derived(of_picked)(few, out)
         if task.canvas is not None:
             found = larger(task, *adapter.facts(x, "x"))
-            return converter.derived(of_larger)(adapter.enlarged(x, found), out)
+            return converter.derived(of_larger)(adapter.padded(x, found), out)
     traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
     if traced or adapter.is_recorded(x):
-        return adapter.record(converter, x, out)
+        return adapter.convert_recorded(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
-            return _download(converter, adapter, x, out)
-        return _on_gpu(converter, adapter, x, out)
+            return _convert_to_cpu(converter, adapter, x, out)
+        return _convert_on_gpu(converter, adapter, x, out)
     if converter.is_away:
         return send(converter, adapter, adapter.arrive(x, "x"), out)
-    return _on_cpu(converter, adapter, x, out)
+    return _convert_on_cpu(converter, adapter, x, out)
 
 
-def _laid(converter: Converter, x: Any, out: Any) -> Any:
+def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
     """A view of what is made in another order of memory."""
     refuse_out(converter.task, out)
     found = converter.derived(made)(x)
-    return whose(found).permuted(found, order(converter.task, found.ndim))
+    return whose(found).permute(found, order(converter.task, found.ndim))
 
 
-def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
     refuse_out_on_gpu(out, "x")
     if out is not None:
@@ -149,35 +156,37 @@ def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
         converter(array, writer.target(out))
         return writer.written(out)
     result = converter(array)
-    return adapter.same(x, array) if result is array else adapter.leave(result, x)
+    return adapter.unchanged_result(x, array) if result is array else adapter.leave(result, x)
 
 
-def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.reach(x, "x")
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
-    target = _target_on(adapter, out, array, "x")
+    target = _device_output(adapter, out, array, "x")
     programs = programs_of(converter)
-    with adapter.keeping([array, target]):
+    with adapter.kept_alive([array, target]):
         found = programs.run(array, target, adapter)
-    programs.learn(adapter.key(x, out), array, target)
+    programs.learn(adapter.cache_key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
-    return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
+    return (
+        adapter.unchanged_result(x, found) if found is array.owner else adapter.finished(found, x)
+    )
 
 
 def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
     """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
-    there = adapter.on_gpu() or CUPY
+    there = adapter.cuda_adapter() or CUPY
     nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
-    target = _target_on(there, out, nowhere, "the result")
+    target = _device_output(there, out, nowhere, "the result")
     made = upload(programs_of(converter), array, target, there)
     return there.finished(made, None) if target is None else there.written(out)
 
 
-def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.reach(x, "x")
-    here = adapter.on_cpu()
+    here = adapter.cpu_adapter()
     target = None
     if out is not None:
         refuse_out_on_gpu(out, None)
@@ -187,9 +196,11 @@ def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> A
     return here.leave(host, x) if target is None else here.written(out)
 
 
-def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
+def _device_output(
+    adapter: CudaAdapter, out: Any, first: DeviceArray, name: str
+) -> DeviceArray | None:
     """Where the caller's output lies, if there is one."""
-    return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
+    return None if out is None else adapter.device_output(out, device_adapter_of(out), first, name)
 
 
 def writer_of(adapter: Adapter, out: Any) -> Adapter:
@@ -225,8 +236,10 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
     if not traced:
         _check_devices(parts, adapters)
     if any(map(leader.is_recorded, parts)):
-        return leader.record_sum(accumulator, parts, out)
-    arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
+        return leader.sum_recorded(accumulator, parts, out)
+    arrays = [
+        _memory_without_gradient(*pair) for pair in enumerate(zip(parts, adapters, strict=True))
+    ]
     if isinstance(leader, CudaAdapter):
         return _sum_on_gpu(accumulator, adapters, arrays, parts, out)
     return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
@@ -251,10 +264,10 @@ def _sum_on_gpu(
     out: Any,
 ) -> Any:
     adapter: CudaAdapter = adapters[0]
-    target = _target_on(adapter, out, arrays[0], "part 0")
+    target = _device_output(adapter, out, arrays[0], "part 0")
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
-    with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
+    with adapter.kept_alive([*arrays, target], adapter.join(arrays, adapters)):
         found = accumulator.on_gpus.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)
     if key is not None:
@@ -277,7 +290,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
             )
 
 
-def _detached(number: int, pair: tuple[Any, Adapter]) -> Any:
+def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
     """The memory of a part of a sum that no gradient is recorded of."""
     part, adapter = pair
     if adapter.has_gradient(part):

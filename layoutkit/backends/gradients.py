@@ -17,13 +17,13 @@ from ..layout.pattern import Move
 from ..normalize import Bounds
 from ..planning.channels import Picks, evenly
 from ..spec import DType
-from .base import Adapter, beside
+from .base import Adapter, on_device_of
 
 if TYPE_CHECKING:
     from ..planning.options import Task
 
 
-def taken(task: Task, adapter: Adapter, x: Any) -> Any:
+def take_channels(task: Task, adapter: Adapter, x: Any) -> Any:
     """A copy of the channels that are taken, where the conversion itself does not; else None."""
     if task.channels is None:
         return None
@@ -32,7 +32,7 @@ def taken(task: Task, adapter: Adapter, x: Any) -> Any:
     if picks is None or task.copy is False or (steps and task.canvas is None):
         return None
     sizes, axis, order = picks.whole(move).sizes, picks.axis(move), np.array(picks.order)
-    if adapter.makes_larger:
+    if adapter.pads_input:
         return adapter.take(x if sizes == tuple(x.shape) else x.reshape(sizes), axis, order)
     return adapter.leave(np.take(adapter.arrive(x, "x").reshape(sizes), order, axis), x)
 
@@ -48,7 +48,7 @@ def spread(gradient: Any, move: Move, picks: Picks, dtype: DType) -> Any:
     axis = picks.axis(move)
     before = (slice(None),) * axis
     sums: dict[int, Any] = {}
-    with np.errstate(all="ignore"), beside(gradient):
+    with np.errstate(all="ignore"), on_device_of(gradient):
         opened = gradient.reshape(move.sizes)
         for place, channel in enumerate(picks.order):
             part = opened[(*before, place)]
@@ -80,7 +80,7 @@ def stopped(gradient: Any, x: Any, clip: Bounds, out: Any = None) -> Any:
 
     A new array, as `gradient` may share the memory of the caller's; or `out`, whose memory it is.
     """
-    with beside(gradient):
+    with on_device_of(gradient):
         return _stopped(gradient, x, clip, out)
 
 

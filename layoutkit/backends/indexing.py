@@ -12,10 +12,8 @@ from ..errors import ArgumentError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
 
-__all__ = ["as_batch_size", "as_positions", "as_window", "one_hot", "take"]
 
-
-def as_batch_size(value: Any) -> int:
+def check_batch_size(value: Any) -> int:
     """A number of samples, at least 1; ArgumentError for anything else."""
     size = as_int(value)
     if size is None or size < 1:
@@ -23,7 +21,7 @@ def as_batch_size(value: Any) -> int:
     return size
 
 
-def as_window(start: Any, stop: Any, count: int) -> slice:
+def normalize_slice(start: Any, stop: Any, count: int) -> slice:
     """The part of `count` samples that a Python slice from start to stop would give."""
     for name, value in (("start", start), ("stop", stop)):
         if value is not None and as_int(value) is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..memory import Array
-from .base import out_of_reach
+from .base import memory_error
 from .containers import Container
 
 
@@ -21,10 +21,10 @@ class OnnxRuntime(Container):
 
     def memory(self, out: Any) -> Array:
         """The array that shares its memory, to be written."""
-        return np.asarray(_Place(out, self.arrive(out, "out")))
+        return np.asarray(_WritableInterface(out, self.arrive(out, "out")))
 
 
-class _Place:
+class _WritableInterface:
     """The memory of an OrtValue in the words of NumPy; DLPack says that it is read-only."""
 
     def __init__(self, owner: Any, found: Array) -> None:
@@ -40,7 +40,7 @@ class OpenVino(Container):
         try:
             return x.data
         except Exception as error:  # of a tensor on another device, and of strings
-            raise out_of_reach(what, x, f"copy it to an openvino.Tensor ({error})") from error
+            raise memory_error(what, x, f"copy it to an openvino.Tensor ({error})") from error
 
     def memory(self, out: Any) -> Array:
         """The array that shares its memory."""

@@ -20,10 +20,8 @@ from ..memory import Array, as_numpy
 from ..spec import CPU, DType
 from .indexing import take
 
-__all__ = ["Seen", "based", "copies", "like_base", "on_cpu", "seen", "window"]
 
-
-class Seen(Protocol):
+class ArrayInfo(Protocol):
     """What a view needs to know of an array."""
 
     @property
@@ -35,7 +33,7 @@ class Seen(Protocol):
         """The dtype in NumPy's words."""
 
 
-class Facts(NamedTuple):
+class TracedArrayInfo(NamedTuple):
     """What is known of an array that a library traces, and that holds no data."""
 
     shape: tuple[int, ...]
@@ -54,17 +52,17 @@ def seen(x: Any, what: str) -> tuple[Any, str]:
     if adapter is None:
         other = dispatch.adapter_of(x)
         if other is not None and other.is_traced:
-            return Facts(*other.facts(x, what)), other.device(x, what)
+            return TracedArrayInfo(*other.facts(x, what)), other.device(x, what)
         return dispatch.as_array(x, what), CPU
     return adapter.reach(x, what), adapter.device(x, what)
 
 
-def based(x: Any, found: Any) -> Any:
+def unwrap_container(x: Any, found: Any) -> Any:
     """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
     return found if type(found) is np.ndarray and _adapters().whose(x).is_container else x
 
 
-def copies(x: Any, axis: int, positions: Array) -> Any:
+def take_samples(x: Any, axis: int, positions: Array) -> Any:
     """Copies of the samples at positions that exist, contiguous; of NumPy's in pooled memory."""
     if isinstance(x, np.ndarray):
         return take(x, axis, positions)
@@ -72,13 +70,13 @@ def copies(x: Any, axis: int, positions: Array) -> Any:
     return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
 
 
-def window(x: Any, axis: int, part: slice) -> Any:
+def slice_samples(x: Any, axis: int, part: slice) -> Any:
     """The samples of a window, in the array's own memory."""
     source = x if hasattr(x, "__getitem__") else seen(x, "x")[0]
     return source[(slice(None),) * axis + (part,)]
 
 
-def on_cpu(x: Any, what: str = "x") -> Array:
+def to_cpu(x: Any, what: str = "x") -> Array:
     """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
     if isinstance(x, np.ndarray):
         return as_numpy(x, what)
@@ -92,7 +90,7 @@ def on_cpu(x: Any, what: str = "x") -> Array:
     return array
 
 
-def like_base(array: Array, base: Any) -> Any:
+def asarray_like(array: Array, base: Any) -> Any:
     """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array

@@ -46,11 +46,11 @@ def library_of(x: Any) -> Library | None:
     sparse = sys.modules.get("scipy.sparse")
     if isinstance(x, np.ndarray) or (sparse is not None and sparse.issparse(x)):
         return NUMPY
-    found: Library | None = asked("library_of", x)
+    found: Library | None = call_backend_hook("library_of", x)
     return found
 
 
-def asked(question: str, x: Any) -> Any:
+def call_backend_hook(question: str, x: Any) -> Any:
     """What the file of the library of x answers about it; None where there is none to ask."""
     answer = getattr(backend_of(x), question, None)
     return None if answer is None else answer(x)

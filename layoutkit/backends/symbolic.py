@@ -92,17 +92,17 @@ class Symbolic(Library):
         """Unfold into `sizes`, permute, fold into `shape`."""
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
-    def unfolded(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
+    def unfold(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
         """An array whose folds are open, of axes whose sizes were `given` and of others."""
         return self.xp.reshape(x, move.sizes)
 
-    def folded(self, x: Any, move: Move) -> Any:
+    def fold(self, x: Any, move: Move) -> Any:
         """The target of a move, of its open source."""
         return self.xp.reshape(self.order(x, move.permutation), move.target_shape)
 
-    def rearranged(self, x: Any, move: Move) -> Any:
+    def apply_move(self, x: Any, move: Move) -> Any:
         """What a move makes of an array."""
-        return self.folded(self.unfolded(x, move), move)
+        return self.fold(self.unfold(x, move), move)
 
     def take(self, x: Any, axis: int, places: Sequence[int]) -> Any:
         """Places along an axis, which are there."""
@@ -128,7 +128,7 @@ class Symbolic(Library):
         """The dtype that the framework gives where this one is asked for."""
         return dtype
 
-    def cut(self, x: Any, dtype: DType) -> Any:
+    def cast_wrapping(self, x: Any, dtype: DType) -> Any:
         """Floats as integers, cut off and wrapped around, as NumPy does on most machines."""
         # Frameworks clip what is out of range, or leave it open. NumPy goes this way.
         return self.to(self.to(x, np.dtype(np.int32)) if dtype.itemsize < 4 else x, dtype)
@@ -153,7 +153,7 @@ class Symbolic(Library):
         """Floats as integers: rounded and clipped, or cut off and wrapped."""
         low, high = integer_bounds(dtype)
         if casting != "saturate":
-            return self.cut(x, dtype)
+            return self.cast_wrapping(x, dtype)
         if source.itemsize < 4:  # The bounds are beyond float16.
             x = self.to(x, np.dtype(np.float32))
         x = self.xp.round(x)
@@ -163,21 +163,21 @@ class Symbolic(Library):
         return self.xp.where(x >= float(high + 1), self.xp.full_like(y, high), y)
 
 
-def converted(task: Task, x: Any, words: Symbolic) -> Any:
+def convert_symbolic(task: Task, x: Any, words: Symbolic) -> Any:
     """What a task makes of `x`; raises what it raises of an array of that shape and dtype."""
     source = words.dtype(x)
     move, target = task.judge(words.shape(x), source)
     words.check(target)
     picks = task.picked(words.shape(x))[1]
-    x = words.unfolded(x, move if picks is None else picks.whole(move), task.sizes)
+    x = words.unfold(x, move if picks is None else picks.whole(move), task.sizes)
     if picks is not None:
         x = words.take(x, picks.axis(move), picks.order)
     if task.formula is not None:
         x = _computed(x, task.formula, move, task.formula.computed_dtype(source, target), words)
-    return words.cast(words.folded(x, move), target, task.casting)
+    return words.cast(words.fold(x, move), target, task.casting)
 
 
-def summed(
+def sum_symbolic(
     accumulator: Accumulator,
     parts: Sequence[Any],
     facts: Sequence[tuple[tuple[int, ...], DType]],
@@ -190,7 +190,7 @@ def summed(
     wide = computed_dtype(dtypes, result)
     given = accumulator.words[3]
     terms = [
-        words.to(words.folded(words.unfolded(part, move, given), move), wide)
+        words.to(words.fold(words.unfold(part, move, given), move), wide)
         for part, move in zip(parts, moves, strict=True)
     ]
     return words.cast(sum(terms[1:], start=terms[0]), result, "unsafe")

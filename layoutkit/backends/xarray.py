@@ -18,7 +18,7 @@ from .._utils.validation import kind_text
 from ..errors import ArgumentError, PatternError
 from ..memory import Array, as_numpy
 from .containers import Container
-from .registry import asked
+from .registry import call_backend_hook
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..layout.pattern import Pattern
     from ..planning.channels import Picks
     from ..planning.plan import Plan
-
-__all__ = ["container_for"]
 
 
 class Xarray(Container):
@@ -47,7 +45,7 @@ class Xarray(Container):
             )
         return as_numpy(out.data, "out")
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
         return x.transpose(*(x.dims[at] for at in order), transpose_coords=False)
 
@@ -65,7 +63,7 @@ class Xarray(Container):
             return None
         return converter.plan(_ordered(x, converter.task.pattern.completed(x.ndim)).data)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of the array inside, with names."""
         _refuse_chunks(x, "x", lazily=True)
         pattern = converter.task.pattern.completed(x.ndim)
@@ -77,7 +75,7 @@ class Xarray(Container):
         picks = converter.task.picked(x.shape)[1]
         return _named(x, result, pattern.source, pattern.target, picks)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum of the arrays inside, with the names of the first."""
         patterns = [converter.task.pattern for converter in accumulator.converters()]
         pairs = list(zip(parts, patterns, strict=True))
@@ -150,7 +148,7 @@ def _inside(x: Any) -> Any:
 
 def _is_lazy(x: Any) -> bool:
     """Whether the array inside is one that conversions put off, as those of dask are."""
-    return x.chunks is not None and asked("adapter_for", x.data) is not None
+    return x.chunks is not None and call_backend_hook("adapter_for", x.data) is not None
 
 
 def _refuse_chunks(x: Any, what: str, lazily: bool = False) -> None:

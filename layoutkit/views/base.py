@@ -2,7 +2,7 @@
 
 Forms: what may stand in the place of a layout and knows itself how a batch is brought into it.
 
-A layout is text, and a view reads it. Anything else that a view is asked for is a `Form`, and the
+A layout is text, and a view reads it. Anything else that a view is asked for is a `ViewTarget`, and the
 view asks IT: this knows of no form but its methods, and nothing of what forms are made of.
 """
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
-from ..backends.indexing import as_batch_size
+from ..backends.indexing import check_batch_size
 from ..errors import ArgumentError
-from .plans import PLAIN, How
+from .plans import DEFAULT_OPTIONS, ConversionOptions
 
 if TYPE_CHECKING:
     from .batch import Gradient
@@ -115,7 +115,7 @@ class View(ABC):
         They are windows on the base of now, whatever is put later: nothing is copied, and what
         is written into them is written into it. Raises ViewError, ArgumentError.
         """
-        count, size = len(self), as_batch_size(batch_size)
+        count, size = len(self), check_batch_size(batch_size)
         whole = self.sub(0, count, copy=False)
         return (whole.sub(at, at + size, copy=False) for at in range(0, count, size))
 
@@ -127,7 +127,7 @@ def _is_dtype(value: Any) -> bool:
     return value is None or isinstance(value, str | type | np.dtype)
 
 
-class Form(Protocol):
+class ViewTarget(Protocol):
     """What a view can be got in, and takes gradients of, besides its layouts."""
 
     def check_from(self, view: View, dtype: Any, device: Any) -> None:
@@ -140,15 +140,15 @@ class Form(Protocol):
         """What a gradient in this form is to each array of the view; raises if it is to none."""
 
 
-def is_form(layout: Any) -> TypeGuard[Form]:
+def is_view_target(layout: Any) -> TypeGuard[ViewTarget]:
     """Whether what stands in the place of a layout is a form."""
     # Text is asked for most. Of the type, since a class of forms has these names too and is none.
     return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
-def refuse_how(form: Form, how: How) -> None:
+def check_default_options(form: ViewTarget, how: ConversionOptions) -> None:
     """Raise ArgumentError where of a form more is asked than that."""
-    if how != PLAIN:
+    if how != DEFAULT_OPTIONS:
         raise ArgumentError(
             f"scale, mean, std, clip and memory are for layouts, and {form!r} is none; get the "
             "layout with them and put that into a view of its own"
@@ -157,7 +157,7 @@ def refuse_how(form: Form, how: How) -> None:
 
 def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
     """Raise what a get from a view of one array would, before anything is made."""
-    if is_form(layout):
+    if is_view_target(layout):
         layout.check_from(view, dtype, device)
     else:
         view.batch.plans.find(layout, dtype, device)
@@ -165,8 +165,8 @@ def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
 
 def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Gradient:
     """The gradient of a view of one array, checked."""
-    if not is_form(layout):
+    if not is_view_target(layout):
         return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
-    refuse_how(layout, How(formula))
+    check_default_options(layout, ConversionOptions(formula))
     [found] = layout.gradients_for(view, grad)
     return found

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from .._compile import call_in_graph
-from ..backends.inspection import Seen, copies, seen, window
+from ..backends.inspection import ArrayInfo, seen, slice_samples, take_samples
 from ..buffers import empty
 from ..errors import BackwardError, DtypeError
 from ..memory import Array
 from ..normalize import Formula
 from ..spec import CPU, DType, as_dtype, kind_of
-from .plans import PLAIN, Getting, Gettings, How
+from .plans import DEFAULT_OPTIONS, Conversion, ConversionCache, ConversionOptions
 
-Gradient = tuple[Getting, Any]
+Gradient = tuple[Conversion, Any]
 
 
-class HeldBatch:
+class BatchState:
     """What a view of one array holds from one put to the next.
 
     Attributes
@@ -48,24 +48,35 @@ class HeldBatch:
         (getting, gradient), in the order in which they were put.
     """
 
-    __slots__ = ("_totals", "array", "by_form", "got", "gradients", "input", "plans", "results")
+    __slots__ = (
+        "_totals",
+        "array",
+        "by_conversion",
+        "by_form",
+        "gradients",
+        "input",
+        "plans",
+        "results",
+    )
 
-    def __init__(self, given: Any, array: Any, plans: Gettings) -> None:
+    def __init__(self, given: Any, array: Any, plans: ConversionCache) -> None:
         self.input, self.array, self.plans = given, array, plans
         self.results: dict[Any, Any] = {}
-        self.got: dict[Getting, Any] = {}
+        self.by_conversion: dict[Conversion, Any] = {}
         self.by_form: dict[Any, Any] = {}
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
-    def get(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Any:
+    def get(
+        self, layout: Any, dtype: Any, device: Any, how: ConversionOptions = DEFAULT_OPTIONS
+    ) -> Any:
         """The base in a layout and dtype; made once, whatever words it is asked in."""
         getting = self.plans.find(layout, dtype, device, how)
-        found = self.got.get(getting)
+        found = self.by_conversion.get(getting)
         if found is None:
-            made = self.input if getting is self.plans.base else getting.mover(self.source)
-            found = self.got.setdefault(getting, made)
-        words = (layout, dtype, device) if how is PLAIN else (layout, dtype, device, how)
+            made = self.input if getting is self.plans.base else getting.converter(self.source)
+            found = self.by_conversion.setdefault(getting, made)
+        words = (layout, dtype, device) if how is DEFAULT_OPTIONS else (layout, dtype, device, how)
         self.remember(words, found)
         return found
 
@@ -81,7 +92,7 @@ class HeldBatch:
         except TypeError:  # not hashable
             pass
 
-    def brought(self, layout: Any, array: Any) -> Any:
+    def to_base_layout(self, layout: Any, array: Any) -> Any:
         """An array in another layout in the base's; in its own dtype, shared where it can be."""
         found, _ = seen(array, "array")
         back = self.plans.back(layout)
@@ -92,13 +103,13 @@ class HeldBatch:
     def __len__(self) -> int:
         return int(self.array.shape[self.plans.batch_axis])
 
-    def picked(self, positions: Array) -> Any:
+    def take_samples(self, positions: Array) -> Any:
         """Copies of the samples at positions that exist."""
-        return copies(self.source, self.plans.batch_axis, positions)
+        return take_samples(self.source, self.plans.batch_axis, positions)
 
     def part(self, places: slice, copy: bool) -> Any:
         """The samples of a window: copies of them, or the base's own memory."""
-        samples = window(self.source, self.plans.batch_axis, places)
+        samples = slice_samples(self.source, self.plans.batch_axis, places)
         if not copy:
             return samples
         plain = isinstance(samples, np.ndarray)  # its byte order stays
@@ -120,13 +131,13 @@ class HeldBatch:
         dtype = as_dtype(array.dtype)
         found = [
             getting
-            for getting in (*self.got, self.plans.base)
+            for getting in (*self.by_conversion, self.plans.base)
             if getting.layout == name and getting.device == device and getting.takes(dtype)
             if formula is None or getting.has(formula)
         ]
         if not found:
             self._refuse(name, looks, "it belongs to no getting of this batch")
-        if len({getting.formula for getting in found if getting in self.got}) > 1:
+        if len({getting.formula for getting in found if getting in self.by_conversion}) > 1:
             self._refuse(
                 name, looks,
                 "several formulas fit; say which by the same keywords, scale=1 for none",
@@ -141,7 +152,7 @@ class HeldBatch:
         self.gradients.append(gradient)
         self._totals = {}
 
-    def check_total(self, layout: Any, dtype: Any) -> DType | None:
+    def check_sum_dtype(self, layout: Any, dtype: Any) -> DType | None:
         """The dtype of the sum, None for that of its parts; raises unless there is one."""
         plans = self.plans
         if plans.name_of(layout) != plans.layout:
@@ -158,23 +169,25 @@ class HeldBatch:
             raise DtypeError(f"dtype is {wanted}; a sum of gradients is floating")
         return wanted
 
-    def total(self, dtype: DType | None) -> Any:
+    def gradient_sum(self, dtype: DType | None) -> Any:
         """The sum of the gradients in a dtype that was checked; made once."""
         totals = self._totals
         found = totals.get(dtype)
         if found is None:
-            made = self.plans.total(self.gradients, self.source, dtype)
+            made = self.plans.gradient_sum(self.gradients, self.source, dtype)
             found = totals[dtype] = totals.setdefault(made.dtype, made)
         return found
 
-    def _shape(self, getting: Getting) -> tuple[int, ...]:
-        return tuple(self.got.get(getting, self.array).shape)
+    def _shape(self, getting: Conversion) -> tuple[int, ...]:
+        return tuple(self.by_conversion.get(getting, self.array).shape)
 
-    def _refuse(self, name: str, looks: tuple[Seen, str], why: str) -> NoReturn:
+    def _refuse(self, name: str, looks: tuple[ArrayInfo, str], why: str) -> NoReturn:
         base, (grad, device) = self.plans.base, looks
         where = "" if device == CPU else f" on {device}"
         others = [
-            f"{getting} {self._shape(getting)}" for getting in self.got if getting is not base
+            f"{getting} {self._shape(getting)}"
+            for getting in self.by_conversion
+            if getting is not base
         ]
         gettings = ", ".join([f"{base} {self.array.shape} (the base)", *others])
         raise BackwardError(
@@ -184,14 +197,14 @@ class HeldBatch:
         )
 
 
-class HeldBatches(NamedTuple):
+class NestedBatchState(NamedTuple):
     """What a view of several arrays holds, as long as all of them are the same batches."""
 
-    parts: list[HeldBatch]
+    parts: list[BatchState]
     by_form: dict[Any, Any]  # what was got of all of them in one form
 
 
-class FollowedBatch:
+class CompiledBatch:
     """A base and its layout, which nobody has looked at yet."""
 
     def __init__(self, layout: str, given: Any) -> None:
@@ -201,7 +214,7 @@ class FollowedBatch:
 
 def get(batch: Any, layout: Any, dtype: Any, device: Any, **how: Any) -> Any:
     """The base in a layout and dtype, with the keywords of a formula or memory, in the graph."""
-    base = batch.layout if isinstance(batch, FollowedBatch) else batch.plans.layout
+    base = batch.layout if isinstance(batch, CompiledBatch) else batch.plans.layout
     if layout is None and dtype is None and device is None and not how:
         return batch.input
     pattern = f"{base}->{base if layout is None else layout}"

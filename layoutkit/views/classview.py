@@ -12,7 +12,7 @@ import numpy as np
 
 from .._utils.validation import as_int
 from ..backends.indexing import one_hot
-from ..backends.inspection import like_base, on_cpu, seen
+from ..backends.inspection import asarray_like, seen, to_cpu
 from ..buffers import empty
 from ..converter import Converter
 from ..cpu.program import cast_into
@@ -23,7 +23,7 @@ from ..memory import Array, as_numpy, check_writable
 from ..planning.options import check_out
 from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, kind_of
 from .dataview import DataView
-from .plans import Gettings, How, Mover
+from .plans import ConversionCache, ConversionOptions, ConverterLike
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
@@ -68,7 +68,7 @@ class FirstColumn:
 
         Raises ShapeError, DtypeError or ArgumentError before anything is written.
         """
-        array = on_cpu(grad, "grad")
+        array = to_cpu(grad, "grad")
         if kind_of(array.dtype) not in "fc":
             raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
         check_rank(parse_layout("b"), array.shape)
@@ -82,7 +82,7 @@ class FirstColumn:
         check_cast(array.dtype, target.dtype, "same_kind")
         target[...] = 0
         cast_into(self._first_of(target), array)
-        return like_base(target, grad) if out is None else out
+        return asarray_like(target, grad) if out is None else out
 
     def inverse(self) -> Converter:
         """The Converter from `b` back; ShapeError where other columns would be lost."""
@@ -131,10 +131,10 @@ class FirstColumn:
         return source.shape, as_dtype(source.dtype if kind_of(source.dtype) in "fc" else grad.dtype)
 
 
-class LabelGettings(Gettings):
+class LabelConversionCache(ConversionCache):
     """Those of labels, of which `b` is the first column."""
 
-    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, how: ConversionOptions) -> ConverterLike:
         if name == "b" and self.layout in ("bt", "tb"):
             if how.formula is not None:
                 raise ArgumentError(
@@ -171,8 +171,8 @@ class ClassView(DataView):
         What the ranks stand for, or how many there are. Parts of the view have them too.
     """
 
-    _own: ClassVar = ("b", "bt")
-    _planner: ClassVar = LabelGettings
+    _named_layouts: ClassVar = ("b", "bt")
+    _cache_type: ClassVar = LabelConversionCache
 
     def __init__(
         self,
@@ -206,23 +206,23 @@ class ClassView(DataView):
             There are no classes; a label is out of their range; labels are not integers, or
             `dtype` holds no numbers.
         """
-        return self._hot("b", dtype)
+        return self._hot_array("b", dtype)
 
     def many_hot(self, dtype: Any = "float32") -> Any:
         """An array (b, classes), of the base's kind, with 1 at each class, 0 elsewhere.
 
         A class that a sample has twice is 1. Raises what `one_hot` does.
         """
-        return self._hot("bt", dtype)
+        return self._hot_array("bt", dtype)
 
-    def _hot(self, layout: str, dtype: Any) -> Any:
+    def _hot_array(self, layout: str, dtype: Any) -> Any:
         batch, wanted = self.batch, as_dtype(dtype)
         if kind_of(wanted) not in "buifc":
             raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
         # Counted on the CPU: labels are few.
-        labels = on_cpu(batch.plans.find(layout, None, None).mover(batch.source))
+        labels = to_cpu(batch.plans.find(layout, None, None).converter(batch.source))
         count = self._check_labels(labels)
-        return like_base(one_hot(labels, count, wanted), batch.source)
+        return asarray_like(one_hot(labels, count, wanted), batch.source)
 
     def _check_labels(self, labels: Array) -> int:
         """The number of classes; raises unless every label is one of them."""
@@ -242,8 +242,8 @@ class ClassView(DataView):
             )
         return self._max_labels
 
-    def _inherit(self, parent: Self) -> None:
-        super()._inherit(parent)
+    def _copy_state(self, parent: Self) -> None:
+        super()._copy_state(parent)
         self._classes = parent._classes
 
     def _note(self) -> str:

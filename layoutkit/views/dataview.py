@@ -1,4 +1,4 @@
-"""`Holder`: how a view of one array holds its batch, from one put to the next.
+"""`SingleArrayView`: how a view of one array holds its batch, from one put to the next.
 
 Views of views put, get and part their components through this. It knows how a batch is begun and
 with which plans; not what is asked of it.
@@ -20,36 +20,36 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._compile import is_followed
-from ..backends.indexing import as_positions, as_window
-from ..backends.inspection import based, seen
+from ..backends.indexing import as_positions, normalize_slice
+from ..backends.inspection import seen, unwrap_container
 from ..errors import ArgumentError, DeviceError, ViewError
 from ..memory import Array
 from ..normalize import formula_of
 from ..spec import CPU, DType
 from . import batch as followed
 from . import display
-from .base import View, gradient_for, is_form, refuse_how
-from .batch import FollowedBatch, HeldBatch
-from .plans import PLAIN, Gettings, How
+from .base import View, check_default_options, gradient_for, is_view_target
+from .batch import BatchState, CompiledBatch
+from .plans import DEFAULT_OPTIONS, ConversionCache, ConversionOptions
 
 
-class Holder(View):
-    """A view of one array; a kind of them says its `_own` layouts, `_planner` and `_inherit`."""
+class SingleArrayView(View):
+    """A view of one array; a kind of them says its `_named_layouts` layouts, `_cache_type` and `_copy_state`."""
 
-    _own: ClassVar[tuple[str, ...]]
-    _planner: ClassVar[type[Gettings]] = Gettings
+    _named_layouts: ClassVar[tuple[str, ...]]
+    _cache_type: ClassVar[type[ConversionCache]] = ConversionCache
     _max_labels: int | None = None
-    _batch: HeldBatch | None
+    _batch: BatchState | None
     _results: dict[Any, Any]  # of the batch, so that a get looks at once
 
     @property
-    def batch(self) -> HeldBatch:
+    def batch(self) -> BatchState:
         """What is held from one put to the next: the base, its results and gradients."""
         if self._batch is None:
             raise ViewError(
                 f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
             )
-        if isinstance(self._batch, FollowedBatch) and not is_followed():
+        if isinstance(self._batch, CompiledBatch) and not is_followed():
             self.begin(self.prepare(self._batch.layout, self._batch.input))
         return self._batch
 
@@ -58,7 +58,7 @@ class Holder(View):
         """Whether nothing was put yet."""
         return self._batch is None
 
-    def prepare(self, layout: Any, array: Any) -> HeldBatch:
+    def prepare(self, layout: Any, array: Any) -> BatchState:
         """The batch that a put would begin, checked; the view is as it was.
 
         Its plans are those of the view's last batch where they fit, else new ones.
@@ -66,16 +66,16 @@ class Holder(View):
         if type(array) is np.ndarray:
             found, device = array, CPU
         elif is_followed():
-            return FollowedBatch(layout, array)  # type: ignore[return-value]
+            return CompiledBatch(layout, array)  # type: ignore[return-value]
         else:
             found, device = seen(array, "array")
-            array = based(array, found)
+            array = unwrap_container(array, found)
         plans = getattr(self._batch, "plans", None)
         if plans is None or not plans.fits(layout, found, device):
-            plans = self._planner(self._own, layout, found, device)
-        return HeldBatch(array, found, plans)
+            plans = self._cache_type(self._named_layouts, layout, found, device)
+        return BatchState(array, found, plans)
 
-    def begin(self, batch: HeldBatch) -> None:
+    def begin(self, batch: BatchState) -> None:
         """Begin a batch that was prepared. Cannot fail."""
         self._batch = batch
         self._results = batch.results
@@ -89,20 +89,20 @@ class Holder(View):
         """
         plain = type(array) is np.ndarray
         plans, (found, device) = self.batch.plans, (array, CPU) if plain else seen(array, "samples")
-        view = self._blank() if out is None else out
+        view = self._new_empty() if out is None else out
         if view._batch is not None and view._batch.plans.fits(plans.layout, found, device):
             plans = view._batch.plans
-        view.begin(HeldBatch(array, found, plans))
-        view._inherit(self)
+        view.begin(BatchState(array, found, plans))
+        view._copy_state(self)
         return view
 
-    def _blank(self) -> Self:
+    def _new_empty(self) -> Self:
         """An empty view of the same class, however its `__init__` is called."""
         view = type(self).__new__(type(self))
-        view._empty()
+        view._clear()
         return view
 
-    def _inherit(self, parent: Self) -> None:
+    def _copy_state(self, parent: Self) -> None:
         """Take on what samples of `parent` have besides."""
         self._max_labels = parent._max_labels
 
@@ -119,7 +119,7 @@ class Holder(View):
                 "layout, or an empty one"
             )
 
-    def _empty(self) -> None:
+    def _clear(self) -> None:
         self._batch, self._results = None, {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Holder(View):
             self.forward_put(*base)
 
 
-class DataView(Holder):
+class DataView(SingleArrayView):
     """An array, put once and got in any layout and dtype; gradients come back summed.
 
     >>> import numpy as np
@@ -162,10 +162,10 @@ class DataView(Holder):
         first put.
     """
 
-    _own: ClassVar[tuple[str, ...]] = ("b", "bf")
+    _named_layouts: ClassVar[tuple[str, ...]] = ("b", "bf")
 
     def __init__(self, layout: str | None = None, array: Any = None) -> None:
-        self._empty()
+        self._clear()
         if (layout is None) != (array is None):
             missing = "array" if array is None else "layout"
             raise ArgumentError(f"{missing} is missing; give a layout and an array, or neither")
@@ -205,14 +205,14 @@ class DataView(Holder):
         PatternError, ShapeError, DtypeError, DeviceError
             The base cannot become that, or not with its sizes.
         """
-        how, words = PLAIN, (layout, dtype, device)
+        how, words = DEFAULT_OPTIONS, (layout, dtype, device)
         if not (scale is mean is std is clip is memory is None):
             if is_followed():
                 return followed.get(
                     self._batch, layout, dtype, device,
                     scale=scale, mean=mean, std=std, clip=clip, memory=memory,
                 )  # fmt: skip
-            how = How(formula_of(scale, mean, std, clip), memory)
+            how = ConversionOptions(formula_of(scale, mean, std, clip), memory)
             words = (layout, dtype, device, how)  # type: ignore[assignment]
         try:
             return self._results[words]
@@ -220,8 +220,8 @@ class DataView(Holder):
             pass
         if is_followed():
             return followed.get(self._batch, layout, dtype, device)
-        if is_form(layout):
-            refuse_how(layout, how)
+        if is_view_target(layout):
+            check_default_options(layout, how)
             found = layout.get_from(self, dtype, device)
             self.batch.remember(words, found)
             return found
@@ -260,7 +260,7 @@ class DataView(Holder):
             `dtype` is not floating, or does not hold the sum.
         """
         batch = self.batch
-        return batch.total(batch.check_total(layout, dtype))
+        return batch.gradient_sum(batch.check_sum_dtype(layout, dtype))
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class DataView(Holder):
             `out` is another kind of view, or this one; an index is out of range; no ints.
         """
         self.check_out(out)
-        return self.of_same_kind(self.batch.picked(as_positions(indices, len(self))), out)
+        return self.of_same_kind(self.batch.take_samples(as_positions(indices, len(self))), out)
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
@@ -288,7 +288,9 @@ class DataView(Holder):
         array is written into this one's. `out` is as for `index`. Raises ViewError, ArgumentError.
         """
         self.check_out(out)
-        return self.of_same_kind(self.batch.part(as_window(start, stop, len(self)), copy), out)
+        return self.of_same_kind(
+            self.batch.part(normalize_slice(start, stop, len(self)), copy), out
+        )
 
     # -- the base --------------------------------------------------------------------------
 
@@ -301,13 +303,15 @@ class DataView(Holder):
 
         Raises what `forward_get` and `forward_put` do.
         """
-        self.begin(self.prepare(self.layout, self.batch.brought(layout, array)))
+        self.begin(self.prepare(self.layout, self.batch.to_base_layout(layout, array)))
 
     def flush(self) -> None:
         """Forget plans, results and gradients; the base stays and can be got at once."""
         batch = self.batch
-        plans = self._planner(self._own, batch.plans.layout, batch.array, batch.plans.device)
-        self.begin(HeldBatch(batch.input, batch.array, plans))
+        plans = self._cache_type(
+            self._named_layouts, batch.plans.layout, batch.array, batch.plans.device
+        )
+        self.begin(BatchState(batch.input, batch.array, plans))
 
     @property
     def input(self) -> Any:
@@ -366,7 +370,7 @@ class DataView(Holder):
 
     def converter(self, layout: str | None, dtype: Any = None) -> Any:
         """The Converter of a getting, kept from batch to batch; raises what forward_get does."""
-        return self.batch.plans.find(layout, dtype, None).mover
+        return self.batch.plans.find(layout, dtype, None).converter
 
     def bf(self, dtype: Any = None) -> Any:
         """The Converter to `bf`: all axes but b folded into one, in the base's order."""
@@ -377,10 +381,10 @@ class DataView(Holder):
         return self.converter("b", dtype)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({display.line(self._batch, self._note())})"
+        return f"{type(self).__name__}({display.summary_line(self._batch, self._note())})"
 
     def _repr_html_(self) -> str:
-        return display.table(type(self).__name__, self._batch, self._note())
+        return display.html_table(type(self).__name__, self._batch, self._note())
 
     def _note(self) -> str:
         """What a reader should know besides the batch."""
@@ -401,7 +405,7 @@ class ImageView(DataView):
     Everything else is as for `DataView`.
     """
 
-    _own: ClassVar = ("b", "bf", "bhwc", "bchw", "chwb", "bdhwc", "bcdhw")
+    _named_layouts: ClassVar = ("b", "bf", "bhwc", "bchw", "chwb", "bdhwc", "bcdhw")
 
     def bhwc(self, dtype: Any = None) -> Any:
         """The Converter to `bhwc`, as decoders give pictures and most Python tools take them."""
@@ -442,7 +446,7 @@ class SequenceView(DataView):
         What all numbers are below, where they are labels: only spaces ask. Parts have it too.
     """
 
-    _own: ClassVar = ("b", "bf", "bwc", "bcw")
+    _named_layouts: ClassVar = ("b", "bf", "bwc", "bcw")
 
     def __init__(
         self, layout: str | None = None, array: Any = None, max_labels: int | None = None

@@ -7,21 +7,19 @@ from typing import Any
 
 from ..converter import Converter
 from ..spec import CPU
-from .batch import HeldBatch
-from .plans import Getting
-
-__all__ = ["line", "stack", "table"]
+from .batch import BatchState
+from .plans import Conversion
 
 _HEAD = ("", "layout", "dtype", "shape", "kernel", "bytes moved")
 
 
-def line(batch: HeldBatch | None, note: str) -> str:
+def summary_line(batch: BatchState | None, note: str) -> str:
     """One line: the base, what was got of it besides, and how many gradients came back."""
     if batch is None:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
     parts = [f"{base.layout} {batch.array.shape} {base.dtype}{_where(batch)}", note]
-    gettings = [str(getting) for getting in batch.got if getting is not base]
+    gettings = [str(getting) for getting in batch.by_conversion if getting is not base]
     got = ", ".join(gettings + [repr(form) for form in batch.by_form])
     parts.append(got and f"got {got}")
     count = len(batch.gradients)
@@ -29,29 +27,29 @@ def line(batch: HeldBatch | None, note: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _where(batch: HeldBatch) -> str:
+def _where(batch: BatchState) -> str:
     """The device, where it is a GPU."""
     return "" if batch.plans.device == CPU else f" on {batch.plans.device}"
 
 
-def table(name: str, batch: HeldBatch | None, note: str) -> str:
+def html_table(name: str, batch: BatchState | None, note: str) -> str:
     """The base, everything that was got and every gradient, with what moving them takes."""
     title = f"{name}, {note}" if note else name
     if batch is None:
-        return stack(f"{title}, empty", [])
+        return html_section(f"{title}, empty", [])
     rows = "".join(_row("td", cells) for cells in _rows(batch))
-    return stack(title, [f"<table>{_row('th', _HEAD)}{rows}</table>"])
+    return html_section(title, [f"<table>{_row('th', _HEAD)}{rows}</table>"])
 
 
-def stack(title: str, parts: Iterable[str]) -> str:
+def html_section(title: str, parts: Iterable[str]) -> str:
     """HTML parts, one below the other, under a title."""
     return f"<div><p><b>{_escape(title)}</b></p>{''.join(parts)}</div>"
 
 
-def _rows(batch: HeldBatch) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: BatchState) -> Iterator[tuple[Any, ...]]:
     base = batch.plans.base
     yield ("base", *_described(base, batch.array), "-", "0")
-    for getting, result in batch.got.items():
+    for getting, result in batch.by_conversion.items():
         if getting is not base:
             yield ("got", *_described(getting, result), *_forward(getting, batch))
     for form, result in batch.by_form.items():
@@ -61,19 +59,19 @@ def _rows(batch: HeldBatch) -> Iterator[tuple[Any, ...]]:
         yield ("gradient", getting.layout, grad.dtype, grad.shape, *_back(getting, grad))
 
 
-def _described(getting: Getting, array: Any) -> tuple[Any, ...]:
+def _described(getting: Conversion, array: Any) -> tuple[Any, ...]:
     return getting.layout, getting.dtype, array.shape
 
 
-def _forward(getting: Getting, batch: HeldBatch) -> tuple[str, str]:
-    plan = getting.mover.plan(batch.source)
+def _forward(getting: Conversion, batch: BatchState) -> tuple[str, str]:
+    plan = getting.converter.plan(batch.source)
     return plan.kernel, f"{plan.bytes_moved:,}"
 
 
-def _back(getting: Getting, grad: Any) -> tuple[str, str]:
-    if not isinstance(getting.mover, Converter):
+def _back(getting: Conversion, grad: Any) -> tuple[str, str]:
+    if not isinstance(getting.converter, Converter):
         return "column", f"{grad.nbytes:,}"
-    plan = getting.mover.inverse().plan(grad)
+    plan = getting.converter.inverse().plan(grad)
     return plan.kernel, f"{plan.bytes_moved:,}"
 
 

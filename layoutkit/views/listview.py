@@ -12,14 +12,12 @@ from itertools import repeat
 from typing import Any, NoReturn, Self
 
 from .._utils.tree import each_place, leaves, matched, rebuilt
-from ..backends.indexing import as_positions, as_window
+from ..backends.indexing import as_positions, normalize_slice
 from ..errors import ArgumentError, ShapeError, ViewError
 from . import display
-from .base import View, check_get, gradient_for, is_form
-from .batch import Gradient, HeldBatch, HeldBatches
+from .base import View, check_get, gradient_for, is_view_target
+from .batch import BatchState, Gradient, NestedBatchState
 from .dataview import DataView
-
-__all__ = ["ListView", "nest_of"]
 
 
 class ListView(View):
@@ -42,10 +40,12 @@ class ListView(View):
     components : views, at least one, none of them twice
     """
 
-    _joined: HeldBatches | None  # of the last call, to see whether a component began a new batch
+    _joined: (
+        NestedBatchState | None
+    )  # of the last call, to see whether a component began a new batch
 
     def __init__(self, components: Iterable[View]) -> None:
-        self._compose(_checked_components(components))
+        self._compose(_validate_components(components))
         if len({id(leaf) for leaf in self._leaves}) != len(self._leaves):
             raise ArgumentError(
                 "a view is in this ListView twice, and a batch put into one place would be lost "
@@ -70,34 +70,38 @@ class ListView(View):
 
         A CompositeSpace asks each for its component; another Space for all of them joined.
         """
-        self._require()
+        self._check_not_empty()
         if formula:
             raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
-        if is_form(layout):
+        if is_view_target(layout):
             return layout.get_from(self, dtype, device)
-        asked = self._asked(layout, dtype)
-        self._each(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
+        asked = self._layouts_and_dtypes(layout, dtype)
+        self._for_each_leaf(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
         found = zip(self._leaves, *asked, strict=True)
         return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in found)
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
-        self._require()
+        self._check_not_empty()
         for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
             leaf.batch.add(gradient)
 
     def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
-        if is_form(layout):
+        if is_view_target(layout):
             return layout.gradients_for(self, grad)
-        layouts, grads = self._spread(layout, "layouts"), matched(self._nest, grad, "gradients")
-        return self._each(gradient_for, layouts, grads)
+        layouts, grads = self._broadcast(layout, "layouts"), matched(self._nest, grad, "gradients")
+        return self._for_each_leaf(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
         """The sums of the components' gradients; BackwardError unless each of them has one."""
-        self._require()
-        asked = self._asked(layout, dtype)
-        dtypes = self._each(lambda leaf, of, to: leaf.batch.check_total(of, to), *asked)
-        return self._nested(self._each(lambda leaf, to: leaf.batch.total(to), dtypes))
+        self._check_not_empty()
+        asked = self._layouts_and_dtypes(layout, dtype)
+        dtypes = self._for_each_leaf(
+            lambda leaf, of, to: leaf.batch.check_sum_dtype(of, to), *asked
+        )
+        return self._nested(
+            self._for_each_leaf(lambda leaf, to: leaf.batch.gradient_sum(to), dtypes)
+        )
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -105,26 +109,30 @@ class ListView(View):
         """A ListView of the samples at `indices` of every component; see `DataView.index`."""
         self.check_out(out)
         positions = as_positions(indices, len(self))
-        return self._filled(out, [leaf.batch.picked(positions) for leaf in self._leaves])
+        return self._with_samples(
+            out, [leaf.batch.take_samples(positions) for leaf in self._leaves]
+        )
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
     ) -> Self:
         """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
         self.check_out(out)
-        window = as_window(start, stop, len(self))
-        return self._filled(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
+        window = normalize_slice(start, stop, len(self))
+        return self._with_samples(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
 
     def replace(self, layout: Any, array: Any) -> None:
         """Replace the base of every component; see `DataView.replace`."""
-        self._require()
+        self._check_not_empty()
         self._begin(
-            layout, array, lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.brought(of, x))
+            layout,
+            array,
+            lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.to_base_layout(of, x)),
         )
 
     def flush(self) -> None:
         """Forget the plans, results and gradients of every component."""
-        self._require()
+        self._check_not_empty()
         for leaf in self._leaves:
             leaf.flush()
 
@@ -138,7 +146,7 @@ class ListView(View):
     @property
     def input(self) -> Any:
         """The base arrays, as nested tuples; setting them puts others in the bases' layouts."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.input for leaf in self._leaves)
 
     @input.setter  # noqa: A003
@@ -148,48 +156,50 @@ class ListView(View):
     @property
     def layout(self) -> Any:
         """The bases' layouts, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.layout for leaf in self._leaves)
 
     @property
     def dtype(self) -> Any:
         """The bases' dtypes, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.dtype for leaf in self._leaves)
 
     @property
     def shape(self) -> Any:
         """The bases' shapes, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.shape for leaf in self._leaves)
 
     @property
     def device(self) -> Any:
         """Where the bases are: one name where that is one place, else names as nested tuples."""
-        self._require()
+        self._check_not_empty()
         names = [leaf.device for leaf in self._leaves]
         return names[0] if len(set(names)) == 1 else self._nested(names)
 
     @property
-    def batch(self) -> HeldBatches:
+    def batch(self) -> NestedBatchState:
         """What all components hold, in order, however they nest."""
-        parts = self._each(lambda leaf: leaf.batch)
+        parts = self._for_each_leaf(lambda leaf: leaf.batch)
         held = self._joined
         if held is None or any(map(operator.is_not, held.parts, parts)):
-            self._joined = held = HeldBatches(parts, {})
+            self._joined = held = NestedBatchState(parts, {})
         return held
 
     def __len__(self) -> int:
-        self._require()
+        self._check_not_empty()
         counts = [len(leaf) for leaf in self._leaves]
         self._check_lengths(counts, "components")
         return counts[0]
 
     def converter(self, layout: Any, dtype: Any = None) -> Any:
         """The components' Converters, as nested tuples."""
-        self._require()
-        asked = self._asked(layout, dtype)
-        return self._nested(self._each(lambda leaf, of, to: leaf.converter(of, to), *asked))
+        self._check_not_empty()
+        asked = self._layouts_and_dtypes(layout, dtype)
+        return self._nested(
+            self._for_each_leaf(lambda leaf, of, to: leaf.converter(of, to), *asked)
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ViewError(
@@ -205,29 +215,29 @@ class ListView(View):
         self._nest = tuple(map(nest_of, components))
         self._leaves: list[DataView] = leaves(self._nest)
 
-    def _require(self) -> None:
+    def _check_not_empty(self) -> None:
         """Raise ViewError unless every component holds a batch."""
         if any(leaf.is_empty for leaf in self._leaves):
-            self._each(lambda leaf: leaf.batch)
+            self._for_each_leaf(lambda leaf: leaf.batch)
 
     def _nested(self, values: Iterable[Any]) -> Any:
         return rebuilt(self._nest, values)
 
-    def _spread(self, value: Any, what: str) -> list[Any]:
+    def _broadcast(self, value: Any, what: str) -> list[Any]:
         """One value for each leaf, of one for all or a nest."""
         return matched(self._nest, value, what, shared=True)
 
-    def _asked(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
-        return self._spread(layout, "layouts"), self._spread(dtype, "dtypes")
+    def _layouts_and_dtypes(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
+        return self._broadcast(layout, "layouts"), self._broadcast(dtype, "dtypes")
 
-    def _each(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    def _for_each_leaf(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         """Call with every leaf and its values; errors say which component they are about."""
         return each_place(call, self._nest, self._leaves, *columns)
 
-    def _begin(self, layout: Any, array: Any, prepare: Callable[..., HeldBatch]) -> None:
+    def _begin(self, layout: Any, array: Any, prepare: Callable[..., BatchState]) -> None:
         """Begin a batch in all components once all of it was prepared."""
-        layouts, arrays = self._spread(layout, "layouts"), matched(self._nest, array, "arrays")
-        found: list[HeldBatch] = self._each(prepare, layouts, arrays)
+        layouts, arrays = self._broadcast(layout, "layouts"), matched(self._nest, array, "arrays")
+        found: list[BatchState] = self._for_each_leaf(prepare, layouts, arrays)
         self._check_lengths([len(batch) for batch in found], "arrays")
         for leaf, batch in zip(self._leaves, found, strict=True):
             leaf.begin(batch)
@@ -249,21 +259,21 @@ class ListView(View):
             raise ViewError(f"out is {out!r}, whose components nest otherwise; give equal ones")
         if not {id(leaf) for leaf in self._leaves}.isdisjoint(id(leaf) for leaf in out._leaves):
             raise ViewError("out has a component of this view; give one with components of its own")
-        self._each(lambda leaf, other: leaf.check_out(other), out._leaves)
+        self._for_each_leaf(lambda leaf, other: leaf.check_out(other), out._leaves)
 
-    def _filled(self, out: Self | None, samples: list[Any]) -> Self:
+    def _with_samples(self, out: Self | None, samples: list[Any]) -> Self:
         others: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
         found = [
             leaf.of_same_kind(part, other)
             for leaf, part, other in zip(self._leaves, samples, others, strict=False)
         ]
-        return self._of(iter(found)) if out is None else out
+        return self._with_leaves(iter(found)) if out is None else out
 
-    def _of(self, leaves: Iterator[DataView]) -> Self:
+    def _with_leaves(self, leaves: Iterator[DataView]) -> Self:
         """A ListView of other leaves that nest as these do."""
         view = type(self).__new__(type(self))
         view._compose(tuple(
-            component._of(leaves) if isinstance(component, ListView) else next(leaves)
+            component._with_leaves(leaves) if isinstance(component, ListView) else next(leaves)
             for component in self._components
         ))  # fmt: skip
         return view
@@ -279,7 +289,9 @@ class ListView(View):
         return f"{type(self).__name__}({', '.join(map(repr, self._components))})"
 
     def _repr_html_(self) -> str:
-        return display.stack(type(self).__name__, [c._repr_html_() for c in self._components])
+        return display.html_section(
+            type(self).__name__, [c._repr_html_() for c in self._components]
+        )
 
 
 def nest_of(view: Any) -> Any:
@@ -287,7 +299,7 @@ def nest_of(view: Any) -> Any:
     return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
 
 
-def _checked_components(components: Any) -> tuple[View, ...]:
+def _validate_components(components: Any) -> tuple[View, ...]:
     listed = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
     found = tuple(components) if listed else ()
     if not found:

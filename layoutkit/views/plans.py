@@ -1,8 +1,8 @@
-"""`Getting`: one way in which a base can be got, and what takes it there and back.
+"""`Conversion`: one way in which a base can be got, and what takes it there and back.
 
-How a base becomes what is asked of it: one `Getting` for each layout and dtype.
+How a base becomes what is asked of it: one `Conversion` for each layout and dtype.
 
-`Gettings` is all of them for one kind of base: its layout, its dtype and the sizes of its axes,
+`ConversionCache` is all of them for one kind of base: its layout, its dtype and the sizes of its axes,
 but not how many samples it has. It knows no batch, so it is kept from batch to batch and shared
 by the views of samples and windows that are made of a view: a training loop plans once.
 
@@ -28,21 +28,21 @@ from ..normalize import Formula, computed_dtype
 from ..spec import CPU, ArraySpec, DType, as_dtype, can_cast, check_cast, check_movable, kind_of
 
 if TYPE_CHECKING:
-    from ..backends.inspection import Seen
+    from ..backends.inspection import ArrayInfo
     from ..planning.plan import Plan
 
 
-class How(NamedTuple):
+class ConversionOptions(NamedTuple):
     """What is asked of a getting beside layout, dtype and device."""
 
     formula: Formula | None = None
     memory: str | None = None  # the order of the axes in memory, where it is another
 
 
-PLAIN = How()
+DEFAULT_OPTIONS = ConversionOptions()
 
 
-class Mover(Protocol):
+class ConverterLike(Protocol):
     """What takes a base to a getting and gradients back: a Converter, or what calls like one."""
 
     def __call__(self, x: Any, out: Any = None) -> Any:
@@ -59,17 +59,17 @@ class Mover(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Getting:
+class Conversion:
     """A layout, dtype and device that a base can be got in, and what takes it there.
 
-    There is one of a kind in its `Gettings`, so identity is equality.
+    There is one of a kind in its `ConversionCache`, so identity is equality.
     """
 
     layout: str
     dtype: DType
-    mover: Mover
+    converter: ConverterLike
     device: str = CPU
-    how: How = PLAIN
+    how: ConversionOptions = DEFAULT_OPTIONS
 
     def takes(self, dtype: DType) -> bool:
         """Whether a floating gradient of this dtype can belong to it."""
@@ -92,8 +92,8 @@ class Getting:
     def back(self, grad: Any, like: ArraySpec, base: Any) -> Any:
         """A gradient in the base's layout and, unless that is an integer's, in `like`'s dtype."""
         if not self.is_clipped:
-            return self.mover.backward(grad, like=like)
-        found = self.mover.backward(grad, like=base)
+            return self.converter.backward(grad, like=like)
+        found = self.converter.backward(grad, like=base)
         if as_dtype(found.dtype) == like.dtype:
             return found
         return Converter(identity(len(like.shape)), dtype=like.dtype)(found)
@@ -109,14 +109,16 @@ class Getting:
 _BATCH = "b"
 
 
-class Gettings:
+class ConversionCache:
     """Everything that is kept for bases of one layout, dtype and sample shape.
 
     `own` are the layouts that the kind of view has names for: these may add or drop axes of
     size 1. Methods may be called from several threads at once.
     """
 
-    def __init__(self, own: tuple[str, ...], layout: str, array: Seen, device: str = CPU) -> None:
+    def __init__(
+        self, own: tuple[str, ...], layout: str, array: ArrayInfo, device: str = CPU
+    ) -> None:
         parsed = parse_layout(layout)
         if _BATCH not in parsed.groups:
             raise PatternError(
@@ -129,18 +131,18 @@ class Gettings:
         self.layout, self.dtype, self.native = str(parsed), array.dtype, as_dtype(array.dtype)
         self.device = device
         self.batch_axis = parsed.groups.index(_BATCH)
-        self._own, self._shape, self._parsed = own, array.shape, parsed
+        self._named_layouts, self._shape, self._parsed = own, array.shape, parsed
         self._sizes = _sizes(parsed, array.shape)
         self._names: dict[str, str] = {}
-        self._aliases: dict[tuple[Any, ...], Getting] = {}
-        self._gettings: dict[tuple[str, DType, str, How], Getting] = {}
+        self._aliases: dict[tuple[Any, ...], Conversion] = {}
+        self._gettings: dict[tuple[str, DType, str, ConversionOptions], Conversion] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
         own_way = self._converter(self.layout, self.native)
-        self.base = Getting(self.layout, self.dtype, own_way, device)
+        self.base = Conversion(self.layout, self.dtype, own_way, device)
         self._copier = self._converter(self.layout, None, copy=True)
 
-    def fits(self, layout: str, array: Seen, device: str = CPU) -> bool:
+    def fits(self, layout: str, array: ArrayInfo, device: str = CPU) -> bool:
         """Whether a base in this layout is of the kind that this was made for."""
         # The type first: an array in place of the layout would compare by elements.
         same = type(layout) is str and layout == self.layout
@@ -157,7 +159,9 @@ class Gettings:
 
     # -- what is asked ---------------------------------------------------------------------
 
-    def find(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Getting:
+    def find(
+        self, layout: Any, dtype: Any, device: Any, how: ConversionOptions = DEFAULT_OPTIONS
+    ) -> Conversion:
         """The getting of a layout, dtype and device in any spelling; None is the base's.
 
         By default what a formula makes of integers is float32.
@@ -200,17 +204,17 @@ class Gettings:
         if getting is self.base:
             return None
         found = self._backs.get(getting.layout)
-        return found or remember(self._backs, getting.layout, getting.mover.inverse())
+        return found or remember(self._backs, getting.layout, getting.converter.inverse())
 
     def copied(self, samples: Any, out: Array | None) -> Any:
         """A copy of samples of the base's kind, in `out` if it is given."""
         return self._copier(samples, out)
 
-    def _resolve(self, layout: Any, dtype: Any, device: Any, how: How) -> Getting:
+    def _resolve(self, layout: Any, dtype: Any, device: Any, how: ConversionOptions) -> Conversion:
         formula, place, name = how.formula, device or self.device, self.name_of(layout)
         wanted = self._default(formula) if dtype is None else as_dtype(dtype)
-        own = place == self.device and name == self.layout and how == PLAIN
-        if own and self._is_own(dtype, wanted):
+        own = place == self.device and name == self.layout and how == DEFAULT_OPTIONS
+        if own and self._is_base_dtype(dtype, wanted):
             return self.base
         key = name, wanted, place, how
         found = self._gettings.get(key)
@@ -219,7 +223,7 @@ class Gettings:
             plain = formula is None or formula.keeps(self.dtype, wanted)
             computed = self.dtype if plain else computed_dtype(self.dtype, wanted)
             self._check_cast(computed, wanted, name)
-            getting = Getting(name, wanted, self._mover(*key), place, how)
+            getting = Conversion(name, wanted, self._mover(*key), place, how)
             found = remember(self._gettings, key, getting)
         return found
 
@@ -239,7 +243,7 @@ class Gettings:
             return self.native
         return np.dtype(np.float32)
 
-    def _is_own(self, dtype: Any, wanted: DType) -> bool:
+    def _is_base_dtype(self, dtype: Any, wanted: DType) -> bool:
         """Whether a dtype, `wanted` in native byte order, is the base's, byte order included."""
         if dtype is None or wanted != self.native:
             return dtype is None
@@ -247,12 +251,12 @@ class Gettings:
 
     # -- how it is made --------------------------------------------------------------------
 
-    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
+    def _mover(self, name: str, dtype: DType, device: str, how: ConversionOptions) -> ConverterLike:
         """What takes the base to a layout, or the error that says why nothing can."""
         pattern = parse_pattern(f"{self.layout}->{name}")
         same = set(pattern.target.letters) == set(self._parsed.letters)
         unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
-        if unfolds or not (same or name in self._own):
+        if unfolds or not (same or name in self._named_layouts):
             raise PatternError(self._why_not(name, unfolds))
         converter = self._converter(name, dtype, device=device, how=how)
         converter.target_shape(self._shape)  # raises where only the sizes forbid it
@@ -260,7 +264,7 @@ class Gettings:
 
     def _converter(
         self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None,
-        how: How = PLAIN,
+        how: ConversionOptions = DEFAULT_OPTIONS,
     ) -> Converter:  # fmt: skip
         keywords: dict[str, Any] = self._folded(name)
         keywords |= {} if how.formula is None else how.formula.keywords()
@@ -286,7 +290,7 @@ class Gettings:
     def _why_not(self, name: str, unfolds: bool) -> str:
         axes = ", ".join(self._parsed.groups)
         why = "the sizes inside a fold are not known" if unfolds else "its axes are others"
-        own = ", ".join(self._own)
+        own = ", ".join(self._named_layouts)
         return (
             f"a base in {self.layout} cannot become {name}: {why}; it can become its own axes "
             f"({axes}) in any order and fold, and, adding and dropping axes of size 1, {own}; "
@@ -300,7 +304,9 @@ class Gettings:
         """The dtype of a sum of gradients: the base's if floating, else None, that of the sum."""
         return self.native if kind_of(self.native) in "fc" else None
 
-    def total(self, parts: list[tuple[Getting, Any]], base: Any, dtype: DType | None) -> Any:
+    def gradient_sum(
+        self, parts: list[tuple[Conversion, Any]], base: Any, dtype: DType | None
+    ) -> Any:
         """The sum, in the base's layout, of (getting, gradient) pairs, from left to right."""
         parts = [(getting, self._at_base(getting, grad)) for getting, grad in parts]
         shape = tuple(base.shape)
@@ -309,19 +315,19 @@ class Gettings:
             wanted = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
             like = ArraySpec(self.layout, shape, as_dtype(wanted), self.device)
             return getting.back(grad, like, base)
-        moved = [self._movable(getting, grad, base) for getting, grad in parts]
+        moved = [self._summable(getting, grad, base) for getting, grad in parts]
         names = tuple(name for name, _ in moved)
         return self._accumulator(names, dtype)([grad for _, grad in moved])
 
-    def _at_base(self, getting: Getting, grad: Any) -> Any:
+    def _at_base(self, getting: Conversion, grad: Any) -> Any:
         """A gradient where the base is, in the layout and dtype in which it was put."""
         if getting.device == self.device:
             return grad
         return Converter(identity(len(grad.shape)), device=self.device)(grad)
 
-    def _movable(self, getting: Getting, grad: Any, base: Any) -> tuple[str, Any]:
+    def _summable(self, getting: Conversion, grad: Any, base: Any) -> tuple[str, Any]:
         """A gradient and its layout, as a sum can take it: one that is only moved."""
-        if isinstance(getting.mover, Converter) and getting.formula is None:
+        if isinstance(getting.converter, Converter) and getting.formula is None:
             return getting.layout, grad
         spec = ArraySpec(self.layout, tuple(base.shape), as_dtype(grad.dtype), self.device)
         return self.layout, getting.back(grad, spec, base)

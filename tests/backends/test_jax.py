@@ -142,7 +142,7 @@ def test_there_is_no_out(out):
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "device_put"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
 def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
-    placer = jax_placing.Placer(jax)
+    placer = jax_placing.DevicePutter(jax)
     assert placer._put is not None  # this version's function is what it is taken for
     monkeypatch.setattr(placer, "_put", placer._put if quick else None)
     array = (
@@ -166,7 +166,7 @@ def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
 
     for function in (copies, lambda: None):
         monkeypatch.setattr(jaxlib.xla_client, "batched_device_put", function)
-        assert jax_placing.Placer(jax)._put is None
+        assert jax_placing.DevicePutter(jax)._put is None
 
 
 # ---- gradients ---------------------------------------------------------------------------

@@ -29,24 +29,14 @@ from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError, DtypeError
 from ...memory import Array, address
 from ...spec import DType, as_dtype, kind_of
-from ..base import Adapter, on_device, out_of_reach
-from ..cupy import CudaAdapter, ForeignAdapter, handed
-from ..symbolic import Symbolic, converted, summed
+from ..base import Adapter, device_error, memory_error
+from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
+from ..symbolic import Symbolic, convert_symbolic, sum_symbolic
 from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...planning.plan import Larger, Plan
-
-__all__ = [
-    "JaxAdapter",
-    "JaxCudaAdapter",
-    "Placer",
-    "TracedAdapter",
-    "adapter_for",
-    "library",
-    "plan_of",
-]
 
 
 def plan_of(converter: Converter, x: Any) -> Plan:
@@ -60,7 +50,7 @@ def plan_of(converter: Converter, x: Any) -> Plan:
 _ALIGNMENT = 64  # bytes; what begins elsewhere JAX copies
 
 
-class Placer:
+class DevicePutter:
     """Makes arrays of JAX of NumPy arrays, as `jax.device_put(array, device)` does, and sooner.
 
     Like results of JAX's own operations, they are committed to a device where `like` is.
@@ -69,18 +59,18 @@ class Placer:
     def __init__(self, jax: Any) -> None:
         self._jax = jax
         self._sharding = lru_cache(maxsize=64)(jax.sharding.SingleDeviceSharding)
-        self._put = self._found()
+        self._put = self._probe_batched_put()
 
     def __call__(self, array: Array, like: Any) -> Any:
         """The array of JAX on the device of `like`; its dtype is one that JAX has as it is."""
         (device,) = like.devices()
         committed = bool(getattr(like, "committed", True))
         if self._put is not None and self._is_plain(array.dtype):
-            return self._placed(array, device, committed)
+            return self._put_array(array, device, committed)
         where = device if committed else None
         return self._jax.device_put(array, where, may_alias=True)
 
-    def _placed(self, array: Array, device: Any, committed: bool) -> Any:
+    def _put_array(self, array: Array, device: Any, committed: bool) -> Any:
         shaped = self._jax.core.ShapedArray(array.shape, array.dtype)
         return self._put(shaped, self._sharding(device), [array], [device], committed)
 
@@ -88,7 +78,7 @@ class Placer:
         """Whether JAX has the dtype whatever its settings are."""
         return dtype.itemsize < 8 or dtype.name == "complex64"
 
-    def _found(self) -> Any:
+    def _probe_batched_put(self) -> Any:
         """The function of jaxlib, if it does what it is taken for."""
         try:
             from jaxlib.xla_client import batched_device_put
@@ -99,7 +89,7 @@ class Placer:
             probe = memory[start : start + 16].view(np.float32).reshape(2, 2)
             probe[:] = [[1, 2], [3, 4]]
             device = self._jax.local_devices(backend="cpu")[0]
-            made = self._placed(probe, device, False)
+            made = self._put_array(probe, device, False)
             same = made.unsafe_buffer_pointer() == address(probe) and made.devices() == {device}
             right = same and isinstance(made, self._jax.Array) and not made.committed
             return batched_device_put if right and (np.asarray(made) == probe).all() else None
@@ -145,10 +135,10 @@ class Jax(Symbolic):
             return self.jax.eval_shape(lambda traced: function(traced, self), batch)
         return function(batch, self)
 
-    def cut(self, x: Any, dtype: DType) -> Any:
+    def cast_wrapping(self, x: Any, dtype: DType) -> Any:
         """Floats as integers; JAX would clip negative ones to 0."""
         if kind_of(dtype) != "u" or dtype.itemsize < 4:
-            return super().cut(x, dtype)
+            return super().cast_wrapping(x, dtype)
         wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
 
@@ -161,7 +151,7 @@ class Jax(Symbolic):
         return found
 
 
-class _JaxArrays:
+class JaxMixin:
     """What holds for all arrays of JAX, which are immutable."""
 
     traces_constants = True
@@ -177,11 +167,11 @@ class _JaxArrays:
         """Copies of the samples at positions that exist."""
         return x[(slice(None),) * axis + (positions,)]
 
-    def same(self, x: Any, array: Any) -> Any:
+    def unchanged_result(self, x: Any, array: Any) -> Any:
         """`x` itself."""
         return x
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """Raise: where elements lie is for XLA to say."""
         raise ArgumentError(
             "memory= says how a result lies in memory, which for arrays of jax XLA decides; leave "
@@ -192,7 +182,7 @@ class _JaxArrays:
         """Raise: nothing is written into an array of JAX."""
         raise _immutable()
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter` makes of an array, where it or a constant is traced.
 
         Unfold, compute, permute, fold, cast.
@@ -200,7 +190,7 @@ class _JaxArrays:
         if out is not None:
             raise _immutable()
         if converter.is_away:
-            self.on_gpu()
+            self.cuda_adapter()
         if not any(map(is_symbol, x.shape)):  # else it is judged by what is known of its shape
             plan_of(converter, x)  # raises where it is refused
         elif converter.task.copy is False:
@@ -208,9 +198,9 @@ class _JaxArrays:
                 f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
                 "have to move is not known; allow a copy (copy=None)"
             )
-        return converted(converter.task, x, self.words)
+        return convert_symbolic(converter.task, x, self.words)
 
-    def on_gpu(self) -> CudaAdapter:
+    def cuda_adapter(self) -> CudaAdapter:
         """Raise: JAX puts arrays on devices itself."""
         raise DeviceError(
             "x is an array of jax, which places arrays itself; use jax.device_put and leave "
@@ -218,35 +208,35 @@ class _JaxArrays:
         )
 
 
-class JaxAdapter(_JaxArrays, Adapter):
+class JaxAdapter(JaxMixin, Adapter):
     """Arrays that hold data, on the CPU."""
 
     def arrive(self, x: Any, what: str) -> Array:
         """The NumPy array that shares the memory of `x`; read-only."""
         self.words.dtype(x)
         if x.is_deleted():
-            raise out_of_reach(what, x, "it was deleted or donated; pass one that holds data")
+            raise memory_error(what, x, "it was deleted or donated; pass one that holds data")
         devices = x.devices()
         if len(devices) > 1 or any(device.platform != "cpu" for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, f'pass jax.device_put({what}, jax.devices("cpu")[0])')
+            raise device_error(what, names, f'pass jax.device_put({what}, jax.devices("cpu")[0])')
         try:
             return np.asarray(x)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass an array that holds data") from error
+            raise memory_error(what, x, "pass an array that holds data") from error
 
     def leave(self, array: Array, like: Any) -> Any:
         """The array of JAX that shares the memory of `array`."""
         self.words.check(array.dtype)
-        return _placer()(array, like)
+        return _device_putter()(array, like)
 
 
-class TracedAdapter(_JaxArrays, Adapter):
+class TracedAdapter(JaxMixin, Adapter):
     """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
 
-    is_traced = makes_larger = True
+    is_traced = pads_input = True
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
         xp = self.words.xp
         made = xp.broadcast_to(xp.asarray(found.fill), found.full)
@@ -262,13 +252,13 @@ class TracedAdapter(_JaxArrays, Adapter):
         """Whether it is traced."""
         return isinstance(x, self.words.jax.core.Tracer)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum from left to right, computed in the dtype that numeric sums are."""
         if out is not None:
             raise _immutable()
         facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
         arrays = [self.words.xp.asarray(part) for part in parts]
-        return summed(accumulator, arrays, facts, self.words)
+        return sum_symbolic(accumulator, arrays, facts, self.words)
 
     def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of a part of a sum; raises where JAX cannot trace it."""
@@ -282,7 +272,7 @@ class TracedAdapter(_JaxArrays, Adapter):
         )
 
 
-class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
+class JaxCudaAdapter(JaxMixin, ForeignAdapter):
     """Arrays on a GPU, reached through DLPack."""
 
     name = "jax"
@@ -292,17 +282,17 @@ class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, "pass one that is on one GPU")
+            raise device_error(what, names, "pass one that is on one GPU")
         runtime()
         (device,) = devices
-        return self.located(self.imported(x, what, int(device.local_hardware_id)))
+        return self.located(self.import_dlpack(x, what, int(device.local_hardware_id)))
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless JAX has the dtype."""
         self.words.check(dtype)
         super().check(dtype)
 
-    def target_on(
+    def device_output(
         self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
     ) -> DeviceArray:
         """Raise: nothing is written into an array of JAX."""
@@ -310,7 +300,7 @@ class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
 
     def finished(self, owner: Any, like: Any) -> Any:
         """A result as an array of JAX."""
-        return handed(owner, self.words.jax.dlpack.from_dlpack)
+        return export_on_stream(owner, self.words.jax.dlpack.from_dlpack)
 
 
 def adapter_for(x: Any) -> Adapter | None:
@@ -340,8 +330,8 @@ def library() -> Jax:
 
 
 @lru_cache(maxsize=1)
-def _placer() -> Placer:
-    return Placer(library().jax)
+def _device_putter() -> DevicePutter:
+    return DevicePutter(library().jax)
 
 
 @lru_cache(maxsize=1)

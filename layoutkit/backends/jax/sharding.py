@@ -13,12 +13,10 @@ from ...converter import Converter
 from ...errors import ArgumentError, ShapeError
 from ...normalize import CHANNEL
 from ...planning.options import Task
-from ..base import Adapter, on_device
+from ..base import Adapter, device_error
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
-
-__all__ = ["ShardedAdapter"]
 
 _FIX = "run it under jax.jit, or put x in shards along b alone"
 
@@ -33,7 +31,7 @@ class ShardedAdapter(Adapter):
         """Raise: there is no one memory."""
         names = ", ".join(sorted(map(str, x.devices())))
         fix = f'pass jax.device_put({what}, jax.devices("cpu")[0])'
-        raise on_device(what, f"several devices ({names})", fix)
+        raise device_error(what, f"several devices ({names})", fix)
 
     def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], Any]:
         """Shape and dtype of the whole."""
@@ -47,7 +45,7 @@ class ShardedAdapter(Adapter):
         """No, it is only elsewhere."""
         return False
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """The conversion of every shard on its device, in shards along the same axes."""
         if out is not None:
             raise ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
@@ -56,24 +54,24 @@ class ShardedAdapter(Adapter):
         jax, target = self.words.jax, converter.plan(converter.spec_of(x)).target
         if not isinstance(x.sharding, jax.sharding.NamedSharding):
             raise ArgumentError(f"x is in shards by {x.sharding}, which names no axes; {_FIX}")
-        spec = _moved(converter.task, _axes(x))
+        spec = _result_axes(converter.task, _mesh_axes(x))
         sharding = jax.sharding.NamedSharding(x.sharding.mesh, jax.sharding.PartitionSpec(*spec))
-        each = _of_shards(converter, _axes(x))
+        each = _shard_converter(converter, _mesh_axes(x))
         shards = [each(shard.data) for shard in x.addressable_shards]
         return jax.make_array_from_single_device_arrays(target.shape, sharding, shards)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Raise: the parts may be in other shards."""
         raise ArgumentError(f"part 0 of a sum is in shards on several devices; {_FIX}")
 
 
-def _axes(x: Any) -> list[Any]:
+def _mesh_axes(x: Any) -> list[Any]:
     """What the mesh has for each axis of an array; None where the axis is in one piece."""
     found = [None if each == () else each for each in x.sharding.spec]
     return found + [None] * (x.ndim - len(found))
 
 
-def _moved(task: Task, axes: list[Any]) -> list[Any]:
+def _result_axes(task: Task, axes: list[Any]) -> list[Any]:
     """The same for the axes of the result; ShapeError where shards do not suffice."""
     pattern = task.pattern.completed(len(axes))
     source, target = pattern.source.groups, pattern.target.groups
@@ -93,7 +91,7 @@ def _moved(task: Task, axes: list[Any]) -> list[Any]:
     return [sharded.get(group) for group in target]
 
 
-def _of_shards(converter: Converter, axes: list[Any]) -> Converter:
+def _shard_converter(converter: Converter, axes: list[Any]) -> Converter:
     """The Converter of a shard, whose sizes along the axes are others than those of the whole."""
     named = converter.task.pattern.completed(len(axes)).source.named
     pairs = zip(named, axes, strict=True)

@@ -13,10 +13,10 @@ from ...errors import ArgumentError, DeviceError
 from ...memory import Array
 from ...spec import CPU, name_of
 from ..base import Adapter
-from ..cupy import convert_again, sum_again
+from ..cupy import convert_cached, sum_cached
 from .symbolic import Torch, library
-from .tensors import Tensors, adapter_of_memory, adapter_on_gpu, refuse_recorded_out
-from .tracing import converted, is_traced, is_watched, sizes_of, summed
+from .tensors import TensorMixin, adapter_of_memory, check_no_out, cuda_adapter
+from .tracing import convert_traced, has_active_dispatch_mode, is_traced, sizes_of, sum_traced
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -24,17 +24,15 @@ if TYPE_CHECKING:
     from ...planning.plan import Larger
     from ...spec import DType
 
-__all__ = ["TracedTensors", "adapter_for", "library", "library_of", "memory_of"]
-
 _torch: Any = import_module("torch")
 
 
-class TracedTensors(Tensors, Adapter):
+class TracedTensors(TensorMixin, Adapter):
     """Tensors that stand for data, or are differentiated by torch.func."""
 
-    is_traced = makes_larger = True
+    is_traced = pads_input = True
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
+    def padded(self, x: Any, found: Larger) -> Any:
         """A larger x, with all folds taken apart."""
         windows = zip(reversed(found.window), reversed(found.full), strict=True)
         edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
@@ -64,20 +62,20 @@ class TracedTensors(Tensors, Adapter):
         """Whether it is such a tensor."""
         return isinstance(x, _torch.Tensor) and is_traced(x)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter` makes of it, as an operator or in torch's words."""
         self._check_grad(x, out, "x")
-        return converted(converter.task, x, out)
+        return convert_traced(converter.task, x, out)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum, likewise."""
         for ordinal, part in enumerate(parts):
             self._check_grad(part, out, f"part {ordinal}")
-        return summed(accumulator, parts, out)
+        return sum_traced(accumulator, parts, out)
 
     def _check_grad(self, x: Any, out: Any, what: str) -> None:
         if out is not None and super().is_recorded(x):
-            refuse_recorded_out(out, what)
+            check_no_out(out, what)
         if out is not None and super().is_recorded(out):
             self.check_out(out)
 
@@ -104,7 +102,7 @@ def _traced() -> TracedTensors:
 
 def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
     """The memory of tensors on the CPU; None where one is no such tensor, or is looked at."""
-    if {*map(type, tensors)} != {_torch.Tensor} or is_watched():
+    if {*map(type, tensors)} != {_torch.Tensor} or has_active_dispatch_mode():
         return None
     try:
         return [x.numpy() for x in tensors]
@@ -115,8 +113,14 @@ def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
     """`converter(x, out)` of a plain tensor that nobody looks at; else NotImplemented."""
     if x.is_cuda and not is_traced(x):
-        return convert_again(adapter_on_gpu(), converter, x, out)
-    if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
+        return convert_cached(cuda_adapter(), converter, x, out)
+    if (
+        out is not None
+        or converter.is_away
+        or not x.is_cpu
+        or x.requires_grad
+        or has_active_dispatch_mode()
+    ):
         return NotImplemented
     try:
         array = x.numpy()
@@ -140,7 +144,7 @@ def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
     """`accumulator(parts, out)` of plain tensors on a GPU; else NotImplemented."""
     if not all(isinstance(x, _torch.Tensor) and x.is_cuda and not is_traced(x) for x in parts):
         return NotImplemented
-    return sum_again(adapter_on_gpu(), accumulator, parts, out)
+    return sum_cached(cuda_adapter(), accumulator, parts, out)
 
 
 shortcuts[id(_torch.Tensor)] = _convert

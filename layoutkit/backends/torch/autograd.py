@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
 
-__all__ = ["added", "converted"]
-
 _torch: Any = import_module("torch")
 
 
-class _Recorded(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """`run(tensors)`, whose gradient for tensor n is `back(grad, n)`."""
 
     @staticmethod
@@ -38,16 +36,18 @@ class _Recorded(_torch.autograd.Function):  # type: ignore[misc]  # torch has no
         return None, None, *(ctx.back(grad, n) if need else None for n, need in enumerate(needed))
 
 
-def converted(converter: Converter, x: Any) -> Any:
+def convert_with_gradient(converter: Converter, x: Any) -> Any:
     """The converted tensor, whose gradient goes back through `converter.backward`."""
     back = _backward(converter, x)
-    return _Recorded.apply(lambda tensors: converter(tensors[0]), lambda grad, _: back(grad), x)
+    return _RecordedFunction.apply(
+        lambda tensors: converter(tensors[0]), lambda grad, _: back(grad), x
+    )
 
 
-def added(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
+def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
     """The sum, whose gradient goes back to every tensor in its own layout."""
     ways = [_backward(*pair) for pair in zip(accumulator.converters(), parts, strict=True)]
-    return _Recorded.apply(accumulator, lambda grad, n: ways[n](grad), *parts)
+    return _RecordedFunction.apply(accumulator, lambda grad, n: ways[n](grad), *parts)
 
 
 def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:

@@ -22,9 +22,7 @@ from ...converter import Converter
 from ...planning.collate import make_windows
 from ...planning.options import make_task
 from ...spec import as_dtype
-from .symbolic import keywords_of, told
-
-__all__ = ["put", "put_batch", "put_batch_call", "put_call", "put_sum"]
+from .symbolic import options_from_json, told
 
 _torch: Any = import_module("torch")
 
@@ -54,7 +52,7 @@ def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: An
 def put_batch(asked: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any) -> Any:
     """What a Collator makes of samples in a graph."""
     words: Any = _words_of_windows(asked) if asked.words is None else asked.words
-    return _like(samples, _collate(samples, indices, offset, flip, out, *words))
+    return _like_samples(samples, _collate(samples, indices, offset, flip, out, *words))
 
 
 def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
@@ -63,10 +61,10 @@ def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keyword
     indices, offset, flip, out = windows
     values = list(sizes.values())
     found = _collate(samples, indices, offset, flip, out, pattern, told, list(sizes), values)
-    return _like(samples, found)
+    return _like_samples(samples, found)
 
 
-def _like(samples: Any, found: Any) -> Any:
+def _like_samples(samples: Any, found: Any) -> Any:
     """A batch of arrays of NumPy, which are tensors in a graph, as one of them."""
     first = samples[0] if isinstance(samples, list | tuple) else samples
     return found.numpy() if isinstance(first, np.ndarray) else found
@@ -107,17 +105,17 @@ def _collate(
     samples: Any, indices: Any, offset: Any, flip: Any, out: Any, pattern: str, keywords: str,
     names: list[str], sizes: list[int],
 ) -> Any:  # fmt: skip
-    found = keywords_of(keywords, names, [*map(_number, sizes)])
-    offset = {axis: _number(each) for axis, each in offset.items()} if offset else None
+    found = options_from_json(keywords, names, [*map(_concrete_sizes, sizes)])
+    offset = {axis: _concrete_sizes(each) for axis, each in offset.items()} if offset else None
     return makers["Collator"](pattern, **found)(
-        samples, indices=_number(indices), offset=offset, flip=flip, out=out
+        samples, indices=_concrete_sizes(indices), offset=offset, flip=flip, out=out
     )
 
 
-def _number(value: Any) -> Any:
+def _concrete_sizes(value: Any) -> Any:
     """Symbols as the numbers that they stand for now: a graph is for these windows."""
     if isinstance(value, list | tuple):
-        return [_number(each) for each in value]
+        return [_concrete_sizes(each) for each in value]
     return int(value) if isinstance(value, _torch.SymInt) else value
 
 
@@ -125,7 +123,7 @@ def _convert(
     x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
     constants: dict[str, Any],
 ) -> Any:  # fmt: skip
-    return Converter(pattern, **{**keywords_of(keywords, names, sizes), **constants})(x, out)
+    return Converter(pattern, **{**options_from_json(keywords, names, sizes), **constants})(x, out)
 
 
 def _accumulate(

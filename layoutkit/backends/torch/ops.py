@@ -29,10 +29,8 @@ from ...planning.options import Task, make_task
 from ...spec import DType, kind_of
 from ..gradients import spread as spread_out
 from ..gradients import stopped
-from .symbolic import keywords_of, library
+from .symbolic import library, options_from_json
 from .tensors import adapter_of_memory
-
-__all__ = ["accumulate", "convert"]
 
 _torch: Any = import_module("torch")
 _words = library()
@@ -62,7 +60,7 @@ def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: 
 
 def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, *ctx.asked = inputs
-    ctx.x = _Facts(x)
+    ctx.x = _TensorInfo(x)
     ctx.clip = _clip_of(_task(*ctx.asked))
     if ctx.clip is not None:
         ctx.save_for_backward(x)
@@ -82,7 +80,9 @@ def _map_convert(
     source, target = (
         str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target)
     )
-    mapped = f"{_mapped(source, source + target)}->{_mapped(target, source + target)}"
+    mapped = (
+        f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
+    )
     return convert(x.movedim(axes[0], 0), mapped, keywords, names, sizes), 0
 
 
@@ -121,7 +121,7 @@ def _fake_accumulate(
 
 def _remember_parts(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     parts, *ctx.asked = inputs
-    ctx.parts = [_Facts(part) for part in parts]
+    ctx.parts = [_TensorInfo(part) for part in parts]
 
 
 def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
@@ -141,14 +141,14 @@ def _map_accumulate(
         part.expand(info.batch_size, *part.shape) if axis is None else part.movedim(axis, 0)
         for part, axis in zip(parts, axes[0], strict=True)
     ]
-    mapped = [_mapped(each, "".join((*layouts, layout))) for each in (*layouts, layout)]
+    mapped = [_with_batch_axis(each, "".join((*layouts, layout))) for each in (*layouts, layout)]
     return accumulate(moved, mapped[:-1], mapped[-1], *others), 0
 
 
 # ---- what both need ----------------------------------------------------------------------
 
 
-class _Facts:
+class _TensorInfo:
     """What a gradient needs to know of a tensor; of its data nothing is kept."""
 
     def __init__(self, x: Any) -> None:
@@ -157,7 +157,7 @@ class _Facts:
         self.is_differentiable = kind_of(self.dtype) in "fc"
 
 
-def _gradient(task: Task, x: _Facts, grad: Any) -> Any:
+def _gradient(task: Task, x: _TensorInfo, grad: Any) -> Any:
     """The gradient of x for that of the result: a conversion back."""
     if kind_of(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
@@ -184,14 +184,14 @@ def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
 
 
 def _task(pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]) -> Task:
-    return make_task(pattern, **keywords_of(keywords, names, sizes))
+    return make_task(pattern, **options_from_json(keywords, names, sizes))
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _converter(
     pattern: str, keywords: str, names: tuple[str, ...], sizes: tuple[int, ...]
 ) -> Converter:
-    return Converter(pattern, **keywords_of(keywords, names, sizes))
+    return Converter(pattern, **options_from_json(keywords, names, sizes))
 
 
 def _accumulator_of(
@@ -204,13 +204,13 @@ def _accumulator_of(
 _accumulator = lru_cache(maxsize=MAX_KEPT)(_accumulator_of)
 
 
-def _mapped(layout: str, others: str) -> str:
+def _with_batch_axis(layout: str, others: str) -> str:
     """The layout with one more axis in front, of a name that is in none of the others."""
     name = next(letter for letter in ascii_lowercase if letter not in others + "fc")
     return f"{name} {layout}" if " " in layout else f"{name}{layout}"
 
 
-def _registered(
+def _register_operator(
     name: str, run: Any, fake: Any, setup: Any, back: Any, mapped: Any, schema: str
 ) -> Any:
     operator = _torch.library.custom_op(f"layoutkit::{name}", run, mutates_args=(), schema=schema)
@@ -220,11 +220,11 @@ def _registered(
     return operator
 
 
-convert = _registered(
+convert = _register_operator(
     "convert", _convert, _fake_convert, _remember_x, _convert_back, _map_convert,
     "(Tensor x, str pattern, str keywords, str[] names, SymInt[] sizes) -> Tensor",
 )  # fmt: skip
-accumulate = _registered(
+accumulate = _register_operator(
     "accumulate", _accumulate, _fake_accumulate, _remember_parts, _accumulate_back, _map_accumulate,
     "(Tensor[] parts, str[] layouts, str layout, str dtype, str[] names, SymInt[] sizes) -> Tensor",
 )  # fmt: skip

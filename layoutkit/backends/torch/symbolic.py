@@ -17,8 +17,6 @@ from ..symbolic import Symbolic
 if TYPE_CHECKING:
     from ...planning.options import Task
 
-__all__ = ["keywords_of", "library", "told", "untraced"]
-
 
 class Torch(Symbolic):
     """Tensors, those of the meta device and those that require a gradient included."""
@@ -57,7 +55,7 @@ class Torch(Symbolic):
     def hot(self, labels: Any, count: int) -> Any:
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 
-    def unfolded(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
+    def unfold(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
         """Folds opened one by one; the first size that was not given is left to torch."""
         # So a graph holds no size that the next batch may not have.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -72,7 +70,7 @@ class Torch(Symbolic):
                 x = x.unflatten(at, inside)
         return x
 
-    def folded(self, x: Any, move: Move) -> Any:
+    def fold(self, x: Any, move: Move) -> Any:
         """Permuted, with axes dropped and added, and folded one by one."""
         if move.permutation != tuple(range(len(move.axes))):
             x = x.permute(move.permutation)
@@ -90,17 +88,17 @@ class Torch(Symbolic):
         """What a move makes of a tensor where nothing has to move, else None."""
         if move.is_identity:
             return x if x.is_contiguous() else None
-        y = self.unfolded(x, move, given)
-        return self.folded(y, move) if y.permute(move.permutation).is_contiguous() else None
+        y = self.unfold(x, move, given)
+        return self.fold(y, move) if y.permute(move.permutation).is_contiguous() else None
 
     def constant(self, values: Array, like: Any) -> Any:
         kind = getattr(self.xp, values.dtype.name)
-        with untraced():
+        with pause_jit_trace():
             return self.xp.tensor(values.tolist(), dtype=kind, device=like.device)
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
+def pause_jit_trace() -> Iterator[None]:
     """Let torch.jit.trace not see what is no part of the computation."""
     jit = library().xp._C
     state = jit._get_tracing_state()
@@ -122,7 +120,7 @@ def told(task: Task) -> str:
     return json.dumps(task._replace(sizes={}).keywords())
 
 
-def keywords_of(told: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+def options_from_json(told: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
     """The keywords of a task, sizes included, from those of an operator."""
     return {**json.loads(told), **dict(zip(names, sizes, strict=True))}
 

@@ -16,7 +16,7 @@ from ...layout.pattern import Move
 from ...memory import Array
 from ...spec import DType, kind_of, name_of
 from .. import symbolic
-from ..base import Adapter, on_device, out_of_reach
+from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter
 from .symbolic import Torch, library
 
@@ -25,17 +25,8 @@ if TYPE_CHECKING:
     from ...converter import Converter
     from ...cuda.program import Quick, QuickSum
 
-__all__ = [
-    "Tensors",
-    "TorchAdapter",
-    "TorchCudaAdapter",
-    "adapter_of_memory",
-    "adapter_on_gpu",
-    "refuse_recorded_out",
-]
 
-
-class Tensors:
+class TensorMixin:
     """What holds for tensors on the CPU and on a GPU. Where a gradient is asked, they record."""
 
     traces_constants = True
@@ -52,7 +43,7 @@ class Tensors:
         """Copies of the samples at positions that exist."""
         return x.index_select(axis, self.torch.as_tensor(positions, device=x.device))
 
-    def same(self, x: Any, array: Any) -> Any:
+    def unchanged_result(self, x: Any, array: Any) -> Any:
         """`x` itself."""
         return x
 
@@ -63,7 +54,7 @@ class Tensors:
             self.torch.autograd.graph.increment_version(out)
         return out
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """The view of a result whose axes are in another order."""
         return x.permute(order)
 
@@ -73,22 +64,22 @@ class Tensors:
             isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
         )
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """What `converter(x, out)` is, in the graph of `x`."""
-        refuse_recorded_out(out, "x")
+        check_no_out(out, "x")
         if converter.task.formula is not None and converter.task.formula.is_traced:
-            return symbolic.converted(converter.task, x, self.words).contiguous()
+            return symbolic.convert_symbolic(converter.task, x, self.words).contiguous()
         plan = converter.plan(x)
         if plan.kernel != "view":
-            return _autograd().converted(converter, x)
+            return _autograd().convert_with_gradient(converter, x)
         # In torch's own words, so that it knows whose memory the view shares.
-        return self.words.rearranged(x, plan.move)
+        return self.words.apply_move(x, plan.move)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """The sum, in the graph of its parts."""
         first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
-        refuse_recorded_out(out, f"part {first}")
-        return _autograd().added(accumulator, parts)
+        check_no_out(out, f"part {first}")
+        return _autograd().sum_with_gradient(accumulator, parts)
 
     def check_plain(self, x: Any, what: str) -> None:
         """Raise unless a tensor's memory holds its values."""
@@ -112,7 +103,7 @@ class Tensors:
             )
 
 
-class TorchAdapter(Tensors, Adapter):
+class TorchAdapter(TensorMixin, Adapter):
     """Tensors that the CPU reaches."""
 
     def arrive(self, x: Any, what: str) -> Array:
@@ -121,18 +112,18 @@ class TorchAdapter(Tensors, Adapter):
         self.check_plain(x, what)
         dtype = self.words.dtype(x)
         try:
-            if not _is_foreign(dtype):
+            if not _is_ml_dtype(dtype):
                 return x.detach().numpy()  # type: ignore[no-any-return]
             bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
             return bits.numpy().view(dtype)  # type: ignore[no-any-return]
         except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise out_of_reach(what, x, "pass a plain torch.Tensor that holds data") from error
+            raise memory_error(what, x, "pass a plain torch.Tensor that holds data") from error
 
     def leave(self, array: Array, like: Any) -> Any:
         """The tensor that shares the memory of `array`."""
         dtype = array.dtype
         self.words.check(dtype)
-        if not _is_foreign(dtype):
+        if not _is_ml_dtype(dtype):
             return self.torch.from_numpy(array)
         bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
         return bits.view(getattr(self.torch, dtype.name))
@@ -146,19 +137,19 @@ class TorchAdapter(Tensors, Adapter):
         self.check_out(out)
         return self.arrive(out, "out")
 
-    def on_gpu(self) -> CudaAdapter:
+    def cuda_adapter(self) -> CudaAdapter:
         """The adapter of tensors on a GPU."""
-        return adapter_on_gpu()
+        return cuda_adapter()
 
     def _check_host(self, x: Any, what: str) -> None:
         """Raise unless the tensor is on the CPU."""
         if x.device.type == "meta":
             raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
         if x.device.type != "cpu":
-            raise on_device(what, str(x.device), f"pass {what}.cpu()")
+            raise device_error(what, str(x.device), f"pass {what}.cpu()")
 
 
-class TorchCudaAdapter(Tensors, CudaAdapter):
+class TorchCudaAdapter(TensorMixin, CudaAdapter):
     """Tensors on a GPU: torch's memory, torch's stream. Results come from torch's allocator."""
 
     name = "torch"
@@ -198,16 +189,16 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """The tensor that shares the memory, moved where nothing has to move."""
-        return self.words.rearranged(array.owner, move)
+        return self.words.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write one tensor to another as NumPy's unsafe cast does, in torch's words."""
         source = values.owner.detach()
         if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
-            source = self.words.cut(source, out.dtype)
+            source = self.words.cast_wrapping(source, out.dtype)
         out.owner.detach().copy_(source)
 
-    def key(self, x: Any, out: Any) -> Any:
+    def cache_key(self, x: Any, out: Any) -> Any:
         """What quick ways are kept by; of plain tensors."""
         found = (x.device.index, x.shape, x.stride(), x.dtype)
         if out is None:
@@ -218,7 +209,7 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         """Where the first element is."""
         return x.data_ptr()
 
-    def new(self, quick: Quick | QuickSum) -> Any:
+    def new_result(self, quick: Quick | QuickSum) -> Any:
         """A tensor for what a quick way writes."""
         return self._empty(quick.shape, quick.dtype, quick.ordinal)
 
@@ -232,12 +223,12 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
             x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
         )
 
-    def target_of(self, out: Any) -> DeviceArray:
+    def output_array(self, out: Any) -> DeviceArray:
         """Where the caller's output lies."""
         self.check_out(out)
         return self.reach(out, "out")
 
-    def on_cpu(self) -> Adapter:
+    def cpu_adapter(self) -> Adapter:
         """The adapter of tensors on the CPU."""
         return _adapters()[0]
 
@@ -259,12 +250,12 @@ def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
     return _adapters()[x.is_cuda]
 
 
-def adapter_on_gpu() -> TorchCudaAdapter:
+def cuda_adapter() -> TorchCudaAdapter:
     """The adapter of tensors on a GPU."""
     return _adapters()[1]
 
 
-def refuse_recorded_out(out: Any, name: str) -> None:
+def check_no_out(out: Any, name: str) -> None:
     """Raise where there is an output that a gradient does not pass through."""
     if out is not None:
         raise ArgumentError(
@@ -273,6 +264,6 @@ def refuse_recorded_out(out: Any, name: str) -> None:
         )
 
 
-def _is_foreign(dtype: DType) -> bool:
+def _is_ml_dtype(dtype: DType) -> bool:
     """Whether a dtype is a float of ml_dtypes, which goes in and out as its bits."""
     return dtype.type.__module__ == "ml_dtypes" and kind_of(dtype) == "f"

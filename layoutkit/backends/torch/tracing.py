@@ -19,17 +19,18 @@ from ...errors import ArgumentError, DeviceError, ShapeError
 from ...memory import as_numpy
 from ...spec import CPU
 from .. import symbolic
-from .symbolic import library, told, untraced
+from .symbolic import library, pause_jit_trace, told
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...planning.options import Task
 
-__all__ = ["converted", "is_traced", "is_watched", "sizes_of", "summed"]
-
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
-_modes, _jit_state = _torch._C._len_torch_dispatch_stack, _torch._C._get_tracing_state
+_count_dispatch_modes, _jit_state = (
+    _torch._C._len_torch_dispatch_stack,
+    _torch._C._get_tracing_state,
+)
 _forward_ad: Any = import_module("torch.autograd.forward_ad")
 _own_dispatch = _torch.Tensor.__torch_dispatch__
 _FAKES = "torch._subclasses"  # FakeTensor and FunctionalTensor, which hold no data themselves
@@ -38,22 +39,24 @@ _FAKES = "torch._subclasses"  # FakeTensor and FunctionalTensor, which hold no d
 # ---- which they are ----------------------------------------------------------------------
 
 
-def is_watched() -> bool:
+def has_active_dispatch_mode() -> bool:
     """Whether anything looks on at operations of this thread, whatever the tensor."""
-    return bool(_modes()) or _jit_state() is not None or _forward_ad._current_level >= 0
+    return (
+        bool(_count_dispatch_modes()) or _jit_state() is not None or _forward_ad._current_level >= 0
+    )
 
 
 def is_traced(x: Any) -> bool:
     """Whether a tensor stands for data, or what happens to it is looked at."""
     return (
-        is_watched()
+        has_active_dispatch_mode()
         or type(x).__torch_dispatch__ is not _own_dispatch
         or _functorch.is_functorch_wrapped_tensor(x)
         or x.device.type == "meta"
     )
 
 
-def _takes_no_operator(tensors: Sequence[Any]) -> bool:
+def _needs_torch_operations(tensors: Sequence[Any]) -> bool:
     """Whether a conversion of these has to be said in torch's words."""
     onnx = sys.modules.get("torch.onnx")
     return (
@@ -75,7 +78,7 @@ def _is_wrapped(x: Any) -> bool:
 # ---- what becomes of them ----------------------------------------------------------------
 
 
-def converted(task: Task, x: Any, out: Any) -> Any:
+def convert_traced(task: Task, x: Any, out: Any) -> Any:
     """What a task makes of `x`; judged as any other conversion, by shape and dtype."""
     words = library()
     _check_dense(x, "x")
@@ -91,7 +94,7 @@ def converted(task: Task, x: Any, out: Any) -> Any:
     return _moved(task, x) if view is None else view
 
 
-def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """What `accumulator(parts, out)` is."""
     words = library()
     like = next(part for part in parts if isinstance(part, _torch.Tensor))
@@ -103,11 +106,11 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
                 f"part 0 is on {tensors[0].device}, but part {ordinal} is on {tensor.device}; "
                 "bring all to one device first"
             )
-    if _takes_no_operator(tensors):
+    if _needs_torch_operations(tensors):
         facts = [(sizes_of(tensor), words.dtype(tensor)) for tensor in tensors]
-        total = symbolic.summed(accumulator, tensors, facts, words).contiguous()
+        total = symbolic.sum_symbolic(accumulator, tensors, facts, words).contiguous()
     else:
-        total = _operators().accumulate(tensors, *accumulator.words)
+        total = _ops().accumulate(tensors, *accumulator.words)
     return total if out is None else _written(out, total)
 
 
@@ -115,17 +118,17 @@ def _as_tensor(part: Any, like: Any) -> Any:
     """A part of a sum; of NumPy a constant."""
     if isinstance(part, _torch.Tensor):
         return part
-    with untraced():
+    with pause_jit_trace():
         return _torch.as_tensor(as_numpy(part, "a part"), device=like.device)
 
 
 def _moved(task: Task, x: Any) -> Any:
     """The result in memory of its own, by an operator or in torch's words."""
     is_told = task.formula is None or not task.formula.is_traced
-    if is_told and not _takes_no_operator([x]):
+    if is_told and not _needs_torch_operations([x]):
         sizes = list(task.sizes.values())
-        return _operators().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
-    y = symbolic.converted(task, x, library())
+        return _ops().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
+    y = symbolic.convert_symbolic(task, x, library())
     place = _place(task, x)
     y = y.contiguous() if place is None else y.to(place).contiguous()
     return y.clone() if task.copy is True else y
@@ -154,7 +157,7 @@ def _place(task: Task, x: Any) -> str | None:
 
 def sizes_of(x: Any) -> tuple[Any, ...]:
     """The sizes of a tensor as numbers; torch.jit would have tensors of them."""
-    with untraced():
+    with pause_jit_trace():
         return tuple(x.shape)
 
 
@@ -173,7 +176,7 @@ def _check_dense(x: Any, what: str) -> None:
 
 
 @fork.once
-def _operators() -> Any:
+def _ops() -> Any:
     from . import ops  # which registers them
 
     return ops
