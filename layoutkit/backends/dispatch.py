@@ -1,13 +1,9 @@
-"""Which way does an array take: what is asked at every door where arrays come in.
+"""Find the adapter of an array, and dispatch conversions and sums of arrays that are not NumPy's.
 
-Whose it is says `owners.py`, whose answers are given here too. `convert_foreign` and `sum_foreign`
-know all the ways there are; the adapters only bring in and out.
-
-Whose array is it.
-
-The adapter of an array is for its library's file to say (`libraries.py` finds it). What no file
-here is named after comes in by `__dlpack__` or `__cuda_array_interface__`. What holds an array and
-is none (`containers.py`) comes last.
+`registry.py` maps an array's package to the module with its adapter. Arrays of unregistered
+libraries are imported by `__dlpack__` or `__cuda_array_interface__`, and objects that contain an
+array (`containers.py`) are tried last. Adapters only import and export arrays; which steps a
+conversion takes is decided here, in `convert_foreign` and `sum_foreign`.
 """
 
 from __future__ import annotations
@@ -25,7 +21,8 @@ from ..cuda.program import programs_of
 from ..cuda.transfers import Unmade, download, upload
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.plan import larger, made, of_larger, of_picked, order, refuse_out
+from ..planning.plan import made as in_memory_order
+from ..planning.plan import larger, of_larger, of_picked, order, refuse_out
 from ..spec import CPU, DType, ordinal_of
 from .base import NUMPY, Adapter
 from .containers import ListAdapter, array_protocol_adapter
@@ -39,30 +36,30 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
 
 
-_CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
+_CUDA = (2, 13)  # DLPack device types of GPU memory: CUDA and CUDA managed
 _dlpack, _foreign = Adapter(), ForeignAdapter()
 
 
 def adapter_of(x: Any) -> Adapter | None:
-    """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
+    """Return the adapter of an array; None for NumPy arrays (none needed) and non-arrays."""
     if isinstance(x, np.ndarray):
         return None
-    found: Adapter | None = call_backend_hook("adapter_for", x)
-    return found or _adapter_by_protocol(x)
+    adapter: Adapter | None = call_backend_hook("adapter_for", x)
+    return adapter or _adapter_by_protocol(x)
 
 
 def whose(x: Any) -> Adapter:
-    """The adapter of all that a conversion takes, and NumPy's for what it does not, to refuse it.
+    """Return the adapter of x; for an unsupported object NumPy's, which raises the error.
 
-    What no library here makes but holds an array is a Container's.
+    Objects that contain an array have the adapter of a Container.
     """
     if isinstance(x, np.ndarray):
         return NUMPY
-    found: Adapter | None = call_backend_hook("adapter_for", x) or call_backend_hook(
+    adapter: Adapter | None = call_backend_hook("adapter_for", x) or call_backend_hook(
         "container_for", x
     )
     return (
-        found
+        adapter
         or _adapter_by_protocol(x)
         or array_protocol_adapter(x)
         or (_list_adapter if _list_adapter.holds(x) else NUMPY)
@@ -70,15 +67,15 @@ def whose(x: Any) -> Adapter:
 
 
 def _adapter_by_protocol(x: Any) -> Adapter | None:
-    """The adapter of what gives its memory by a protocol of arrays that GPUs know too."""
-    kind = type(x)
-    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+    """Return the adapter of an array that supports DLPack or the CUDA array interface."""
+    array_type = type(x)
+    if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
         return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
-    return _foreign if hasattr(kind, "__cuda_array_interface__") else None
+    return _foreign if hasattr(array_type, "__cuda_array_interface__") else None
 
 
 def device_adapter_of(x: Any) -> CudaAdapter | None:
-    """The adapter of an array that is on a GPU, None for all others."""
+    """Return the adapter of an array on a GPU, or None for other arrays."""
     adapter = adapter_of(x)
     return adapter if isinstance(adapter, CudaAdapter) else None
 
@@ -86,51 +83,55 @@ def device_adapter_of(x: Any) -> CudaAdapter | None:
 _list_adapter = ListAdapter(whose)
 
 
-def as_array(x: Any, what: str = "x") -> Array:
-    """The NumPy array that shares the memory of an array, or is what a container holds."""
-    return whose(x).arrive(x, what)
+def as_array(x: Any, arg_name: str = "x") -> Array:
+    """Return the NumPy array that shares the memory of x, or that a container holds."""
+    return whose(x).arrive(x, arg_name)
 
 
-def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
-    """Shape, dtype and device of an array of any library; it need not hold data."""
+def facts(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
+    """Return shape, dtype and device of an array of any library; it need not hold data."""
     adapter = whose(x)
-    return *adapter.facts(x, what), adapter.device(x, what)
+    return *adapter.facts(x, arg_name), adapter.device(x, arg_name)
 
 
-def array_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
-    """Shape, strides, dtype and device of an array of any library."""
+def array_layout(
+    x: Any, arg_name: str = "x"
+) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+    """Return shape, strides, dtype and device of an array of any library."""
     adapter = device_adapter_of(x)
     if adapter is not None:
-        return adapter.reach(x, what).facts
-    array = as_array(x, what)
+        return adapter.reach(x, arg_name).facts
+    array = as_array(x, arg_name)
     return array.shape, array.strides, array.dtype, CPU
 
 
-# ---- the ways of a conversion ------------------------------------------------------------
+# ---- conversions -------------------------------------------------------------------------
 
 
 def plan_of(converter: Converter, x: Any) -> Plan:
-    """How an array of any library would be converted."""
+    """Return the plan of a conversion of an array of any library."""
     return whose(x).plan(converter, x) or planned(converter.task, *array_layout(x))
 
 
 def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
-    """What `converter(x, out)` is where x, out or the device is not plain NumPy's.
+    """Return `converter(x, out)` if x, out or the device is not plain NumPy's.
 
-    The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
-    there to the CPU, from the CPU to a GPU, and on the CPU.
+    There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
+    from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
     """
     task, adapter = converter.task, whose(x)
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.is_away:
-        if (few := take_channels(task, adapter, x)) is not None:
-            return converter.derived(of_picked)(few, out)
+        if (selected := take_channels(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(selected, out)
         if task.canvas is not None:
-            found = larger(task, *adapter.facts(x, "x"))
-            return converter.derived(of_larger)(adapter.padded(x, found), out)
-    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
-    if traced or adapter.is_recorded(x):
+            padding = larger(task, *adapter.facts(x, "x"))
+            return converter.derived(of_larger)(adapter.padded(x, padding), out)
+    has_traced_constants = (
+        task.formula is not None and task.formula.is_traced and adapter.traces_constants
+    )
+    if has_traced_constants or adapter.is_recorded(x):
         return adapter.convert_recorded(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
@@ -142,10 +143,10 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
-    """A view of what is made in another order of memory."""
+    """Return a permuted view of a result made with its axes in the order of `memory=`."""
     refuse_out(converter.task, out)
-    found = converter.derived(made)(x)
-    return whose(found).permute(found, order(converter.task, found.ndim))
+    result = converter.derived(in_memory_order)(x)
+    return whose(result).permute(result, order(converter.task, result.ndim))
 
 
 def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
@@ -166,58 +167,60 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     target = _device_output(adapter, out, array, "x")
     programs = programs_of(converter)
     with adapter.kept_alive([array, target]):
-        found = programs.run(array, target, adapter)
+        result = programs.run(array, target, adapter)
     programs.learn(adapter.cache_key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
     return (
-        adapter.unchanged_result(x, found) if found is array.owner else adapter.finished(found, x)
+        adapter.unchanged_result(x, result)
+        if result is array.owner
+        else adapter.finished(result, x)
     )
 
 
 def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
-    """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
-    there = adapter.cuda_adapter() or CUPY
-    nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
-    target = _device_output(there, out, nowhere, "the result")
-    made = upload(programs_of(converter), array, target, there)
-    return there.finished(made, None) if target is None else there.written(out)
+    """Return the conversion on a GPU of an array on the CPU, or of one that is not made yet."""
+    gpu_adapter = adapter.cuda_adapter() or CUPY
+    result_device = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
+    target = _device_output(gpu_adapter, out, result_device, "the result")
+    result = upload(programs_of(converter), array, target, gpu_adapter)
+    return gpu_adapter.finished(result, None) if target is None else gpu_adapter.written(out)
 
 
 def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.reach(x, "x")
-    here = adapter.cpu_adapter()
+    writer = adapter.cpu_adapter()
     target = None
     if out is not None:
         refuse_out_on_gpu(out, None)
-        here = writer_of(here, out)
-        target = here.target(out)
+        writer = writer_of(writer, out)
+        target = writer.target(out)
     host = download(programs_of(converter), array, target, adapter)
-    return here.leave(host, x) if target is None else here.written(out)
+    return writer.leave(host, x) if target is None else writer.written(out)
 
 
 def _device_output(
     adapter: CudaAdapter, out: Any, first: DeviceArray, name: str
 ) -> DeviceArray | None:
-    """Where the caller's output lies, if there is one."""
+    """Return the memory of the caller's output, or None if there is no output."""
     return None if out is None else adapter.device_output(out, device_adapter_of(out), first, name)
 
 
 def writer_of(adapter: Adapter, out: Any) -> Adapter:
-    """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
-    found = whose(out)
-    return found if found.is_container else adapter
+    """Return the adapter that can write to `out`: that of a container, else `adapter`."""
+    out_adapter = whose(out)
+    return out_adapter if out_adapter.is_container else adapter
 
 
 def refuse_out_on_gpu(out: Any, name: str | None) -> None:
-    """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
+    """Raise DeviceError if `out` is on a GPU while the array called `name` is on the CPU."""
     adapter = None if out is None else device_adapter_of(out)
     if adapter is None:
         return
     device = adapter.device(out, "out")
     if name is None:
         raise DeviceError(
-            f'device="cpu", but out is on {device}; leave device= away, or give an out on the CPU'
+            f'device="cpu", but out is on {device}; omit device=, or give an out on the CPU'
         )
     raise DeviceError(
         f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
@@ -225,11 +228,11 @@ def refuse_out_on_gpu(out: Any, name: str | None) -> None:
     )
 
 
-# ---- the ways of a sum -------------------------------------------------------------------
+# ---- sums --------------------------------------------------------------------------------
 
 
 def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
+    """Return a sum with parts of other libraries, of the library of the first (traced) part."""
     adapters = [whose(part) for part in parts]
     traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
     leader = traced[0] if traced else adapters[0]
@@ -268,11 +271,11 @@ def _sum_on_gpu(
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
     with adapter.kept_alive([*arrays, target], adapter.join(arrays, adapters)):
-        found = accumulator.on_gpus.run(arrays, target, adapter)
+        result = accumulator.on_gpus.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)
     if key is not None:
         accumulator.on_gpus.learn(key, arrays, target)
-    return adapter.finished(found, parts[0]) if target is None else adapter.written(out)
+    return adapter.finished(result, parts[0]) if target is None else adapter.written(out)
 
 
 def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
@@ -291,7 +294,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
 
 
 def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
-    """The memory of a part of a sum that no gradient is recorded of."""
+    """Return the memory of a part of a sum; raise if a gradient is recorded for the part."""
     part, adapter = pair
     if adapter.has_gradient(part):
         raise ArgumentError(
