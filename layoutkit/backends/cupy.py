@@ -120,8 +120,8 @@ class CudaAdapter(Adapter):
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Allocate a temporary.
 
-        During the capture of a CUDA graph it is kept alive for as long as the process, as every replay
-        writes it.
+        During the capture of a CUDA graph it is kept alive for as long as the process, as every
+        replay writes it.
         """
         return streams.keep_captured(self.empty(shape, dtype, ordinal), self.stream(ordinal))
 
@@ -165,8 +165,8 @@ class CudaAdapter(Adapter):
     ) -> Iterator[None]:
         """Keep arrays alive for the kernels launched inside the block.
 
-        `foreign` are the arrays of other libraries. Arrays are kept after an exception too, as kernels
-        launched before it read them.
+        `foreign` are the arrays of other libraries. Arrays are kept after an exception too, as
+        kernels launched before it read them.
         """
         own = [array for array in arrays if array is not None]
         try:

@@ -233,4 +233,4 @@ def _planned():
     from layoutkit.backends import chunked
 
     made = [each for each in gc.get_objects() if type(each) is Converter and each._programs]
-    return chunked._known.cache_info().currsize, {each.task.threads for each in made}
+    return chunked._first_equal.cache_info().currsize, {each.task.threads for each in made}

@@ -133,7 +133,7 @@ def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch)
 def test_there_is_no_out(out):
     x = jnp.asarray(IMAGES)
     for run in (lambda f: f, jax.jit):
-        with pytest.raises(ArgumentError, match="arrays of jax are immutable; leave out= away"):
+        with pytest.raises(ArgumentError, match="arrays of jax are immutable; omit out="):
             run(lambda x: convert(x, "bhwc->bchw", out=out))(x)
     with pytest.raises(ArgumentError, match="arrays of jax are immutable"):
         accumulate([(x, "bhwc")], "bchw", out=out)

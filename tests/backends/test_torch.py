@@ -236,9 +236,9 @@ def test_a_view_of_a_recorded_tensor_is_known_to_torch():
 
 def test_out_and_gradients_exclude_each_other():
     x, out = tensor(requires_grad=True), torch.zeros(2, 3, 4, 5)
-    with pytest.raises(ArgumentError, match=r"x requires a gradient.*leave out= away"):
+    with pytest.raises(ArgumentError, match=r"x requires a gradient.*omit out="):
         convert(x, "bhwc->bchw", out=out)
-    with pytest.raises(ArgumentError, match=r"out requires a gradient.*leave out= away"):
+    with pytest.raises(ArgumentError, match=r"out requires a gradient.*omit out="):
         convert(tensor(), "bhwc->bchw", out=out.clone().requires_grad_())
     with pytest.raises(ArgumentError, match=r"part 0 requires a gradient"):
         accumulate([(x, "bhwc")], "bchw", out=out)

@@ -159,5 +159,5 @@ def test_jax():
         jax.jit(lambda a, b, n: TO([a, b], offset={"h": n}))(*arrays, jax.numpy.array([0, 1]))
     with pytest.raises(ArgumentError, match=r"flip\['h'\] is a .*, whose numbers"):
         jax.jit(lambda a, b, n: TO([a, b], flip={"h": [n, n]}))(*arrays, True)
-    with pytest.raises(ArgumentError, match=r"rows is a .*, whose numbers"):
+    with pytest.raises(ArgumentError, match=r"indices is a .*, whose numbers"):
         jax.jit(lambda x, n: ROWS(x, indices=n))(stack, jax.numpy.array([0, 1]))
