@@ -97,16 +97,16 @@ class ChunkedAdapter(Adapter):
     def arrive(self, x: Any, arg_name: str) -> Any:
         """Raise ArgumentError: reading x would compute all of it, unrequested."""
         raise ArgumentError(
-            f"{arg_name} is a {self.library} array, whose data is computed elsewhere and later; pass "
-            f"{arg_name}.compute()"
+            f"{arg_name} is a {self.library} array, whose data is computed elsewhere and later; "
+            f"pass {arg_name}.compute()"
         )
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, or raise if a chunk size is unknown."""
         if any(isnan(size) for size in x.shape):
             raise ArgumentError(
-                f"{arg_name} is a {self.library} array of shape {x.shape}, whose chunks are not known "
-                f"before it is computed; call {arg_name}.{self.compute_sizes_call} first"
+                f"{arg_name} is a {self.library} array of shape {x.shape}, whose chunks are not "
+                f"known before it is computed; call {arg_name}.{self.compute_sizes_call} first"
             )
         return x.shape, x.dtype
 
@@ -132,7 +132,8 @@ class ChunkedAdapter(Adapter):
             raise ArgumentError(
                 f"x is a {self.library} array; omit device=, and convert in its workers"
             )
-        plan, task = converter.plan(converter.spec_of(x)), converter.task
+        plan = converter.plan(converter.spec_of(x))
+        task = converter.task
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
         move, picks = task.picked(x.shape)
@@ -140,15 +141,14 @@ class ChunkedAdapter(Adapter):
         cuts = self.allowed_chunks(cuts_of(full_move, x.chunks, {picks.letter} if picks else set()))
         x = self._with_chunks(x, full_move, cuts, task.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
-        chunk_task, varied_constants = (
-            of_chunks(task, full_move, cuts),
-            along(task.formula, full_move, cuts),
-        )
+        chunk_task = of_chunks(task, full_move, cuts)
+        varied_constants = along(task.formula, full_move, cuts)
         source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
         converter_of_chunk = Converter.of_task(chunk_task)
-        pairs, kwargs = [(x, source_axes)], {"converter": converter_of_chunk}
+        pairs = [(x, source_axes)]
+        kwargs = {"converter": converter_of_chunk}
         if varied_constants is not None:
             varied_converters = tuple(
                 Converter.of_task(chunk_task._replace(formula=f)) for f in varied_constants.formulas
@@ -171,13 +171,15 @@ class ChunkedAdapter(Adapter):
         self._refuse(out)
         like = next(part for part in parts if self.is_instance(part))
         lazy = [self._lazy(part, like, f"part {index}") for index, part in enumerate(parts)]
-        shapes, dtypes = [part.shape for part in lazy], [part.dtype for part in lazy]
+        shapes = [part.shape for part in lazy]
+        dtypes = [part.dtype for part in lazy]
         moves, dtype = accumulator.resolve(shapes, tuple(dtypes))
         moved = [
             converter(part) for converter, part in zip(accumulator.converters(), lazy, strict=True)
         ]
         axes = tuple(range(len(moves[0].target_shape)))
-        identity, kwargs = (str(dtype),), {"to": str(dtype)}
+        identity = (str(dtype),)
+        kwargs = {"to": str(dtype)}
         job = BlockwiseJob("accumulate", identity, _sum_chunks, kwargs, axes, {}, dtype)
         return self.compute_blockwise(job, [(part, axes) for part in moved])
 
@@ -194,7 +196,8 @@ class ChunkedAdapter(Adapter):
         axis_names = [
             " ".join(map(move.source.name, group)) for group, old, new in pairs if old != new
         ]
-        rechunked, log = Rechunked(tuple(axis_names), x.nbytes, chunks), _rechunk_log.get()
+        rechunked = Rechunked(tuple(axis_names), x.nbytes, chunks)
+        log = _rechunk_log.get()
         if log is not None:
             log.append(rechunked)
         else:

@@ -44,7 +44,8 @@ def stacked(
     options: Windows, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
 ) -> Any:
     """Return the windows of the samples, stacked as one array of the library of `like`."""
-    adapter, batch_axis = whose(like), 0
+    adapter = whose(like)
+    batch_axis = 0
     if options.whole:
         shape = adapter.facts(like, "x")[0]
         options.check_whole(shape)
@@ -93,7 +94,10 @@ class _SymbolicWindows:
         library = library_of(like)
         package = type(like).__module__.partition(".")[0]
         self.xp: Any = getattr(library, "xp", sys.modules[package])
-        self.adapter, self.like, self.pixel, self.channel = adapter, like, pixel, channel
+        self.adapter = adapter
+        self.like = like
+        self.pixel = pixel
+        self.channel = channel
 
     def window(
         self, x: Any, sizes: list[int], window: tuple[int, ...], placement: Cut,

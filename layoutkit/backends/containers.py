@@ -50,7 +50,8 @@ class Container(Adapter):
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, without reading the data if x has both as attributes."""
-        shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+        shape = getattr(x, "shape", None)
+        dtype = getattr(x, "dtype", None)
         if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
             return shape, dtype
         array = self.arrive(x, arg_name)
@@ -164,14 +165,14 @@ def stack_arrays(arrays: Sequence[Array], arg_name: str) -> Array:
     for index, array in enumerate(arrays):
         if array.shape != first.shape:
             raise ShapeError(
-                f"the arrays of {arg_name} are stacked, but item {index} has shape {array.shape} and item "
-                f"0 {first.shape}; bring them to one shape first: images with "
+                f"the arrays of {arg_name} are stacked, but item {index} has shape {array.shape} "
+                f"and item 0 {first.shape}; bring them to one shape first: images with "
                 "layoutkit.images.fit, others by a window of each"
             )
         if array.dtype != first.dtype:
             raise DtypeError(
-                f"the arrays of {arg_name} are stacked, but item {index} has dtype {array.dtype} and item "
-                f"0 {first.dtype}; give arrays of one dtype"
+                f"the arrays of {arg_name} are stacked, but item {index} has dtype {array.dtype} "
+                f"and item 0 {first.dtype}; give arrays of one dtype"
             )
     return np.stack(arrays, out=empty((len(arrays), *first.shape), first.dtype))
 
@@ -213,4 +214,6 @@ def _has_member(x: Any, name: str) -> bool:
     return hasattr(type(x), name) or name in getattr(x, "__dict__", ())
 
 
-READ, INTERFACE, BUFFER = Container(), _Memory(), _Buffer()
+READ = Container()
+INTERFACE = _Memory()
+BUFFER = _Buffer()

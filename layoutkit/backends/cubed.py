@@ -48,7 +48,8 @@ class Cubed(ChunkedAdapter):
         """Return chunks that are all as large as the largest of an axis."""
         result = {}
         for letter, sizes in cuts.items():
-            step, size = max(max(sizes), 1), sum(sizes)
+            step = max(max(sizes), 1)
+            size = sum(sizes)
             result[letter] = tuple(min(step, size - start) for start in range(0, size, step)) or (
                 0,
             )
@@ -69,7 +70,8 @@ class Cubed(ChunkedAdapter):
 
     def count_tasks(self, result: Any, x: Any) -> int:
         """Return the number of tasks in the plan of the result that the plan of x does not have."""
-        before, after = x._plan.dag, result._plan.dag
+        before = x._plan.dag
+        after = result._plan.dag
         added = [node for name, node in after.nodes(data=True) if name not in before]
         return sum(node["primitive_op"].num_tasks for node in added if "primitive_op" in node)
 

@@ -85,7 +85,8 @@ _compiled_casts: dict[Any, bool] = {}  # keys of the casts that CuPy has compile
 class CudaAdapter(Adapter):
     """The adapter of arrays on a GPU. The base class adapts CuPy's."""
 
-    name, pads_input = "CuPy", True
+    name = "CuPy"
+    pads_input = True
 
     # -- the library's memory, streams and casts --------------------------------------------
 
@@ -180,7 +181,8 @@ class CudaAdapter(Adapter):
     ) -> list[DeviceArray]:
         """Let the stream wait for those of other libraries; return those libraries' arrays."""
         ordinal = arrays[0].ordinal
-        stream, foreign = self.stream(ordinal), []
+        stream = self.stream(ordinal)
+        foreign = []
         for number, (array, adapter) in enumerate(zip(arrays, adapters, strict=True)):
             if type(adapter) is not type(self):
                 streams.wait_for(stream, adapter.stream(ordinal), ordinal, f"part {number}")
@@ -189,7 +191,8 @@ class CudaAdapter(Adapter):
 
     def padded(self, x: Any, padding: Larger) -> Any:
         """Return x unfolded and padded to a larger shape."""
-        array, sizes = self.reach(x, "x"), padding.fill.shape
+        array = self.reach(x, "x")
+        sizes = padding.fill.shape
         result = self.empty(padding.full, array.dtype, array.ordinal).owner
         with runtime().on(array.ordinal), self.kept_alive([array]):
             for index, value in np.ndenumerate(padding.fill):  # at most one number a channel
@@ -288,7 +291,8 @@ class ForeignAdapter(CudaAdapter):
         if interface.get("mask") is not None:
             raise ArgumentError(f"{arg_name} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
-        shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+        shape = tuple(interface["shape"])
+        dtype = np.dtype(interface["typestr"])
         ordinal = gpu.device_of(address) if address else gpu.current()
         if _accepts_results(x) and streams.is_capturing(self.stream(ordinal)):
             streams.refuse_capture(arg_name)
@@ -351,7 +355,8 @@ def _accepts_results(x: Any) -> bool:
 
 def _is_cupy_dtype(dtype: DType) -> bool:
     """Return True for a dtype of NumPy itself that CuPy has."""
-    dtype_kind, max_size = kind_of(dtype), 16 if kind_of(dtype) == "c" else 8
+    dtype_kind = kind_of(dtype)
+    max_size = 16 if kind_of(dtype) == "c" else 8
     return dtype.type.__module__ == "numpy" and dtype_kind in "buifc" and dtype.itemsize <= max_size
 
 

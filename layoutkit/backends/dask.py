@@ -53,7 +53,8 @@ class Dask(ChunkedAdapter):
         self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
     ) -> Any:
         """Return a blockwise layer whose name is a hash of the job and its arrays."""
-        da, (x, first_axes) = _dask(), pairs[0]
+        da = _dask()
+        (x, first_axes) = pairs[0]
         token = _token(*job.identity, *(array.name for array, _ in pairs))
         return da.blockwise(
             job.function, job.axes, *(argument for pair in pairs for argument in pair),
@@ -79,7 +80,8 @@ class Dask(ChunkedAdapter):
 
     def padded(self, x: Any, padding: Larger) -> Any:
         """Return x unfolded and padded, in one chunk along each axis that grows."""
-        da, spans = _dask(), zip(padding.window, padding.full, strict=True)
+        da = _dask()
+        spans = zip(padding.window, padding.full, strict=True)
         widths = [(span.start, size - span.stop) for span, size in spans]
         grown = {axis: -1 for axis, width in enumerate(widths) if width != (0, 0)}
         x = x.reshape(padding.sizes)

@@ -43,8 +43,8 @@ def _table(x: Any, arg_name: str) -> Any:
     if values.dtype == object:
         kinds = ", ".join(dict.fromkeys(map(str, x.dtypes)))
         raise DtypeError(
-            f"{arg_name} has columns of {kinds}, which no dtype of numbers holds without loss; select "
-            f"those that belong together, as with {arg_name}[[...]]"
+            f"{arg_name} has columns of {kinds}, which no dtype of numbers holds without loss; "
+            f"select those that belong together, as with {arg_name}[[...]]"
         )
     return values
 
@@ -59,8 +59,8 @@ class Polars(Container):
         for series in columns:
             if _missing(series):
                 raise ArgumentError(
-                    f"{arg_name} has missing values in column {series.name!r}, which no array holds; "
-                    f"fill them, as with {arg_name}.fill_null(0)"
+                    f"{arg_name} has missing values in column {series.name!r}, which no array "
+                    f"holds; fill them, as with {arg_name}.fill_null(0)"
                 )
         return column(x.to_numpy(), arg_name)
 
@@ -82,7 +82,8 @@ class PyArrow(Container):
         if isinstance(x, pyarrow.ChunkedArray):
             x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
         if isinstance(x, pyarrow.FixedShapeTensorArray):
-            shape, order = x.type.shape, x.type.permutation
+            shape = x.type.shape
+            order = x.type.permutation
             values = _values(x.storage, arg_name).reshape(len(x), *shape)
             # The i-th axis of the tensor is the permutation[i]-th that lies in memory.
             return values if order is None else values.transpose(0, *(axis + 1 for axis in order))
@@ -94,8 +95,8 @@ def _values(x: Any, arg_name: str) -> Array:
     pyarrow = sys.modules["pyarrow"]
     if x.null_count:
         raise ArgumentError(
-            f"{arg_name} has {x.null_count} missing values, which no array holds; fill or drop them, "
-            f"as with pyarrow.compute.fill_null({arg_name}, 0)"
+            f"{arg_name} has {x.null_count} missing values, which no array holds; fill or drop "
+            f"them, as with pyarrow.compute.fill_null({arg_name}, 0)"
         )
     if pyarrow.types.is_fixed_size_list(x.type):
         inner = _values(x.flatten(), arg_name)

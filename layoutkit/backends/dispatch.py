@@ -21,8 +21,8 @@ from ..cuda.program import programs_of
 from ..cuda.transfers import Unmade, download, upload
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.plan import made as in_memory_order
 from ..planning.plan import larger, of_larger, of_picked, order, refuse_out
+from ..planning.plan import made as in_memory_order
 from ..spec import CPU, DType, ordinal_of
 from .base import NUMPY, Adapter
 from .containers import ListAdapter, array_protocol_adapter
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 _CUDA = (2, 13)  # DLPack device types of GPU memory: CUDA and CUDA managed
-_dlpack, _foreign = Adapter(), ForeignAdapter()
+_dlpack = Adapter()
+_foreign = ForeignAdapter()
 
 
 def adapter_of(x: Any) -> Adapter | None:
@@ -119,7 +120,8 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
     There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
     from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    task, adapter = converter.task, whose(x)
+    task = converter.task
+    adapter = whose(x)
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.is_away:

@@ -27,7 +27,9 @@ def take_channels(task: Task, adapter: Adapter, x: Any) -> Any:
     is_slice = adapter.is_traced or (picks is not None and evenly(picks.order) is not None)
     if picks is None or task.copy is False or (is_slice and task.canvas is None):
         return None
-    sizes, axis, order = picks.whole(move).sizes, picks.axis(move), np.array(picks.order)
+    sizes = picks.whole(move).sizes
+    axis = picks.axis(move)
+    order = np.array(picks.order)
     if adapter.pads_input:
         return adapter.take(x if sizes == tuple(x.shape) else x.reshape(sizes), axis, order)
     return adapter.leave(np.take(adapter.arrive(x, "x").reshape(sizes), order, axis), x)

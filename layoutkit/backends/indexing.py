@@ -47,8 +47,8 @@ def as_positions(indices: Any, count: int) -> Array:
     if wrong.size:
         index = int(wrong[0])
         raise ShapeError(
-            f"index {array[index]} at position {index} is out of range: the view has {count} samples; "
-            f"give indices from {-count} to {count - 1}"
+            f"index {array[index]} at position {index} is out of range: the view has {count} "
+            f"samples; give indices from {-count} to {count - 1}"
             if count
             else f"index {array[index]} at position {index} is out of range: the view has no samples"
         )

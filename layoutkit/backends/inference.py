@@ -50,7 +50,8 @@ class OpenVino(Container):
         return self.arrive(out, "out")
 
 
-_ONNXRUNTIME, _OPENVINO = OnnxRuntime(), OpenVino()
+_ONNXRUNTIME = OnnxRuntime()
+_OPENVINO = OpenVino()
 
 
 def container_for(x: Any) -> Container | None:
@@ -58,7 +59,8 @@ def container_for(x: Any) -> Container | None:
 
     An OrtValue on a GPU has no adapter here: DLPack imports it.
     """
-    onnxruntime, openvino = sys.modules.get("onnxruntime"), sys.modules.get("openvino")
+    onnxruntime = sys.modules.get("onnxruntime")
+    openvino = sys.modules.get("openvino")
     if onnxruntime is not None and isinstance(x, onnxruntime.OrtValue):
         return _ONNXRUNTIME if x.device_name() == "cpu" else None
     return _OPENVINO if openvino is not None and isinstance(x, openvino.Tensor) else None

@@ -131,7 +131,8 @@ class Symbolic(Library):
 
     def cast(self, x: Any, dtype: DType, casting: str) -> Any:
         """Return x cast as `convert` does; the caller has validated the casting rule."""
-        source, dtype = self.dtype(x), self.width(dtype)
+        source = self.dtype(x)
+        dtype = self.width(dtype)
         if source == dtype:
             return x
         if kind_of(source) == "c" and kind_of(dtype) not in "cb":

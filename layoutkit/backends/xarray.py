@@ -82,7 +82,8 @@ class Xarray(Container):
         result = accumulator(arrays, out)
         if out is not None:
             return out
-        first, pattern = ordered[0], patterns[0].completed(arrays[0].ndim)
+        first = ordered[0]
+        pattern = patterns[0].completed(arrays[0].ndim)
         return _named(first, result, pattern.source, pattern.target)
 
 
@@ -97,7 +98,8 @@ def _ordered(x: Any, pattern: Pattern) -> Any:
     pattern_dims = ["_".join(names) for names in left.named if names != ("1",)]
     dims = [str(name) for name in x.dims]
     if "..." in pattern_dims:
-        ellipsis_index, named = pattern_dims.index("..."), {*pattern_dims}
+        ellipsis_index = pattern_dims.index("...")
+        named = {*pattern_dims}
         remaining_dims = [name for name in dims if name not in named]
         pattern_dims = (
             pattern_dims[:ellipsis_index]
@@ -162,7 +164,8 @@ def _is_lazy(x: Any) -> bool:
 def _refuse_chunks(x: Any, arg_name: str, lazily: bool = False) -> None:
     if x.chunks is not None and not (lazily and _is_lazy(x)):
         raise ArgumentError(
-            f"{arg_name} is in chunks, whose data is read or computed later; pass {arg_name}.compute()"
+            f"{arg_name} is in chunks, whose data is read or computed later; pass "
+            f"{arg_name}.compute()"
         )
 
 

@@ -1,7 +1,6 @@
-"""`ListView`: several views as one batch, all of it or none.
+"""`ListView`: several views as one batch; a call changes all of them or none.
 
-It knows how its components nest and checks every one of them before it changes the first; what
-one component does is for that component to say.
+All components are validated before the first is changed.
 """
 
 from __future__ import annotations
@@ -21,28 +20,27 @@ from .dataview import DataView
 
 
 class ListView(View):
-    """Views of the same samples, such as inputs and targets, put and got together; it nests.
+    """Views of one set of samples, such as inputs and targets, put and got together; they nest.
 
     >>> import numpy as np
     >>> from layoutkit import ClassView, ImageView
     >>> batch = ListView([ImageView(), ClassView()])
     >>> batch.forward_put(("bhwc", "b"), (np.zeros((8, 3, 3, 1)), np.arange(8)))
-    >>> pictures, labels = batch.forward_get(("bchw", None), ("float32", None))
-    >>> pictures.shape, labels.shape, len(batch)
+    >>> images, labels = batch.forward_get(("bchw", None), ("float32", None))
+    >>> images.shape, labels.shape, len(batch)
     ((8, 1, 3, 3), (8,), 8)
 
-    Layouts and dtypes are one for all components or a sequence with one for each, nested as the
+    A layout or dtype is one for all components, or a sequence with one for each, nested as the
     components are. Arrays are such sequences too; results are nested tuples. Everything is
-    checked for all components before any of them changes.
+    validated for all components before any of them changes.
 
     Parameters
     ----------
-    components : views, at least one, none of them twice
+    components : views
+        At least one, and all different.
     """
 
-    _joined: (
-        NestedBatchState | None
-    )  # of the last call, to see whether a component began a new batch
+    _joined: NestedBatchState | None  # of the last call; stale if a component began a new batch
 
     def __init__(self, components: Iterable[View]) -> None:
         self._compose(_validate_components(components))
@@ -59,26 +57,26 @@ class ListView(View):
     def forward_put(self, layout: Any, array: Any) -> None:
         """Begin a batch in all components, which hold the arrays by reference.
 
-        Raises what the components do, and ShapeError where arrays are missing or too many or
-        have different numbers of samples; then no component has changed.
+        Raises the errors of the components, and ShapeError if arrays are missing or too many or
+        differ in their number of samples; then no component has changed.
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
     def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
                     **formula: Any) -> Any:  # fmt: skip
-        """What each component gives, as nested tuples; formulas are asked of one alone.
+        """Return the result of each component, as nested tuples; formulas are not supported.
 
-        A CompositeSpace asks each for its component; another Space for all of them joined.
+        A CompositeSpace returns one array for each component; another Space joins them.
         """
         self._check_not_empty()
         if formula:
             raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
         if is_view_target(layout):
             return layout.get_from(self, dtype, device)
-        asked = self._layouts_and_dtypes(layout, dtype)
-        self._for_each_leaf(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
-        found = zip(self._leaves, *asked, strict=True)
-        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in found)
+        requests = self._layouts_and_dtypes(layout, dtype)
+        self._for_each_leaf(lambda leaf, of, to: check_get(leaf, of, to, device), *requests)
+        triples = zip(self._leaves, *requests, strict=True)
+        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in triples)
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
@@ -89,15 +87,16 @@ class ListView(View):
     def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
         if is_view_target(layout):
             return layout.gradients_for(self, grad)
-        layouts, grads = self._broadcast(layout, "layouts"), matched(self._nest, grad, "gradients")
+        layouts = self._broadcast(layout, "layouts")
+        grads = matched(self._nest, grad, "gradients")
         return self._for_each_leaf(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
-        """The sums of the components' gradients; BackwardError unless each of them has one."""
+        """Return the sums of the components' gradients; BackwardError if one has no gradient."""
         self._check_not_empty()
-        asked = self._layouts_and_dtypes(layout, dtype)
+        requests = self._layouts_and_dtypes(layout, dtype)
         dtypes = self._for_each_leaf(
-            lambda leaf, of, to: leaf.batch.check_sum_dtype(of, to), *asked
+            lambda leaf, of, to: leaf.batch.check_sum_dtype(of, to), *requests
         )
         return self._nested(
             self._for_each_leaf(lambda leaf, to: leaf.batch.gradient_sum(to), dtypes)
@@ -106,7 +105,7 @@ class ListView(View):
     # -- samples ---------------------------------------------------------------------------
 
     def index(self, indices: Any, out: Self | None = None) -> Self:
-        """A ListView of the samples at `indices` of every component; see `DataView.index`."""
+        """Return a ListView of copies of the samples at `indices`; see `DataView.index`."""
         self.check_out(out)
         positions = as_positions(indices, len(self))
         return self._with_samples(
@@ -116,7 +115,7 @@ class ListView(View):
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
     ) -> Self:
-        """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
+        """Return a ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
         self.check_out(out)
         window = normalize_slice(start, stop, len(self))
         return self._with_samples(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
@@ -131,12 +130,12 @@ class ListView(View):
         )
 
     def flush(self) -> None:
-        """Forget the plans, results and gradients of every component."""
+        """Drop the plans, results and gradients of every component."""
         self._check_not_empty()
         for leaf in self._leaves:
             leaf.flush()
 
-    # -- what it is ------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------
 
     @property
     def components(self) -> tuple[View, ...]:
@@ -173,14 +172,14 @@ class ListView(View):
 
     @property
     def device(self) -> Any:
-        """Where the bases are: one name where that is one place, else names as nested tuples."""
+        """The device of the bases: one name if there is one device, else nested tuples of names."""
         self._check_not_empty()
         names = [leaf.device for leaf in self._leaves]
         return names[0] if len(set(names)) == 1 else self._nested(names)
 
     @property
     def batch(self) -> NestedBatchState:
-        """What all components hold, in order, however they nest."""
+        """The states of all components' batches, flattened in order."""
         parts = self._for_each_leaf(lambda leaf: leaf.batch)
         held = self._joined
         if held is None or any(map(operator.is_not, held.parts, parts)):
@@ -194,11 +193,11 @@ class ListView(View):
         return counts[0]
 
     def converter(self, layout: Any, dtype: Any = None) -> Any:
-        """The components' Converters, as nested tuples."""
+        """Return the components' Converters, as nested tuples."""
         self._check_not_empty()
-        asked = self._layouts_and_dtypes(layout, dtype)
+        requests = self._layouts_and_dtypes(layout, dtype)
         return self._nested(
-            self._for_each_leaf(lambda leaf, of, to: leaf.converter(of, to), *asked)
+            self._for_each_leaf(lambda leaf, of, to: leaf.converter(of, to), *requests)
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
@@ -207,7 +206,7 @@ class ListView(View):
             "view.components"
         )
 
-    # -- inside: one list for all leaves, however they nest ----------------------------------
+    # -- implementation: operations on the flat list of leaves -------------------------------
 
     def _compose(self, components: tuple[View, ...]) -> None:
         self._components = components
@@ -223,30 +222,32 @@ class ListView(View):
     def _nested(self, values: Iterable[Any]) -> Any:
         return rebuilt(self._nest, values)
 
-    def _broadcast(self, value: Any, what: str) -> list[Any]:
-        """One value for each leaf, of one for all or a nest."""
-        return matched(self._nest, value, what, shared=True)
+    def _broadcast(self, value: Any, arg_name: str) -> list[Any]:
+        """Return one value for each leaf, from one value for all or from a nest."""
+        return matched(self._nest, value, arg_name, shared=True)
 
     def _layouts_and_dtypes(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
         return self._broadcast(layout, "layouts"), self._broadcast(dtype, "dtypes")
 
     def _for_each_leaf(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
-        """Call with every leaf and its values; errors say which component they are about."""
+        """Call a function with every leaf and its values; errors name the component."""
         return each_place(call, self._nest, self._leaves, *columns)
 
     def _begin(self, layout: Any, array: Any, prepare: Callable[..., BatchState]) -> None:
-        """Begin a batch in all components once all of it was prepared."""
-        layouts, arrays = self._broadcast(layout, "layouts"), matched(self._nest, array, "arrays")
-        found: list[BatchState] = self._for_each_leaf(prepare, layouts, arrays)
-        self._check_lengths([len(batch) for batch in found], "arrays")
-        for leaf, batch in zip(self._leaves, found, strict=True):
+        """Begin a batch in all components after all of them were prepared."""
+        layouts = self._broadcast(layout, "layouts")
+        arrays = matched(self._nest, array, "arrays")
+        batches: list[BatchState] = self._for_each_leaf(prepare, layouts, arrays)
+        self._check_lengths([len(batch) for batch in batches], "arrays")
+        for leaf, batch in zip(self._leaves, batches, strict=True):
             leaf.begin(batch)
 
     @staticmethod
-    def _check_lengths(counts: Sequence[int], what: str) -> None:
+    def _check_lengths(counts: Sequence[int], arg_name: str) -> None:
         if len(set(counts)) > 1:
             raise ShapeError(
-                f"the {what} have {', '.join(map(str, counts))} samples; give all the same number"
+                f"the {arg_name} have {', '.join(map(str, counts))} samples; give all the same "
+                "number"
             )
 
     def check_out(self, out: Any) -> None:
@@ -262,15 +263,15 @@ class ListView(View):
         self._for_each_leaf(lambda leaf, other: leaf.check_out(other), out._leaves)
 
     def _with_samples(self, out: Self | None, samples: list[Any]) -> Self:
-        others: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
-        found = [
+        out_leaves: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
+        views = [
             leaf.of_same_kind(part, other)
-            for leaf, part, other in zip(self._leaves, samples, others, strict=False)
+            for leaf, part, other in zip(self._leaves, samples, out_leaves, strict=False)
         ]
-        return self._with_leaves(iter(found)) if out is None else out
+        return self._with_leaves(iter(views)) if out is None else out
 
     def _with_leaves(self, leaves: Iterator[DataView]) -> Self:
-        """A ListView of other leaves that nest as these do."""
+        """Return a ListView of other leaves, nested as these are."""
         view = type(self).__new__(type(self))
         view._compose(tuple(
             component._with_leaves(leaves) if isinstance(component, ListView) else next(leaves)
@@ -279,7 +280,7 @@ class ListView(View):
         return view
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_joined": None}  # which is one view's, as results are
+        return {**self.__dict__, "_joined": None}  # like results, not pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -295,17 +296,17 @@ class ListView(View):
 
 
 def nest_of(view: Any) -> Any:
-    """The views of one array in a view: itself, or in tuples that nest as its components do."""
+    """Return the single-array views inside a view: itself, or nested tuples."""
     return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
 
 
 def _validate_components(components: Any) -> tuple[View, ...]:
-    listed = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
-    found = tuple(components) if listed else ()
-    if not found:
+    is_list = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
+    views = tuple(components) if is_list else ()
+    if not views:
         raise ArgumentError("a ListView has at least one component; give a list of views")
-    for at, component in enumerate(found):
+    for index, component in enumerate(views):
         if not isinstance(component, DataView | ListView):
-            kind = type(component).__name__
-            raise ArgumentError(f"component [{at}] is a {kind}; give views")
-    return found
+            type_name = type(component).__name__
+            raise ArgumentError(f"component [{index}] is a {type_name}; give views")
+    return views

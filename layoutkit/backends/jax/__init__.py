@@ -100,7 +100,8 @@ class DevicePutter:
 class Jax(Symbolic):
     """The namespace of JAX, for tracers, concrete arrays and ShapeDtypeStructs."""
 
-    name, module = "jax", "jax.numpy"
+    name = "jax"
+    module = "jax.numpy"
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +255,8 @@ class TracedAdapter(JaxMixin, Adapter):
     def arrive(self, x: Any, arg_name: str) -> Array:
         """Raise ArgumentError: a traced array has no memory."""
         raise ArgumentError(
-            f"{arg_name} is traced by jax and holds no data yet; call this outside jax.jit and jax.grad"
+            f"{arg_name} is traced by jax and holds no data yet; call this outside jax.jit and "
+            "jax.grad"
         )
 
     def is_recorded(self, x: Any) -> bool:

@@ -51,7 +51,8 @@ class ShardedAdapter(Adapter):
             raise ArgumentError("out= is given, but arrays of jax are immutable; omit out=")
         if converter.is_away:
             raise ArgumentError("x is in shards on several devices; omit device=")
-        jax, target = self.words.jax, converter.plan(converter.spec_of(x)).target
+        jax = self.words.jax
+        target = converter.plan(converter.spec_of(x)).target
         if not isinstance(x.sharding, jax.sharding.NamedSharding):
             raise ArgumentError(f"x is in shards by {x.sharding}, which names no axes; {_FIX}")
         spec = _result_axes(converter.task, _mesh_axes(x))
@@ -74,7 +75,8 @@ def _mesh_axes(x: Any) -> list[Any]:
 def _result_axes(task: Task, axes: list[Any]) -> list[Any]:
     """Return the mesh axis for each axis of the result; raise if shards do not suffice."""
     pattern = task.pattern.completed(len(axes))
-    source, target = pattern.source.groups, pattern.target.groups
+    source = pattern.source.groups
+    target = pattern.target.groups
     sharded = {group: axis for group, axis in zip(source, axes, strict=True) if axis is not None}
     unsharded_axes = set() if task.canvas is None else set(dict(task.canvas.sizes))
     if task.formula is not None and task.formula.per_channel:

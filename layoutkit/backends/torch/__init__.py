@@ -50,8 +50,8 @@ class TracedTensors(TensorMixin, Adapter):
         if x.device.type == "meta":
             raise DeviceError(f"{arg_name} is on meta and holds no data; pass a tensor on the CPU")
         raise ArgumentError(
-            f"{arg_name} is traced by torch and holds no data that could be read; call this outside of "
-            "torch.compile, torch.export, torch.func and torch.jit.trace"
+            f"{arg_name} is traced by torch and holds no data that could be read; call this "
+            "outside of torch.compile, torch.export, torch.func and torch.jit.trace"
         )
 
     def device(self, x: Any, arg_name: str) -> str:

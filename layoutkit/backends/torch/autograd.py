@@ -52,7 +52,8 @@ def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
 
 def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
     """Return the backward of a clipped `x`, which must not change until it is called."""
-    kept, version = x.detach(), x._version
+    kept = x.detach()
+    version = x._version
 
     def backward_fn(grad: Any) -> Any:
         if kept._version != version:

@@ -154,7 +154,8 @@ class _TensorInfo:
     """The properties of a tensor that its gradient needs; the data is not kept alive."""
 
     def __init__(self, x: Any) -> None:
-        self.shape, self.device = tuple(x.shape), x.device
+        self.shape = tuple(x.shape)
+        self.device = x.device
         self.dtype: DType = _words.dtype(x)
         self.is_differentiable = kind_of(self.dtype) in "fc"
 
@@ -164,9 +165,11 @@ def _gradient(task: Task, x: _TensorInfo, grad: Any) -> Any:
     if kind_of(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
     selection = spread_of(task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, ""))
-    move, dtype = task.picked(x.shape)[0], x.dtype
+    move = task.picked(x.shape)[0]
+    dtype = x.dtype
     if selection is not None:
-        task, dtype = taken(task), selection[0][1]
+        task = taken(task)
+        dtype = selection[0][1]
     axis_sizes = folded(task, move.named_sizes)
     device = None if grad.device == x.device else str(x.device)
     pattern, keywords = gradient(task, axis_sizes, dtype, device)

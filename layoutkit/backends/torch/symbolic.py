@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Torch(Symbolic):
     """The namespace of torch, also for meta tensors and tensors that require a gradient."""
 
-    name, module = "torch", "torch"
+    name = "torch"
+    module = "torch"
 
     def is_sparse(self, x: Any) -> bool:
         """Return True unless the tensor is strided."""
@@ -53,8 +54,8 @@ class Torch(Symbolic):
         return x.contiguous()
 
     def take(self, x: Any, axis: int, indices: Sequence[int]) -> Any:
-        # An index tensor is avoided: some tracers refuse a tensor that they did not make.
         """Return the elements at validated indices of an axis."""
+        # An index tensor is avoided: some tracers refuse a tensor that they did not make.
         return self.xp.stack([x.select(axis, index) for index in indices], axis)
 
     def join(self, parts: Sequence[Any]) -> Any:

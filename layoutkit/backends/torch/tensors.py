@@ -94,8 +94,8 @@ class TensorMixin:
         for bit in ("conj", "neg"):
             if getattr(x, f"is_{bit}")():
                 raise ArgumentError(
-                    f"{arg_name} has its {bit} bit set, so its memory does not hold its values; pass "
-                    f"{arg_name}.resolve_{bit}()"
+                    f"{arg_name} has its {bit} bit set, so its memory does not hold its values; "
+                    f"pass {arg_name}.resolve_{bit}()"
                 )
 
     def check_out(self, out: Any) -> None:
@@ -257,7 +257,7 @@ def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
 
 
 def cuda_adapter() -> TorchCudaAdapter:
-    """The adapter of tensors on a GPU."""
+    """Return the adapter of tensors on a GPU."""
     return _adapters()[1]
 
 

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
-_count_dispatch_modes, _jit_state = (
-    _torch._C._len_torch_dispatch_stack,
-    _torch._C._get_tracing_state,
-)
+_count_dispatch_modes = _torch._C._len_torch_dispatch_stack
+_jit_state = _torch._C._get_tracing_state
 _forward_ad: Any = import_module("torch.autograd.forward_ad")
 _own_dispatch = _torch.Tensor.__torch_dispatch__
 _FAKES = "torch._subclasses"  # FakeTensor and FunctionalTensor, which hold no data themselves
