@@ -118,7 +118,7 @@ class Adapter:
         """Return the plan of an array in chunks, or None to plan it as one array in memory."""
         return None
 
-    # -- what the library records ----------------------------------------------------------
+    # -- recording: gradients and traces ---------------------------------------------------
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if the library records operations on x now, for a gradient or a trace.

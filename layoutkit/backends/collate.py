@@ -100,9 +100,13 @@ class _SymbolicWindows:
         self.channel = channel
 
     def window(
-        self, x: Any, sizes: list[int], window: tuple[int, ...], placement: Cut,
+        self,
+        x: Any,
+        sizes: list[int],
+        window: tuple[int, ...],
+        placement: Cut,
         channels: tuple[int, ...] | None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Return one window of a sample that has `sizes` after channels were selected."""
         if channels is not None and self.channel is not None:
             x = x[(slice(None),) * self.channel + (np.array(channels),)]

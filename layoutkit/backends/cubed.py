@@ -62,11 +62,15 @@ class Cubed(ChunkedAdapter):
         blockwise = sys.modules["cubed.core.ops"].blockwise
         first_axes = pairs[0][1]
         return blockwise(
-            job.function, job.axes, *(argument for pair in pairs for argument in pair), dtype=job.dtype,
+            job.function,
+            job.axes,
+            *(argument for pair in pairs for argument in pair),
+            dtype=job.dtype,
             new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in first_axes},
             adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in first_axes},
-            align_arrays=not job.chunks, **job.kwargs,
-        )  # fmt: skip
+            align_arrays=not job.chunks,
+            **job.kwargs,
+        )
 
     def count_tasks(self, result: Any, x: Any) -> int:
         """Return the number of tasks in the plan of the result that the plan of x does not have."""
@@ -85,7 +89,7 @@ class Cubed(ChunkedAdapter):
 
     def padded(self, x: Any, padding: Larger) -> NoReturn:
         """Raise ArgumentError: cubed.pad supports one constant value and few modes."""
-        raise ArgumentError("into= is not known of cubed arrays; use cubed.pad before")
+        raise ArgumentError("pad_to= is not supported for cubed arrays; use cubed.pad first")
 
 
 def _cubed() -> Any:

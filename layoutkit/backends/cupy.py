@@ -255,7 +255,8 @@ class CudaAdapter(Adapter):
             check_same_device(first, name, CPU, f"out, a {kind_text(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
+                f"out is a {kind_text(out)}, but the result is an array of {self.name}; give "
+                "such an array"
             )
         target = self.output_array(out)
         check_same_device(first, name, target.device, "out")

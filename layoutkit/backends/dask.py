@@ -57,13 +57,17 @@ class Dask(ChunkedAdapter):
         (x, first_axes) = pairs[0]
         token = _token(*job.identity, *(array.name for array, _ in pairs))
         return da.blockwise(
-            job.function, job.axes, *(argument for pair in pairs for argument in pair),
+            job.function,
+            job.axes,
+            *(argument for pair in pairs for argument in pair),
             name=f"{job.name}-{token}",
             new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in first_axes},
             adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in first_axes},
-            dtype=job.dtype, meta=da.utils.meta_from_array(x._meta, len(job.axes), job.dtype),
-            align_arrays=not job.chunks, **job.kwargs,
-        )  # fmt: skip
+            dtype=job.dtype,
+            meta=da.utils.meta_from_array(x._meta, len(job.axes), job.dtype),
+            align_arrays=not job.chunks,
+            **job.kwargs,
+        )
 
     def count_tasks(self, result: Any, x: Any) -> int:
         """Return the number of tasks in the layers of the result that x does not have."""

@@ -300,8 +300,8 @@ def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
     part, adapter = pair
     if adapter.has_gradient(part):
         raise ArgumentError(
-            f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
-            f"none; give a tensor first, or part {number}.detach()"
+            f"part {number} requires a gradient, but the sum is not a torch tensor, because part "
+            f"0 is not; give a tensor first, or part {number}.detach()"
         )
     if isinstance(adapter, CudaAdapter):
         return adapter.reach(part, f"part {number}")

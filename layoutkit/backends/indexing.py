@@ -50,7 +50,8 @@ def as_positions(indices: Any, count: int) -> Array:
             f"index {array[index]} at position {index} is out of range: the view has {count} "
             f"samples; give indices from {-count} to {count - 1}"
             if count
-            else f"index {array[index]} at position {index} is out of range: the view has no samples"
+            else f"index {array[index]} at position {index} is out of range: the view has no "
+            "samples"
         )
     positions = array.astype(np.intp)
     positions[positions < 0] += count

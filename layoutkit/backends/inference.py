@@ -28,7 +28,7 @@ class _WritableInterface:
     """A writable `__array_interface__` of an OrtValue, which DLPack exports as read-only."""
 
     def __init__(self, owner: Any, array: Array) -> None:
-        self._owner = owner  # for as long as an array has this for its base
+        self._owner = owner  # kept alive by the arrays that have this as their base
         self.__array_interface__ = {**array.__array_interface__, "data": (owner.data_ptr(), False)}
 
 

@@ -82,7 +82,7 @@ def to_cpu(x: Any, arg_name: str = "x") -> Array:
     """Return any array as a NumPy array: a copy from a GPU, else one that shares its memory."""
     if isinstance(x, np.ndarray):
         return as_numpy(x, arg_name)
-    dispatch = _adapters()  # before the import below, which it makes cheap
+    dispatch = _adapters()  # first, to import it and the module below under the fork lock
     from ..cuda.transfers import brought
 
     adapter = dispatch.device_adapter_of(x)
@@ -96,7 +96,7 @@ def asarray_like(array: Array, base: Any) -> Any:
     """Return `array` as an array of the base's library and device; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array
-    dispatch = _adapters()  # before the import below, which it makes cheap
+    dispatch = _adapters()  # first, to import it and the module below under the fork lock
     from ..cuda.transfers import sent
 
     if (gpu := dispatch.device_adapter_of(base)) is not None:

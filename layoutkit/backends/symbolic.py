@@ -88,8 +88,8 @@ class Symbolic(Library):
         """Return x reshaped to `sizes`, permuted, and reshaped to `shape`."""
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
-    def unfold(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
-        """Return x with its folds unfolded; `given` names the axes with sizes from the caller."""
+    def unfold(self, x: Any, move: Move, given_sizes: Collection[str] = ()) -> Any:
+        """Return x with its folds unfolded; `given_sizes` are the axes sized by the caller."""
         return self.xp.reshape(x, move.sizes)
 
     def fold(self, x: Any, move: Move) -> Any:

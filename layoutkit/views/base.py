@@ -149,8 +149,8 @@ def check_default_options(target: ViewTarget, options: ConversionOptions) -> Non
     """Raise ArgumentError if options of a layout are used with a target."""
     if options != DEFAULT_OPTIONS:
         raise ArgumentError(
-            f"scale, mean, std, clip and memory are for layouts, and {target!r} is none; get the "
-            "layout with them and put that into a view of its own"
+            f"scale, mean, std, clip and memory are for layouts, and {target!r} is not one; get "
+            "the layout with them and put that into a view of its own"
         )
 
 

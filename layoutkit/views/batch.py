@@ -154,9 +154,10 @@ class BatchState:
             > 1
         ):
             self._refuse(
-                name, described,
+                name,
+                described,
                 "several formulas fit; say which by the same keywords, scale=1 for none",
-            )  # fmt: skip
+            )
         conversion = matching[0]
         shape = self._shape(matching[0])
         if array.shape != shape:

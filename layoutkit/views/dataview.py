@@ -180,10 +180,17 @@ class DataView(SingleArrayView):
         self.begin(self.prepare(layout, array))
 
     def forward_get(
-        self, layout: Any = None, dtype: Any = None, device: str | None = None, *,
-        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
+        self,
+        layout: Any = None,
+        dtype: Any = None,
+        device: str | None = None,
+        *,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
         memory: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Return the batch in a layout and dtype, by default the base's; made once a batch.
 
         With a ViewTarget, such as a Space, in place of the layout, return the batch in that.
@@ -204,9 +211,16 @@ class DataView(SingleArrayView):
         if not (scale is mean is std is clip is memory is None):
             if is_followed():
                 return followed.get(
-                    self._batch, layout, dtype, device,
-                    scale=scale, mean=mean, std=std, clip=clip, memory=memory,
-                )  # fmt: skip
+                    self._batch,
+                    layout,
+                    dtype,
+                    device,
+                    scale=scale,
+                    mean=mean,
+                    std=std,
+                    clip=clip,
+                    memory=memory,
+                )
             options = ConversionOptions(formula_of(scale, mean, std, clip), memory)
             request = (layout, dtype, device, options)  # type: ignore[assignment]
         try:
@@ -223,9 +237,15 @@ class DataView(SingleArrayView):
         return self.batch.get(layout, dtype, device, options)
 
     def backward_put(
-        self, layout: Any, grad: Any, *,
-        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        layout: Any,
+        grad: Any,
+        *,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
+    ) -> None:
         """Add the gradient of a result of this batch, by reference; every put counts.
 
         It has the layout, dtype and shape of a result, or of the base. An integer result takes any

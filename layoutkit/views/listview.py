@@ -62,8 +62,9 @@ class ListView(View):
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
-                    **formula: Any) -> Any:  # fmt: skip
+    def forward_get(
+        self, layout: Any = None, dtype: Any = None, device: Any = None, **formula: Any
+    ) -> Any:
         """Return the result of each component, as nested tuples; formulas are not supported.
 
         A CompositeSpace returns one array for each component; another Space joins them.
@@ -202,7 +203,7 @@ class ListView(View):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ViewError(
-            "a ListView holds several arrays and is none; take view.input, or np.asarray of one of "
+            "a ListView holds several arrays, not one; take view.input, or np.asarray of one of "
             "view.components"
         )
 
@@ -273,10 +274,12 @@ class ListView(View):
     def _with_leaves(self, leaves: Iterator[DataView]) -> Self:
         """Return a ListView of other leaves, nested as these are."""
         view = type(self).__new__(type(self))
-        view._compose(tuple(
-            component._with_leaves(leaves) if isinstance(component, ListView) else next(leaves)
-            for component in self._components
-        ))  # fmt: skip
+        view._compose(
+            tuple(
+                component._with_leaves(leaves) if isinstance(component, ListView) else next(leaves)
+                for component in self._components
+            )
+        )
         return view
 
     def __getstate__(self) -> dict[str, Any]:

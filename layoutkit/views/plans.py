@@ -280,9 +280,13 @@ class ConversionCache:
         return converter
 
     def _converter(
-        self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None,
+        self,
+        name: str,
+        dtype: DType | None,
+        copy: bool | None = None,
+        device: str | None = None,
         options: ConversionOptions = DEFAULT_OPTIONS,
-    ) -> Converter:  # fmt: skip
+    ) -> Converter:
         keywords: dict[str, Any] = self._folded(name)
         keywords |= {} if options.formula is None else options.formula.keywords()
         keywords["memory"] = options.memory

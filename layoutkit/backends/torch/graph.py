@@ -102,9 +102,16 @@ def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any)
 
 
 def _collate(
-    samples: Any, indices: Any, offset: Any, flip: Any, out: Any, pattern: str, keywords: str,
-    names: list[str], sizes: list[int],
-) -> Any:  # fmt: skip
+    samples: Any,
+    indices: Any,
+    offset: Any,
+    flip: Any,
+    out: Any,
+    pattern: str,
+    keywords: str,
+    names: list[str],
+    sizes: list[int],
+) -> Any:
     options = options_from_json(keywords, names, [*map(_concrete_sizes, sizes)])
     offset = {axis: _concrete_sizes(value) for axis, value in offset.items()} if offset else None
     return makers["Collator"](pattern, **options)(
@@ -120,16 +127,26 @@ def _concrete_sizes(value: Any) -> Any:
 
 
 def _convert(
-    x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
+    x: Any,
+    out: Any,
+    pattern: str,
+    keywords: str,
+    names: list[str],
+    sizes: list[int],
     constants: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     return Converter(pattern, **{**options_from_json(keywords, names, sizes), **constants})(x, out)
 
 
 def _accumulate(
-    parts: list[Any], out: Any, layouts: list[str], layout: str, dtype: str,
-    names: list[str], sizes: list[int],
-) -> Any:  # fmt: skip
+    parts: list[Any],
+    out: Any,
+    layouts: list[str],
+    layout: str,
+    dtype: str,
+    names: list[str],
+    sizes: list[int],
+) -> Any:
     axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
     return Accumulator(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)(parts, out)
 

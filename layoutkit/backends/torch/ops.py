@@ -228,10 +228,20 @@ def _register_operator(
 
 
 convert = _register_operator(
-    "convert", _convert, _fake_convert, _remember_x, _convert_back, _map_convert,
+    "convert",
+    _convert,
+    _fake_convert,
+    _remember_x,
+    _convert_back,
+    _map_convert,
     "(Tensor x, str pattern, str keywords, str[] names, SymInt[] sizes) -> Tensor",
-)  # fmt: skip
+)
 accumulate = _register_operator(
-    "accumulate", _accumulate, _fake_accumulate, _remember_parts, _accumulate_back, _map_accumulate,
+    "accumulate",
+    _accumulate,
+    _fake_accumulate,
+    _remember_parts,
+    _accumulate_back,
+    _map_accumulate,
     "(Tensor[] parts, str[] layouts, str layout, str dtype, str[] names, SymInt[] sizes) -> Tensor",
-)  # fmt: skip
+)

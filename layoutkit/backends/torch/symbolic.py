@@ -66,8 +66,8 @@ class Torch(Symbolic):
         """Return a bool for every label and class: True if the label is that class."""
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 
-    def unfold(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
-        """Return x unfolded group by group; the first size not in `given` is inferred by torch."""
+    def unfold(self, x: Any, move: Move, given_sizes: Collection[str] = ()) -> Any:
+        """Return x unfolded by group; torch infers the first size not in `given_sizes`."""
         # Then a graph does not hold a size that may differ in the next batch.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         groups = list(enumerate(move.source.groups))
@@ -75,7 +75,7 @@ class Torch(Symbolic):
             if len(group) != 1:
                 group_sizes = [sizes[axis] for axis in group]
                 names = map(move.source.name, group)
-                open_at = next((n for n, name in enumerate(names) if name not in given), None)
+                open_at = next((n for n, name in enumerate(names) if name not in given_sizes), None)
                 if open_at is not None and 0 not in group_sizes:
                     group_sizes[open_at] = -1
                 x = x.unflatten(axis, group_sizes)
@@ -95,11 +95,11 @@ class Torch(Symbolic):
                 x = x.flatten(position, position + len(group) - 1)
         return x
 
-    def view(self, x: Any, move: Move, given: Collection[str]) -> Any:
+    def view(self, x: Any, move: Move, given_sizes: Collection[str]) -> Any:
         """Return a view of x with a move applied if no element has to move, else None."""
         if move.is_identity:
             return x if x.is_contiguous() else None
-        unfolded = self.unfold(x, move, given)
+        unfolded = self.unfold(x, move, given_sizes)
         return (
             self.fold(unfolded, move)
             if unfolded.permute(move.permutation).is_contiguous()

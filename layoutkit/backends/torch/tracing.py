@@ -168,7 +168,7 @@ class _OutputInfo:
 
     def __init__(self, out: Any) -> None:
         if not isinstance(out, _torch.Tensor):
-            raise ArgumentError("out is no tensor, but the result is one; pass a torch.Tensor")
+            raise ArgumentError("out is not a tensor, but the result is; pass a torch.Tensor")
         self.dtype = library().dtype(out)
 
 
