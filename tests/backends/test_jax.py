@@ -1,4 +1,4 @@
-"""Arrays of JAX, in and out, and conversions under jit and grad."""
+"""Arrays of JAX as input and output, and conversions under jit and grad."""
 
 import functools
 import gc
@@ -97,20 +97,20 @@ def test_where_nothing_moves_it_is_the_array_or_its_memory():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(dtype, monkeypatch):
-    made = []
+    created = []
     take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: made.append(take(n)) or made[-1])
+    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = jnp.asarray(IMAGES).astype(dtype)
     y = convert(x, "bhwc->bchw")
-    assert [block.address for block in made] == [pointer(y)]
+    assert [block.address for block in created] == [pointer(y)]
     kept = np.array(y)
     gc.collect()
-    others = [convert(x, "bhwc->bchw") for _ in range(4)]
-    assert pointer(y) not in map(pointer, others)
+    further = [convert(x, "bhwc->bchw") for _ in range(4)]
+    assert pointer(y) not in map(pointer, further)
     np.testing.assert_array_equal(np.asarray(y), kept)
-    del y, others
+    del y, further
     gc.collect()
-    assert made[0] not in buffers._pool._lent
+    assert created[0] not in buffers._pool._lent
 
 
 def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch):
@@ -158,7 +158,7 @@ def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
 
 
 def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
-    """One that copies, and one that has another signature."""
+    """Test a jaxlib whose function copies, and one with another signature."""
     import jaxlib.xla_client
 
     def copies(shaped, sharding, arrays, devices, committed):
@@ -208,7 +208,7 @@ def test_backward_called_by_hand():
 
 
 def test_a_converter_is_a_static_argument():
-    """One that asks for the same is the same: nothing is compiled anew."""
+    """Equal Converters hash equal, so jit compiles once."""
     traced = []
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -241,7 +241,7 @@ def test_a_converter_is_a_static_argument():
     ],
 )
 def test_sizes_may_be_symbols(pattern, keywords, shape):
-    """Exported once, for batches of all sizes."""
+    """A function is exported once for batches of all sizes."""
     export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
     converter = Converter(pattern, **keywords)
     open_shape = jax.ShapeDtypeStruct(export.symbolic_shape(shape), np.float32)
@@ -339,7 +339,7 @@ def test_arrays_without_data():
 
 
 def test_another_device_is_named(monkeypatch):
-    """An array that says that it is on a TPU, since there may be none here."""
+    """Use an array that claims to be on a TPU, since there may be none here."""
 
     class Tpu:
         platform = "tpu"

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, in and out: kind, memory, dtypes, gradients, and what is refused."""
+"""PyTorch tensors as input and output: type, memory, dtypes, gradients, and errors."""
 
 import gc
 
@@ -30,7 +30,7 @@ def tensor(array=IMAGES, **keywords):
 
 
 def bits(x):
-    """A tensor of a dtype that NumPy lacks, as NumPy's."""
+    """Return a tensor of a dtype that NumPy lacks as its bits."""
     unsigned = getattr(torch, f"uint{8 * x.element_size()}")
     return x.view(unsigned).numpy()
 
@@ -69,8 +69,8 @@ def test_dtypes_that_numpy_lacks(name):
     assert y.dtype is theirs
     wanted = reference_convert(IMAGES.astype(dtype), "bhwc->bchw")
     np.testing.assert_array_equal(bits(y), wanted.view(f"u{dtype.itemsize}"))
-    for asked in (name, dtype, theirs):
-        assert torch.equal(convert(tensor(), "bhwc->bchw", dtype=asked).float(), y.float())
+    for requested in (name, dtype, theirs):
+        assert torch.equal(convert(tensor(), "bhwc->bchw", dtype=requested).float(), y.float())
 
 
 def test_dtypes_of_torch_are_names_of_dtypes():
@@ -98,23 +98,23 @@ def test_where_nothing_moves_it_is_the_tensor_or_its_memory():
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(name, monkeypatch):
-    made = []
+    created = []
     take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: made.append(take(n)) or made[-1])
+    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = tensor(dtype=getattr(torch, name))
     y = convert(x, "bhwc->bchw")
-    assert [block.address for block in made] == [y.data_ptr()]
+    assert [block.address for block in created] == [y.data_ptr()]
     row = y[0]
     kept = row.clone()
     del y
     gc.collect()
-    assert made[0] in buffers._pool._lent
-    others = [convert(x, "bhwc->bchw") for _ in range(4)]
-    assert row.data_ptr() not in [other.data_ptr() for other in others]
+    assert created[0] in buffers._pool._lent
+    further = [convert(x, "bhwc->bchw") for _ in range(4)]
+    assert row.data_ptr() not in [other.data_ptr() for other in further]
     assert torch.equal(row, kept)
-    del row, others
+    del row, further
     gc.collect()
-    assert made[0] not in buffers._pool._lent
+    assert created[0] not in buffers._pool._lent
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
@@ -320,7 +320,7 @@ def test_tensors_without_plain_memory(make, error, words):
 
 
 def test_another_device_is_named(monkeypatch):
-    """A tensor that says that it is on a GPU, since there may be none here."""
+    """Use a tensor that claims to be on a GPU, since there may be none here."""
 
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda:1")

@@ -1,4 +1,4 @@
-"""Gradients: what may be put, what comes back, in which dtype, and that it is the gradient."""
+"""Gradients: valid puts, values and dtypes of the sum, and finite differences."""
 
 import itertools
 
@@ -29,7 +29,7 @@ LAYOUTS = ["bhwc", "bchw", "chwb", "b(hwc)", "(chw)b"]
 
 
 def consumed(x, layouts, dtypes, base="bhwc", kind=ImageView):
-    """A view of x, got in layouts and dtypes, and a gradient for each of them."""
+    """Return a view of x, results in layouts and dtypes, and a gradient for each."""
     view = kind(base, x)
     grads = []
     for layout, dtype in zip(layouts, dtypes, strict=True):
@@ -39,7 +39,7 @@ def consumed(x, layouts, dtypes, base="bhwc", kind=ImageView):
 
 
 def brought_back(grad, layout, base="bhwc"):
-    """A gradient of a batch of SHAPE in the base's layout, by the reference."""
+    """Return the gradient of a batch of SHAPE in the base's layout, by the reference."""
     sizes = dict(zip("hwc", SHAPE[1:], strict=True))
     folded = {letter: size for letter, size in sizes.items() if "(" in layout}
     return reference_convert(grad, f"{layout}->{base}", **folded)
@@ -157,7 +157,7 @@ def test_a_new_batch_begins_without_gradients_and_gettings(begin):
 
 
 def test_sums_of_batches_of_other_sizes():
-    """The stale accumulator bug: the sum had the shape of the first batch."""
+    """A bug of the original: a stale accumulator had the shape of the first batch."""
     view = ImageView()
     for shape in ((8, 3, 4, 2), (3, 3, 4, 2), (3, 4, 3, 2), (1, 1, 1, 72), (8, 3, 4, 2)):
         for dtype in ("f4", "f8"):
@@ -168,7 +168,7 @@ def test_sums_of_batches_of_other_sizes():
 
 
 def test_the_first_get_may_ask_for_another_dtype():
-    """The lost copy bug: the base's dtype could then be got but took no gradient."""
+    """A bug of the original: after such a get the base's dtype took no gradient."""
     view = ImageView("bhwc", X)
     view.forward_get("bchw", "f4")
     planes = view.forward_get("bchw")
@@ -270,16 +270,18 @@ KINDS = [
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.sampled_from(KINDS), st.data())
 def test_inner_products_are_kept(kinds, data):
-    """<g, Jx> = <J'g, x>, summed over consumers; in whole numbers, so exactly."""
+    """<g, Jx> = <J'g, x>, summed over consumers; exact, since the values are integers."""
     kind, base, shape, layouts = kinds
-    asked = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=4))
+    requested = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=4))
     dtypes = data.draw(
-        st.lists(st.sampled_from([None, "f4", "f8"]), min_size=len(asked), max_size=len(asked))
+        st.lists(
+            st.sampled_from([None, "f4", "f8"]), min_size=len(requested), max_size=len(requested)
+        )
     )
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     x = rng.integers(-9, 10, shape).astype("f8")
     view, product = kind(base, x), 0
-    for layout, dtype in zip(asked, dtypes, strict=True):
+    for layout, dtype in zip(requested, dtypes, strict=True):
         y = view.forward_get(layout, dtype)
         grad = rng.integers(-9, 10, y.shape).astype(y.dtype)
         view.backward_put(layout, grad)
@@ -291,7 +293,7 @@ def test_inner_products_are_kept(kinds, data):
 
 @pytest.mark.parametrize(("kind", "base", "shape", "layouts"), KINDS)
 def test_finite_differences_through_the_forward(kind, base, shape, layouts):
-    """A loss of all consumers, moved along every element of the base."""
+    """The loss of all consumers changes with every element of the base as the gradient says."""
     x = RNG.standard_normal(shape)
     weights = [RNG.standard_normal(kind(base, x).forward_get(n).shape) for n in layouts]
 

@@ -1,4 +1,4 @@
-"""Labels: ranks from 0, the primary class first, one-hot and many-hot."""
+"""Labels: indices from 0, the primary class first, one-hot and many-hot."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_misuse_of_the_first_columns_converter():
 
 
 def test_the_primary_class_of_a_column_that_stands_alone():
-    """Layouts with other axes take the ordinary way."""
+    """Layouts with other axes use an ordinary Converter."""
     view = ClassView("bt", TWO[:, :1].copy())
     assert view.forward_get("b").tolist() == [3, 2, 1, 2]
     assert ClassView("bwt", TWO.reshape(4, 1, 2)).forward_get("bt").tolist() == TWO.tolist()
@@ -193,10 +193,10 @@ def test_hot_arrays(dtype, labels):
     for layout, x in (("bt", TWO), ("tb", TWO.T), ("b", ONE)):
         view = ClassView(layout, x.astype(labels), NAMES)
         one, many = np.zeros((len(view), 4)), np.zeros((len(view), 4))
-        for at in range(len(view)):
-            ranks = x[:, at] if layout == "tb" else np.atleast_1d(x[at])
-            one[at, ranks[0]] = 1
-            many[at, list(ranks)] = 1
+        for start in range(len(view)):
+            ranks = x[:, start] if layout == "tb" else np.atleast_1d(x[start])
+            one[start, ranks[0]] = 1
+            many[start, list(ranks)] = 1
         assert_same(view.one_hot(dtype), one.astype(dtype))
         assert_same(view.many_hot(dtype), many.astype(dtype))
     assert view.one_hot().dtype == view.many_hot().dtype == np.float32
@@ -307,7 +307,7 @@ def test_replacing_the_only_column():
 
 
 def test_replacing_one_of_several_columns():
-    """The original set the others to zero."""
+    """The original set the other columns to zero."""
     view = ClassView("bt", TWO, NAMES)
     with refused(ShapeError, "b has the first column only", view):
         view.replace("b", np.zeros(4, int))

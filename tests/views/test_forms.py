@@ -1,4 +1,4 @@
-"""What stands in the place of a layout is asked: views know its methods and nothing else."""
+"""View targets in place of a layout: views call only the methods of the protocol."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ VECTORS = np.arange(8.0).reshape(4, 2)
 
 
 class Doubled:
-    """Twice the base, which is no space; its gradients are of the base too."""
+    """A target that is twice the base and is not a space; its gradients are the base's too."""
 
     def __init__(self, name="doubled"):
         self.name, self.asked = name, 0
@@ -46,11 +46,11 @@ def test_views_load_no_spaces():
 
 def test_a_view_is_got_in_a_form_once():
     view, form = ImageView("bhwc", IMAGES), Doubled()
-    found = view.forward_get(form)
-    assert found.tolist() == (2 * IMAGES).tolist()
-    assert view.forward_get(form) is found
+    result = view.forward_get(form)
+    assert result.tolist() == (2 * IMAGES).tolist()
+    assert view.forward_get(form) is result
     assert form.asked == 1
-    assert view.forward_get(form, "float32") is found
+    assert view.forward_get(form, "float32") is result
     assert "got doubled" in repr(view)
     assert "doubled" in view._repr_html_()
 

@@ -1,4 +1,4 @@
-"""A formula in a get: computed in the pass, kept from then on, and scaling gradients."""
+"""A formula in a get: computed in the same pass, cached, and applied to gradients."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""index, sub, batches, out, replace, input and flush: whose memory is whose."""
+"""index, sub, batches, out, replace, input and flush: copies and shared memory."""
 
 import itertools
 
@@ -180,7 +180,7 @@ def test_an_empty_out_shares_plans_and_one_of_another_dtype_takes_them():
 
 @pytest.mark.parametrize("take", ["sub", "index"])
 def test_out_never_writes_through_a_window(take):
-    """The write-through bug: a window that was filled again changed its parent."""
+    """A bug of the original: a window that was filled again changed its parent."""
     parent = np.arange(1.0, 9).reshape(4, 2)
     view = DataView("bf", parent)
     window = view.sub(0, 2, copy=False)
@@ -215,7 +215,7 @@ def test_results_and_gradients_of_out_are_dropped():
 
 
 class Photos(ImageView):
-    """A user's own class, whose __init__ wants something else."""
+    """A user's subclass whose `__init__` takes other arguments."""
 
     def __init__(self, name):
         super().__init__()
@@ -267,7 +267,9 @@ def test_batches_are_windows_and_none_is_lost(layout, size):
     x = base_of(layout)
     view = ImageView(layout, x)
     windows = list(view.batches(size))
-    assert [len(w) for w in windows] == [len(range(6)[at : at + size]) for at in range(0, 6, size)]
+    assert [len(w) for w in windows] == [
+        len(range(6)[start : start + size]) for start in range(0, 6, size)
+    ]
     assert len({id(w) for w in windows}) == len(windows)
     assert all(np.shares_memory(w.input, x) for w in windows)
     np.testing.assert_array_equal(np.concatenate([w.input for w in windows], axis_of(layout)), x)
@@ -296,7 +298,7 @@ def test_batch_sizes_that_are_refused_at_once(size):
 
 
 def test_preprocessing_window_by_window():
-    """get, compute, replace in windows, and write the result where it came from."""
+    """Get, compute and replace in windows, and write the result to its source."""
     x = X.copy()
     view = ImageView("bhwc", x)
     for window in view.batches(4):
