@@ -40,8 +40,11 @@ class Method:
     """An object that makes an array in `__array__`, such as a file."""
 
     def __init__(self, values, error=None):
-        self.values, self.error, self.asked = values, error, 0
-        self.shape, self.dtype = values.shape, values.dtype
+        self.values = values
+        self.error = error
+        self.asked = 0
+        self.shape = values.shape
+        self.dtype = values.dtype
 
     def __array__(self, dtype=None, copy=None):
         self.asked += 1

@@ -48,7 +48,8 @@ CASES = [
 @pytest.mark.parametrize(("pattern", "keywords", "chunks"), CASES)
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
-    x, want = lazy(), convert(X, pattern, **keywords)
+    x = lazy()
+    want = convert(X, pattern, **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(da.Array, "compute", never)
         patch.setattr("dask.base.compute", never)
@@ -170,13 +171,15 @@ def test_sums_and_views_are_lazy():
 
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_views_go_from_batch_to_batch_and_add_gradients_lazily(monkeypatch):
-    view, classes = ImageView("bhwc", lazy()), ClassView("b", da.from_array(LABELS, chunks=2), 3)
+    view = ImageView("bhwc", lazy())
+    classes = ClassView("b", da.from_array(LABELS, chunks=2), 3)
     with monkeypatch.context() as patch:
         patch.setattr(da.Array, "compute", never)
         patch.setattr("dask.base.compute", never)
         for x in (lazy(), lazy((3, 8, 3, 3), 2.0 * X)):
             view.forward_put("bhwc", x)
-            planes, flat = view.forward_get("bchw", "float32"), view.forward_get("bf", "float32")
+            planes = view.forward_get("bchw", "float32")
+            flat = view.forward_get("bf", "float32")
             view.backward_put("bchw", planes * 2)
             view.backward_put("bf", flat * 3)
             back = view.backward_get("bhwc", "float32")

@@ -15,7 +15,8 @@ class Exporter:
     """An array of a library that is not registered."""
 
     def __init__(self, array, device=(1, 0)):
-        self.array, self.device = array, device
+        self.array = array
+        self.device = device
 
     def __dlpack__(self, **keywords):
         return self.array.__dlpack__(**keywords)
@@ -97,7 +98,8 @@ def test_out(kind):
 
 
 def test_backward_and_sums():
-    converter, grad = Converter("bhwc->bchw", std=2), np.ones((2, 3, 4, 5), np.float32)
+    converter = Converter("bhwc->bchw", std=2)
+    grad = np.ones((2, 3, 4, 5), np.float32)
     got = converter.backward(Exporter(grad), like=Exporter(IMAGES))
     np.testing.assert_array_equal(got, np.full((2, 4, 5, 3), 0.5, np.float32))
     parts = [(Standard(IMAGES), "bhwc"), (grad, "bchw")]

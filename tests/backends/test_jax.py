@@ -49,7 +49,8 @@ def pointer(x):
 @pytest.mark.parametrize(("pattern", "keywords"), CASES)
 def test_array_in_array_out_and_the_same_when_traced(pattern, keywords):
     wanted = reference_convert(IMAGES, pattern, **keywords)
-    x, converter = jnp.asarray(IMAGES), Converter(pattern, **keywords)
+    x = jnp.asarray(IMAGES)
+    converter = Converter(pattern, **keywords)
     for y in (converter(x), jax.jit(converter)(x)):
         assert isinstance(y, jax.Array)
         assert (y.shape, y.dtype) == (wanted.shape, wanted.dtype)
@@ -177,7 +178,8 @@ def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
     ("pattern", "keywords"), [case for case in CASES if case[1].get("dtype") in (None, "float16")]
 )
 def test_gradients_are_those_of_backward(pattern, keywords, compiled):
-    converter, x = Converter(pattern, **keywords), jnp.asarray(IMAGES)
+    converter = Converter(pattern, **keywords)
+    x = jnp.asarray(IMAGES)
     weights = RNG.random(converter.target_shape(IMAGES.shape), np.float32)
 
     def loss(x):
@@ -287,7 +289,8 @@ def test_accumulate():
     def total(a, b):
         return accumulate([(a, "bhwc"), (b, "bchw"), (planes, "bchw")], "chwb")
 
-    a, b = jnp.asarray(IMAGES), jnp.asarray(planes)
+    a = jnp.asarray(IMAGES)
+    b = jnp.asarray(planes)
     wanted = total(IMAGES, planes)
     for y in (total(a, b), jax.jit(total)(a, b)):
         assert isinstance(y, jax.Array)

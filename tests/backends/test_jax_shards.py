@@ -106,7 +106,8 @@ def test_tracing_takes_any_shards():
 @four
 def test_results_of_one_device_go_to_any_mesh():
     """Results are committed only if x was put on a device by name, as JAX's own results are."""
-    free, bound = jnp.asarray(X), jax.device_put(X, jax.devices()[1])
+    free = jnp.asarray(X)
+    bound = jax.device_put(X, jax.devices()[1])
     assert [convert(x, "bhwc->bchw").committed for x in (free, bound)] == [False, True]
     assert convert(bound, "bhwc->bchw").devices() == {jax.devices()[1]}
     np.testing.assert_array_equal(

@@ -47,7 +47,8 @@ PLANES = np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2))
 
 
 def test_its_arrays_come_in_and_go_out(toy):
-    x, out = toy.Tensor(IMAGES), toy.Tensor(np.zeros_like(PLANES))
+    x = toy.Tensor(IMAGES)
+    out = toy.Tensor(np.zeros_like(PLANES))
     y = convert(x, "bhwc->bchw")
     assert type(y) is toy.Tensor
     np.testing.assert_array_equal(y.values, PLANES)

@@ -64,7 +64,8 @@ def test_dtypes_of_numpy(dtype):
 
 @pytest.mark.parametrize("name", SPECIAL)
 def test_dtypes_that_numpy_lacks(name):
-    dtype, theirs = np.dtype(getattr(ml_dtypes, name)), getattr(torch, name)
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    theirs = getattr(torch, name)
     y = convert(tensor().to(theirs), "bhwc->bchw")
     assert y.dtype is theirs
     wanted = reference_convert(IMAGES.astype(dtype), "bhwc->bchw")
@@ -144,7 +145,8 @@ def test_strided_and_expanded_tensors_and_none_is_written():
 
 
 def test_out_is_written_in_place_and_returned():
-    x, out = tensor(), torch.zeros(2, 3, 4, 10)[..., ::2]
+    x = tensor()
+    out = torch.zeros(2, 3, 4, 10)[..., ::2]
     version = out._version
     assert convert(x, "bhwc->bchw", out=out) is out
     assert torch.equal(out, x.permute(0, 3, 1, 2))
@@ -235,7 +237,8 @@ def test_a_view_of_a_recorded_tensor_is_known_to_torch():
 
 
 def test_out_and_gradients_exclude_each_other():
-    x, out = tensor(requires_grad=True), torch.zeros(2, 3, 4, 5)
+    x = tensor(requires_grad=True)
+    out = torch.zeros(2, 3, 4, 5)
     with pytest.raises(ArgumentError, match=r"x requires a gradient.*omit out="):
         convert(x, "bhwc->bchw", out=out)
     with pytest.raises(ArgumentError, match=r"out requires a gradient.*omit out="):
@@ -246,7 +249,8 @@ def test_out_and_gradients_exclude_each_other():
 
 
 def test_backward_called_by_hand():
-    converter, grad = Converter("bhwc->bchw", dtype="float32", **FORMULA), torch.randn(2, 3, 4, 5)
+    converter = Converter("bhwc->bchw", dtype="float32", **FORMULA)
+    grad = torch.randn(2, 3, 4, 5)
     like = tensor().to(torch.uint8)
     got = converter.backward(grad, like=like)
     assert type(got) is torch.Tensor

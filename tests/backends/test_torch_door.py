@@ -50,7 +50,8 @@ def test_a_module_converts_as_convert_does():
 
 
 def test_a_module_may_be_copied_and_pickled():
-    x, module = photos(), Convert("bhwc->bchw", **FORMULA)
+    x = photos()
+    module = Convert("bhwc->bchw", **FORMULA)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(x), module(x))
         assert repr(other) == repr(module)
@@ -82,7 +83,8 @@ def test_a_module_among_transforms():
 def test_a_module_makes_tensors_of_pictures():
     from PIL import Image
 
-    array, module = photos()[0].numpy(), Convert("hwc->chw", dtype="float32", scale=2.0)
+    array = photos()[0].numpy()
+    module = Convert("hwc->chw", dtype="float32", scale=2.0)
     for x in (Image.fromarray(array), array, array[::-1, ::-1][::-1, ::-1]):
         result, label = module(x, 3)
         assert label == 3
@@ -209,7 +211,8 @@ def test_bytes_of_workers_are_in_shared_memory():
 
 
 def test_what_of_a_batch_is_converted():
-    x, labels = photos(), torch.arange(2)
+    x = photos()
+    labels = torch.arange(2)
     wanted = convert(x, "bhwc->bchw", **FORMULA)
 
     def fed(batch, **keywords):
@@ -236,7 +239,8 @@ def test_what_of_a_batch_is_converted():
 
 
 def test_axes_that_stay_are_of_any_rank_in_a_batch():
-    clip, labels = torch.rand(2, 3, 4, 5, 3), torch.arange(2)
+    clip = torch.rand(2, 3, 4, 5, 3)
+    labels = torch.arange(2)
     for x in (clip, clip[0], clip[0, 0]):
         ((_, result),) = feed([(labels, x)], "...hwc->...chw")
         assert torch.equal(result, x.movedim(-1, -3))

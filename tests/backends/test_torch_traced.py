@@ -142,7 +142,8 @@ def test_compiled_out_is_written():
     def write(x, out):
         return convert(x, "bhwc->bchw", out=out) + 1
 
-    x, out = photos(), torch.zeros(2, 3, 4, 5)
+    x = photos()
+    out = torch.zeros(2, 3, 4, 5)
     y = followed(write)(x, out)
     assert torch.equal(out, x.permute(0, 3, 1, 2))
     assert torch.equal(y, out + 1)
@@ -162,7 +163,8 @@ def test_a_view_that_is_put_in_a_graph_is_a_view_afterwards():
 
 
 def test_an_accumulator_and_a_transform_compiled():
-    add, x = Accumulator(("bhwc", "bchw"), "bhwc"), photos()
+    add = Accumulator(("bhwc", "bchw"), "bhwc")
+    x = photos()
     planes = x.permute(0, 3, 1, 2).contiguous()
     assert torch.equal(followed(lambda x, y: add([x, y]))(x, planes), x + x)
     mapped = followed(torch.vmap(lambda v: convert(v, "hwc->chw", scale=2.0)))
@@ -170,7 +172,8 @@ def test_an_accumulator_and_a_transform_compiled():
 
 
 def test_constants_are_operands_of_a_graph():
-    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor(2.0)
+    mean = torch.tensor([0.1, 0.2, 0.3])
+    std = torch.tensor(2.0)
 
     def centred(x, mean, std):
         return convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
@@ -178,7 +181,8 @@ def test_constants_are_operands_of_a_graph():
     compiled = followed(centred)
     for count in SIZES:
         x = photos(count)
-        mean, std = mean + 1, std + 1
+        mean = mean + 1
+        std = std + 1
         torch.testing.assert_close(compiled(x, mean, std), centred(x, mean, std))
     array = np.array([0.1, 0.2, 0.3], np.float32)
     compiled = followed(lambda x: centred(x, array, 2.0))
@@ -206,7 +210,8 @@ def test_equal_converters_share_a_compiled_function():
     def block(converter, x):
         return converter(x)
 
-    compiled, x = followed(block), photos()
+    compiled = followed(block)
+    x = photos()
     for _ in range(12):  # more than torch compiles one function for
         assert torch.equal(compiled(Converter("bhwc->bchw"), x), x.permute(0, 3, 1, 2))
 
@@ -239,7 +244,8 @@ def test_the_operator_is_sound(dtype, pattern, keywords, names, sizes):
 def test_the_operator_of_sums_is_sound():
     make_fx(TO)(photos())
     operator = torch.ops.layoutkit.accumulate.default
-    x, y = photos(requires_grad=True), torch.rand(2, 60, requires_grad=True, dtype=torch.float64)
+    x = photos(requires_grad=True)
+    y = torch.rand(2, 60, requires_grad=True, dtype=torch.float64)
     layouts = ["bhwc", "b(hwc)"]
     for names, sizes in [([], []), (["h", "c"], [4, 3])]:
         parts = [x, y] if names else [x, x.detach().double()]
@@ -268,8 +274,10 @@ def test_make_fx(mode):
 
 @each_function
 def test_meta_tensors(function):
-    x, meta = photos(), torch.empty(2, 4, 5, 3, device="meta")
-    y, wanted = function(meta), function(x)
+    x = photos()
+    meta = torch.empty(2, 4, 5, 3, device="meta")
+    y = function(meta)
+    wanted = function(x)
     assert y.device.type == "meta"
     assert (y.shape, y.dtype, y.stride()) == (wanted.shape, wanted.dtype, wanted.stride())
 
@@ -297,7 +305,8 @@ def test_what_is_wrong_is_said_without_data():
 
 def test_inference_mode():
     with torch.inference_mode():
-        x, out = photos(), torch.empty(2, 3, 4, 5)
+        x = photos()
+        out = torch.empty(2, 3, 4, 5)
         assert convert(x, "bhwc->bchw", out=out) is out
         assert torch.equal(convert(x, "bhwc->bchw"), out)
         assert torch.equal(out, x.permute(0, 3, 1, 2))
@@ -332,7 +341,8 @@ def test_vmap_over_any_axis():
 
 
 def test_tangents_are_carried():
-    x, way = photos(dtype=torch.float64), photos(dtype=torch.float64)
+    x = photos(dtype=torch.float64)
+    way = photos(dtype=torch.float64)
     for function in (TO, FOLD, through, laid, named):
         _, tangent = torch.func.jvp(function, (x,), (way,))
         zero = torch.zeros_like(x)
@@ -425,6 +435,7 @@ def test_words_say_what_kernels_do(pattern, keywords):
 
 
 def test_mixed_parts_of_a_traced_sum():
-    x, array = photos(), np.ones((2, 3, 4, 5), np.float32)
+    x = photos()
+    array = np.ones((2, 3, 4, 5), np.float32)
     result = torch.vmap(lambda v: accumulate([(v, "bhwc"), (array, "bchw")], "bhwc"))(x[None])
     torch.testing.assert_close(result[0], x + 1)

@@ -192,7 +192,8 @@ def test_arrays_inside_may_be_of_another_library():
 
 def test_chunks_of_dask_stay_lazy_and_named():
     pytest.importorskip("dask.array", reason="chunks are of dask")
-    lazy, full = scene().chunk({"time": 1}), scene()
+    lazy = scene().chunk({"time": 1})
+    full = scene()
     y = convert(lazy, "bhwc->bchw")
     assert y.chunks is not None
     assert y.dims == convert(full, "bhwc->bchw").dims

@@ -63,7 +63,8 @@ def test_one_gradient_is_moved_and_cast(layout, dtype):
 
 
 def test_a_gradient_of_the_base_comes_back_itself():
-    view, grad = ImageView("bhwc", X), np.ones(SHAPE)
+    view = ImageView("bhwc", X)
+    grad = np.ones(SHAPE)
     view.backward_put("bhwc", grad)  # without a get
     assert view.backward_get() is grad
     other = ImageView("bhwc", X)
@@ -178,7 +179,8 @@ def test_the_first_get_may_ask_for_another_dtype():
 
 
 def test_an_earlier_sum_is_never_written():
-    view, held = ImageView(), []
+    view = ImageView()
+    held = []
     for number in range(4):
         view.forward_put("bhwc", X)
         for layout in ("bchw", "chwb"):
@@ -211,7 +213,8 @@ def test_dtype_of_the_sum(base, dtypes, wanted):
 
 
 def test_what_is_added_in_float64():
-    big, one = np.full(SHAPE, 2.0**24, "f4"), np.ones(SHAPE, "f4")
+    big = np.full(SHAPE, 2.0**24, "f4")
+    one = np.ones(SHAPE, "f4")
     view = ImageView("bhwc", big)
     for grad in (big, one, -big):
         view.backward_put("bhwc", grad)
@@ -280,7 +283,8 @@ def test_inner_products_are_kept(kinds, data):
     )
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     x = rng.integers(-9, 10, shape).astype("f8")
-    view, product = kind(base, x), 0
+    view = kind(base, x)
+    product = 0
     for layout, dtype in zip(requested, dtypes, strict=True):
         y = view.forward_get(layout, dtype)
         grad = rng.integers(-9, 10, y.shape).astype(y.dtype)
@@ -305,9 +309,11 @@ def test_finite_differences_through_the_forward(kind, base, shape, layouts):
     _, gots, view = loss(x)
     for layout, weight, got in zip(layouts, weights, gots, strict=True):
         view.backward_put(layout, 2 * weight * got)
-    total, step = view.backward_get(), 1e-5
+    total = view.backward_get()
+    step = 1e-5
     for place in np.ndindex(shape):
-        ahead, behind = x.copy(), x.copy()
+        ahead = x.copy()
+        behind = x.copy()
         ahead[place] += step
         behind[place] -= step
         slope = (loss(ahead)[0] - loss(behind)[0]) / (2 * step)
@@ -386,7 +392,8 @@ def test_dates_have_no_gradient():
 
 
 def test_backward_is_put_or_get():
-    view, grad = ImageView("bhwc", X), np.ones(SHAPE)
+    view = ImageView("bhwc", X)
+    grad = np.ones(SHAPE)
     assert view.backward("bhwc", grad) is None
     assert view.backward() is grad
     assert view.backward("bhwc") is grad

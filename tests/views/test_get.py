@@ -120,7 +120,8 @@ def test_bases_of_any_strides(how):
     st.sampled_from(LAYINGS[:4]),
 )
 def test_any_base_into_any_layout_and_dtype(base, target, shape, source, dtype, fold, how):
-    base, target = "".join(base), "".join(target)
+    base = "".join(base)
+    target = "".join(target)
     if 4 - fold > 1 and "b" not in target[fold:]:
         target = f"{target[:fold]}({target[fold:]})"
     x = laid(random_array(RNG, shape, "u1").astype(source), how)
@@ -219,7 +220,8 @@ def test_edits_of_a_result_stay_when_another_dtype_is_asked():
 
 def test_a_result_of_an_earlier_batch_is_never_written():
     """The original returned one output buffer for every batch."""
-    view, held = ImageView(), []
+    view = ImageView()
+    held = []
     for number in range(5):
         view.forward_put("bhwc", np.full((8, 3, 4, 2), number, "f4"))
         held.append([view.forward_get("bchw"), view.forward_get("bf", "f8")])
@@ -254,8 +256,10 @@ def test_forward_is_put_or_get():
 
 
 def test_named_gettings_are_converters():
-    image, volume = ImageView("bhwc", IMAGES), ImageView("bdhwc", IMAGES[:, None])
-    sequence, data = SequenceView("bwc", IMAGES[:, 0]), DataView("bf", IMAGES[:, 0, :1, 0])
+    image = ImageView("bhwc", IMAGES)
+    volume = ImageView("bdhwc", IMAGES[:, None])
+    sequence = SequenceView("bwc", IMAGES[:, 0])
+    data = DataView("bf", IMAGES[:, 0, :1, 0])
     for view, names in (
         (image, ["bhwc", "bchw", "chwb", "bf"]),
         (volume, ["bdhwc", "bcdhw", "bf"]),
@@ -358,7 +362,7 @@ def test_plans_do_not_grow_without_end():
         view.forward_get("f" + " " * number + "b")
     assert len(kept(view)._aliases) <= 512
     assert len(kept(view)._names) <= 512
-    assert len(view._batch.by_conversion) == 1
+    assert len(view._batch.got) == 1
 
 
 def test_views_are_loaded_when_the_first_is_named():
@@ -472,7 +476,8 @@ def test_dtypes_and_devices_that_are_refused():
     ],
 )
 def test_puts_that_are_refused(layout, array, error, words):
-    full, empty = ImageView("bhwc", IMAGES), ImageView()
+    full = ImageView("bhwc", IMAGES)
+    empty = ImageView()
     full.forward_get("bf")
     full.backward_put("bf", np.ones((8, 24)))
     full.backward_get()

@@ -256,7 +256,8 @@ def test_a_view_is_an_array_to_numpy():
 
 
 def test_views_stay_components_and_values_of_their_own():
-    view, other = DataView("bf", OTHER), DataView("bf", OTHER)
+    view = DataView("bf", OTHER)
+    other = DataView("bf", OTHER)
     assert ListView([view, other]).components == (view, other)
     assert view != other
     assert [view, other].index(other) == 1
@@ -308,7 +309,8 @@ def test_arrays_known_by_dlpack_are_shared_too():
 @needs_compiler
 def test_the_devices_of_several_components(monkeypatch):
     library = Cuda(monkeypatch)
-    x, y = library.make(IMAGES), library.make(OTHER)
+    x = library.make(IMAGES)
+    y = library.make(OTHER)
     near = ListView([ImageView("bhwc", IMAGES), ListView([DataView("bf", OTHER)])])
     assert near.device == "cpu"
     mixed = ListView([ImageView("bhwc", x), ListView([DataView("bf", OTHER), DataView("bf", y)])])

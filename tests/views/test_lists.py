@@ -148,7 +148,8 @@ def test_batches():
 
 
 def test_out():
-    view, out = nested(), nested()
+    view = nested()
+    out = nested()
     plans = [leaf._batch.plans for leaf in out._leaves]
     held = out.input[0].copy()
     assert view.index([3, 1], out=out) is out
@@ -163,7 +164,8 @@ def test_out():
 
 
 def test_outs_that_are_refused():
-    view, other = nested(), nested()
+    view = nested()
+    other = nested()
     image, pair = other.components
     flat = ListView([ImageView(), SequenceView(), ClassView()])
     short = ListView([ImageView(), ListView([SequenceView()])])
@@ -268,7 +270,9 @@ def test_gets_that_are_refused_get_nothing():
 def test_gradients_that_are_refused_change_no_component():
     view = nested()
     view.forward_get("bf", "f8")
-    flat, words, labels = np.ones((5, 24)), np.ones((5, 12)), np.ones((5, 2))
+    flat = np.ones((5, 24))
+    words = np.ones((5, 12))
+    labels = np.ones((5, 2))
     for layouts, grads, error, message in (
         ("bf", (flat, (words, labels[:4])), BackwardError, r"component \[1\]\[1\]: a gradient"),
         ("bf", (flat, (words.astype("f4"), labels)), BackwardError, r"component \[1\]\[0\]: "),
@@ -292,7 +296,8 @@ def test_gradients_that_are_refused_change_no_component():
 
 
 def test_samples_that_are_refused():
-    view, out = nested(), nested()
+    view = nested()
+    out = nested()
     for call, error, words in (
         (lambda: view.index([5], out=out), ShapeError, "index 5 at position 0"),
         (lambda: view.index([0.5], out=out), ArgumentError, "give ints"),
@@ -306,7 +311,8 @@ def test_samples_that_are_refused():
 
 
 def test_components():
-    first, second = ImageView(), ClassView()
+    first = ImageView()
+    second = ClassView()
     assert ListView(v for v in (first, second)).components == (first, second)
     for components, words in (
         ([], "at least one"), (3, "at least one"), ([first, IMAGES], "is a ndarray; give views"),
@@ -318,7 +324,8 @@ def test_components():
 
 
 def test_components_of_different_lengths():
-    long, short = DataView("b", np.ones(5)), DataView("b", np.ones(2))
+    long = DataView("b", np.ones(5))
+    short = DataView("b", np.ones(2))
     with refused(ShapeError, "the components have 5, 2 samples", long, short):
         ListView([long, short])
     view = ListView([long, DataView()])

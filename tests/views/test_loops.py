@@ -38,11 +38,14 @@ def wanted(x, factor):
 
 @pytest.mark.parametrize("feed", ["put", "windows", "sub", "sub into", "index into"])
 def test_a_thousand_batches_right_to_the_last_bit(feed):
-    data, view, out = ImageView("bhwc", DATA), ImageView(), ImageView()
+    data = ImageView("bhwc", DATA)
+    view = ImageView()
+    out = ImageView()
     steps = 0
     while steps < 1000:
         for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
-            x, stop = DATA[start : start + 16], start + 16
+            x = DATA[start : start + 16]
+            stop = start + 16
             if feed == "put":
                 view.forward_put("bhwc", x)
             elif feed == "windows":
@@ -60,7 +63,8 @@ def test_a_thousand_batches_right_to_the_last_bit(feed):
 
 def test_gradients_of_batches_that_are_held_stay():
     """All arrays of a hundred batches are kept, so their memory must not be reused."""
-    data, held = ImageView("bhwc", DATA), []
+    data = ImageView("bhwc", DATA)
+    held = []
     for number in range(20):
         for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
             held.append((start, number, step(window, number), window.forward_get("bchw")))
@@ -71,7 +75,8 @@ def test_gradients_of_batches_that_are_held_stay():
 
 
 def test_no_converter_is_made_after_the_first_batch(monkeypatch):
-    data, out = ListView([ImageView("bhwc", DATA), ClassView("bt", LABELS, 9)]), None
+    data = ListView([ImageView("bhwc", DATA), ClassView("bt", LABELS, 9)])
+    out = None
     created = []
     init = Converter.__init__
     monkeypatch.setattr(Converter, "__init__", lambda *a, **k: created.append(a) or init(*a, **k))
@@ -211,7 +216,8 @@ def test_a_hundred_batches_fault_no_pages():
 
 def run(work, count=4):
     """Call `work(number)` in threads that start together; raise their exceptions."""
-    start, failed = threading.Barrier(count), []
+    start = threading.Barrier(count)
+    failed = []
 
     def one(number):
         start.wait()
@@ -230,7 +236,8 @@ def run(work, count=4):
 
 def test_threads_that_get_at_once_get_one_object():
     for _ in range(200):
-        view, got = ImageView("bhwc", DATA), [None] * 4
+        view = ImageView("bhwc", DATA)
+        got = [None] * 4
         words = [("bchw", "f4"), ("b c h w", None), ("bchw", np.float32), (" bchw", None)]
 
         def get(number, view=view, got=got, words=words):

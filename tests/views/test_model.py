@@ -109,7 +109,8 @@ class ViewMachine(RuleBasedStateMachine):
     @rule()
     def flush(self):
         self.view.flush()
-        self.gettings, self.gradients = set(), []
+        self.gettings = set()
+        self.gradients = []
 
     # -- what always holds -----------------------------------------------------------------
 
@@ -127,8 +128,10 @@ class ViewMachine(RuleBasedStateMachine):
     # -- the model -------------------------------------------------------------------------
 
     def started(self, base, array):
-        self.base, self.array = base, array
-        self.gettings, self.gradients = set(), []
+        self.base = base
+        self.array = array
+        self.gettings = set()
+        self.gradients = []
 
     def moved(self, layout, dtype):
         return reference_convert(self.array, f"{self.base}->{layout}", dtype=dtype)
