@@ -1,1 +1,18 @@
-"""Arrays of any library, in and out of a conversion: one file a library."""
+"""Adapters for arrays of other libraries: how they enter and leave a conversion.
+
+base.py        the Adapter class; adapters of NumPy and of any library with `__dlpack__`
+registry.py    the table of libraries and the modules that adapt them
+dispatch.py    find the adapter of an array; dispatch conversions and sums
+inspection.py  shape, dtype, device and samples of any array, for views
+indexing.py    validation of indices, slices and batch sizes; one-hot rows
+collate.py     collation in the operations of a library that records or traces
+gradients.py   gradients of selected channels and of clipping
+symbolic.py    conversions and sums in the operations of a library (JAX, PyTorch)
+chunked.py     arrays in lazy chunks; dask.py and cubed.py derive from it
+containers.py  objects that contain an array: images, buffers, columns, lists
+dataframes.py  pandas, Polars and Arrow
+inference.py   ONNX Runtime and OpenVINO
+xarray.py      DataArrays
+cupy.py        arrays on GPUs, and the fast path for layouts seen before
+torch/, jax/   PyTorch and JAX
+"""

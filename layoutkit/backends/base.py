@@ -1,13 +1,12 @@
-"""Arrays of other libraries, in and out of a conversion without a copy.
+"""The Adapter class, and the adapters of NumPy and of any library with `__dlpack__`.
 
-An adapter gives the NumPy array that shares the memory of a tensor, and the tensor that shares the
-memory of a result; between the two, everything is as for NumPy. What holds the memory: the NumPy
-array holds the tensor that it came from, and the tensor that goes out holds the array, so that a
-block returns to the pool when the last of them is gone.
+An adapter returns the NumPy array that shares the memory of a tensor, and the tensor that shares
+the memory of a NumPy result, without a copy. Ownership: the NumPy array keeps the tensor that it
+came from alive, and a returned tensor keeps the NumPy array alive, so a block of memory returns to
+the pool when the last of them is released.
 
-Adapters know their library and nothing of conversions: when an array is brought in and handed out,
-and what runs between, is for `adapters.py` to say. Here are the adapters of NumPy and of whatever
-has `__dlpack__`; every other library has a file of its own.
+Adapters do not convert; `dispatch.py` decides when they are called. Every other library has a
+module of its own.
 """
 
 from __future__ import annotations
@@ -31,63 +30,63 @@ if TYPE_CHECKING:
     from ..planning.plan import Larger, Plan
     from .cupy import CudaAdapter
 
-__all__ = ["NUMPY", "Adapter", "NumpyAdapter", "beside", "on_device", "out_of_reach"]
-
-_HOST = (1, 3, 11)  # DLPack's numbers of memory that the CPU reaches: its own, and pinned
+_HOST = (1, 3, 11)  # DLPack device types with memory that the CPU can access: CPU and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
 
 
 class Adapter:
-    """The way of one library's arrays. This one is of whatever has `__dlpack__`."""
+    """The adapter of one library's arrays. The base class adapts any array with `__dlpack__`."""
 
-    is_traced = False  # whether its arrays stand for data that is not there yet
-    # Whether a conversion into a larger result is one of a larger x, and not of a window of memory.
-    makes_larger = False
-    is_container = False  # whether its arrays are none, but hold one
-    traces_constants = False  # whether constants that jax traces are operands beside its arrays
+    is_traced = False  # whether its arrays stand for data that does not exist yet
+    # Whether `pad_to` pads x before the conversion, rather than writing a region of the result.
+    pads_input = False
+    is_container = False  # whether its objects are not arrays, but contain one
+    traces_constants = False  # whether constants traced by JAX may be combined with its arrays
 
     # -- in --------------------------------------------------------------------------------
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        kind, ordinal = map(int, x.__dlpack_device__())
-        if kind not in _HOST:
-            device = f"{_DEVICES.get(kind, f'DLPack device {kind}')}:{ordinal}"
-            raise on_device(what, device, "move it to the CPU")
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the NumPy array that shares the memory of `x`; `arg_name` names x in errors."""
+        device_type, ordinal = map(int, x.__dlpack_device__())
+        if device_type not in _HOST:
+            device = f"{_DEVICES.get(device_type, f'DLPack device {device_type}')}:{ordinal}"
+            raise device_error(arg_name, device, "move it to the CPU")
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass a numpy.ndarray of its data") from error
+            raise memory_error(arg_name, x, "pass a numpy.ndarray of its data") from error
 
-    def device(self, x: Any, what: str) -> str:
-        """Where an array is."""
+    def device(self, x: Any, arg_name: str) -> str:
+        """Return the name of the device of an array."""
         return CPU
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, in NumPy's words; of an array that need not hold data."""
-        array = self.arrive(x, what)
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, the latter as NumPy's; the array need not hold data."""
+        array = self.arrive(x, arg_name)
         return array.shape, array.dtype
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Copies of the samples at positions that exist, as an array of the library."""
+        """Return copies of the samples at validated positions, as an array of the library."""
         return self.leave(take(self.arrive(x, "x"), axis, positions), x)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, with all folds taken apart."""
-        made = np.empty(found.full, found.fill.dtype)
-        made[...] = found.fill
-        made[found.window] = self.arrive(x, "x").reshape(found.sizes)
-        return self.leave(made, x)
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x with its folds unfolded and padded to a larger shape."""
+        result = np.empty(padding.full, padding.fill.dtype)
+        result[...] = padding.fill
+        result[padding.window] = self.arrive(x, "x").reshape(padding.sizes)
+        return self.leave(result, x)
 
     # -- out -------------------------------------------------------------------------------
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """The view of a result whose axes are in another order."""
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Return a view of a result with its axes permuted."""
         namespace = getattr(x, "__array_namespace__", None)
         return x.transpose(order) if namespace is None else namespace().permute_dims(x, order)
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The array of the library of `like` that shares the memory of `array`."""
+        """Return the array of the library of `like` that shares the memory of `array`.
+        --*f"the result of dtype {array.dtype} does not go into a {kind_text(like)}; ask for "
+        """
         namespace = getattr(like, "__array_namespace__", None)
         if namespace is None:
             return array
@@ -96,87 +95,86 @@ class Adapter:
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DtypeError(
                 f"the result of dtype {array.dtype} does not go into a {kind_text(like)}; ask for "
-                "a dtype that its library has, or pass a numpy.ndarray"
             ) from error
 
-    def same(self, x: Any, array: Array) -> Any:
-        """The result where nothing is moved: `x` itself, where it is of the kind of results."""
+    def unchanged_result(self, x: Any, array: Array) -> Any:
+        """Return the result if no element moves: `x` if results have its type, else `array`."""
         return x if hasattr(x, "__array_namespace__") else array
 
     def target(self, out: Any) -> Array:
-        """The memory of the caller's output, which is of the same library."""
+        """Return the memory of the caller's output, an array of the same library."""
         exports = not isinstance(out, np.ndarray) and hasattr(type(out), "__dlpack__")
         return self.arrive(out, "out") if exports else as_numpy(out, "out")
 
     def written(self, out: Any) -> Any:
-        """The caller's output, after its memory has changed."""
+        """Return the caller's output after its memory was written."""
         return out
 
-    def on_gpu(self) -> CudaAdapter | None:
-        """The adapter of what arrays become on a GPU; None: CuPy's."""
+    def cuda_adapter(self) -> CudaAdapter | None:
+        """Return the adapter for arrays moved to a GPU, or None for CuPy's."""
         return None
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        """How an array in parts would be converted; None: as one in memory."""
+        """Return the plan of an array in chunks, or None to plan it as one array in memory."""
         return None
 
-    # -- what the library records ----------------------------------------------------------
+    # -- recording: gradients and traces ---------------------------------------------------
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether the library records what is done to an array now: for a gradient, or traced.
+        """Return True if the library records operations on x now, for a gradient or a trace.
 
-        So do those whose arrays have more than memory, such as names, or memory in parts.
+        Also True for arrays that have more than memory, such as names, or memory in parts.
         """
         return False
 
     def has_gradient(self, x: Any) -> bool:
-        """Whether to read its memory alone would lose what is recorded."""
+        """Return True if reading the memory of x alone would lose a recorded gradient."""
         return self.is_recorded(x)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is, of an array that is recorded."""
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return `converter(x, out)` for an array whose operations are recorded."""
         raise NotImplementedError
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """What `accumulator(parts, out)` is, where one of the parts is recorded."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return `accumulator(parts, out)` if operations on one of the parts are recorded."""
         raise NotImplementedError
 
 
 class NumpyAdapter(Adapter):
-    """Arrays of NumPy: subclasses, those beside others in a sum, and those that go to a GPU."""
+    """The adapter of NumPy arrays: subclasses, and arrays summed with others or sent to a GPU."""
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The array itself."""
-        return as_numpy(x, what)
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the array itself."""
+        return as_numpy(x, arg_name)
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
-    def same(self, x: Any, array: Array) -> Any:
-        """`x` itself, of whatever subclass."""
+    def unchanged_result(self, x: Any, array: Array) -> Any:
+        """Return `x` itself, also if it is of a subclass."""
         return x
 
     def target(self, out: Any) -> Array:
-        """The array itself, which is no other library's."""
+        """Return the output itself; raise if it is not a NumPy array."""
         return as_numpy(out, "out")
 
 
 NUMPY = NumpyAdapter()
 
 
-def on_device(what: str, device: str, fix: str) -> DeviceError:
-    """The error of memory that is somewhere else."""
-    return DeviceError(f"{what} is on {device}, which is not reached from here; {fix}")
+def device_error(arg_name: str, device: str, fix: str) -> DeviceError:
+    """Return the error for memory on a device that the operation cannot read."""
+    return DeviceError(f"{arg_name} is on {device}, which is not reached from here; {fix}")
 
 
-def out_of_reach(what: str, x: Any, fix: str) -> ArgumentError:
-    """The error of an array that does not give its memory."""
-    return ArgumentError(f"the memory of {what}, a {kind_text(x)}, cannot be reached; {fix}")
+def memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
+    """Return the error for an array that does not export its memory."""
+    return ArgumentError(f"the memory of {arg_name}, a {kind_text(x)}, cannot be reached; {fix}")
 
 
-def beside(x: Any) -> AbstractContextManager[Any]:
-    """For CuPy's own work on an array: it runs on the current device, wherever the array is."""
+def on_device_of(x: Any) -> AbstractContextManager[Any]:
+    """Return a context in which CuPy's operations run on the device of `x`."""
     if type(x).__module__.partition(".")[0] != "cupy":
         return nullcontext()
     return runtime().on(int(x.data.device_id))

@@ -1,13 +1,12 @@
-"""Arrays in blocks that are computed elsewhere and later: a conversion of each of them.
+"""The adapter base class for arrays in chunks that are computed lazily: one conversion per chunk.
 
-Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. What lies
-inside of a fold, and channels that are taken, have to be in one chunk and are made so, with a
-warning, since bytes move between workers then. Whatever is wrong is said when the graph is built.
+Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. Axes
+inside a fold and the channel axis under `channels=` must lie in one chunk; they are rechunked with
+a warning, since rechunking moves bytes between workers. Errors are raised when the graph is built.
 
-Where blocks are computed, a conversion has one thread: those that there are work on other blocks.
+A conversion of a chunk uses one thread, because the other cores work on other chunks.
 
-What is the same for all libraries of such arrays is here; each has a file with the few words in
-which it says it.
+The code common to all chunked libraries is here; dask.py and cubed.py hold each library's calls.
 """
 
 from __future__ import annotations
@@ -32,204 +31,218 @@ from .dispatch import as_array
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
-__all__ = ["Blocks", "Job"]
-
-# What plans are told of instead of who runs the conversion.
-_noted: ContextVar[list[Rechunked] | None] = ContextVar("noted", default=None)
+# While set, rechunking is appended to this list, for a plan, and no warning is issued.
+_rechunk_log: ContextVar[list[Rechunked] | None] = ContextVar("noted", default=None)
 
 
-class Job(NamedTuple):
-    """What is computed of blocks, and how the results lie.
+class BlockwiseJob(NamedTuple):
+    """A blockwise computation, and the axes and chunks of its result.
 
-    name, said      what it is: two of one array that say the same are one
-    function        takes a block of every array, and `words` as keywords
-    axes            of the result; those that the first array has, too, count its blocks
-    chunks          of the result, along those of its axes that are not as they were
+    name, identity  jobs on one array with equal name and identity are the same job
+    function        takes a block of every array, and `kwargs` as keywords
+    axes            of the result; those that the first array also has number its blocks
+    chunks          of the result, along those axes whose chunks are not the first array's
     """
 
     name: str
-    said: tuple[str, ...]
+    identity: tuple[str, ...]
     function: Callable[..., Any]
-    words: Mapping[str, Any]
+    kwargs: Mapping[str, Any]
     axes: tuple[Hashable, ...]
     chunks: Mapping[Hashable, Chunks]
     dtype: DType
 
 
-class Blocks(Adapter):
-    """Lazy in, lazy out."""
+class ChunkedAdapter(Adapter):
+    """The adapter of lazy chunked arrays: lazy arrays in, lazy arrays out."""
 
-    library = ""  # what messages call it
-    fix_sizes = ""  # what makes sizes known that are not
-    store = ""  # how a result is written to an output
-    is_traced = makes_larger = True
+    library = ""  # the name in messages
+    compute_sizes_call = ""  # the method that computes unknown chunk sizes
+    store_call = ""  # the call that writes a result to an output
+    is_traced = pads_input = True
     warning: type[Warning] = UserWarning
 
-    # -- what each library says in its words -----------------------------------------------
+    # -- implemented by each library -------------------------------------------------------
 
     @abstractmethod
-    def is_ours(self, x: Any) -> bool:
-        """Whether it is an array of the library."""
+    def is_instance(self, x: Any) -> bool:
+        """Return True if x is an array of the library."""
 
     @abstractmethod
-    def lazy(self, array: Any, like: Any) -> Any:
-        """An array of NumPy as one of the library."""
+    def as_lazy(self, array: Any, like: Any) -> Any:
+        """Return a NumPy array as an array of the library."""
 
     @abstractmethod
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
-        """The same array in these chunks."""
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+        """Return x in the given chunks."""
 
     @abstractmethod
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
-        """An array of as many blocks, each of which says which way, and keywords beside it."""
+    def converter_blocks(
+        self, converters: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return an array with one block a converter, and keywords for the job's function."""
 
     @abstractmethod
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
-        """What a job makes of arrays, of each of which the axes are named."""
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
+        """Return the lazy result of a job on arrays, each paired with the names of its axes."""
 
     @abstractmethod
-    def tasks(self, result: Any, x: Any) -> int:
-        """How many tasks the graph of a result has beside those of x."""
+    def count_tasks(self, result: Any, x: Any) -> int:
+        """Return the number of tasks that the graph of a result has in addition to those of x."""
 
-    # -- what is the same for all ----------------------------------------------------------
+    # -- common to all libraries -----------------------------------------------------------
 
-    def arrive(self, x: Any, what: str) -> Any:
-        """Raise: to read it is to compute all of it, which should not happen unasked."""
+    def arrive(self, x: Any, arg_name: str) -> Any:
+        """Raise ArgumentError: reading x would compute all of it, unrequested."""
         raise ArgumentError(
-            f"{what} is a {self.library} array, whose data is computed elsewhere and later; pass "
-            f"{what}.compute()"
+            f"{arg_name} is a {self.library} array, whose data is computed elsewhere and later; "
+            f"pass {arg_name}.compute()"
         )
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, as the library knows them."""
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, or raise if a chunk size is unknown."""
         if any(isnan(size) for size in x.shape):
             raise ArgumentError(
-                f"{what} is a {self.library} array of shape {x.shape}, whose chunks are not known "
-                f"before it is computed; call {what}.{self.fix_sizes} first"
+                f"{arg_name} is a {self.library} array of shape {x.shape}, whose chunks are not "
+                f"known before it is computed; call {arg_name}.{self.compute_sizes_call} first"
             )
         return x.shape, x.dtype
 
     def is_recorded(self, x: Any) -> bool:
-        """Yes: it is a graph."""
+        """Return True: the array is a graph."""
         return True
 
     def plan(self, converter: Converter, x: Any) -> Plan:
-        """That of the whole and, by the graph that a conversion would be, of its chunks."""
-        whole = converter.plan(converter.spec_of(x))
-        token = _noted.set([])
+        """Return the plan of the array, with the chunks and tasks of its graph."""
+        plan = converter.plan(converter.spec_of(x))
+        token = _rechunk_log.set([])
         try:
             graph = converter(x)
-            moved = tuple(_noted.get() or ())
+            moved = tuple(_rechunk_log.get() or ())
         finally:
-            _noted.reset(token)
-        return ChunkedPlan.of(whole, (x.chunks, graph.chunks), self.tasks(graph, x), moved)
+            _rechunk_log.reset(token)
+        return ChunkedPlan.of(plan, (x.chunks, graph.chunks), self.count_tasks(graph, x), moved)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """The conversion of every chunk."""
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return the lazy conversion of every chunk."""
         self._refuse(out)
         if converter.is_away:
             raise ArgumentError(
-                f"x is a {self.library} array; leave device= away, and convert in its workers"
+                f"x is a {self.library} array; omit device=, and convert in its workers"
             )
-        plan, task = converter.plan(converter.spec_of(x)), converter.task
+        plan = converter.plan(converter.spec_of(x))
+        task = converter.task
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
         move, picks = task.picked(x.shape)
-        whole = move if picks is None else picks.whole(move)
-        cuts = self.cut(cuts_of(whole, x.chunks, {picks.letter} if picks else set()))
-        x = self._with_chunks(x, whole, cuts, task.pattern.text)
-        after = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
-        ours, varied = of_chunks(task, whole, cuts), along(task.formula, whole, cuts)
-        left, right = (
+        full_move = move if picks is None else picks.whole(move)
+        cuts = self.allowed_chunks(cuts_of(full_move, x.chunks, {picks.letter} if picks else set()))
+        x = self._with_chunks(x, full_move, cuts, task.pattern.text)
+        result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
+        chunk_task = of_chunks(task, full_move, cuts)
+        varied_constants = along(task.formula, full_move, cuts)
+        source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
-        way = Converter.of_task(ours)
-        pairs, words = [(x, left)], {"way": way}
-        if varied is not None:
-            ways = tuple(Converter.of_task(ours._replace(formula=f)) for f in varied.formulas)
-            numbers, words = self.apart(ways, x)
-            pairs.append((numbers, (varied.letter,)))
-        job = Job(
+        converter_of_chunk = Converter.of_task(chunk_task)
+        pairs = [(x, source_axes)]
+        kwargs = {"converter": converter_of_chunk}
+        if varied_constants is not None:
+            varied_converters = tuple(
+                Converter.of_task(chunk_task._replace(formula=f)) for f in varied_constants.formulas
+            )
+            numbers, kwargs = self.converter_blocks(varied_converters, x)
+            pairs.append((numbers, (varied_constants.letter,)))
+        job = BlockwiseJob(
             "convert",
-            (repr(way), str(move.source), str(move.target), repr(varied)),
-            _converted,
-            words,
-            right,
-            dict(zip(right, folded(move.target, move, after), strict=True)),
+            (repr(converter_of_chunk), str(move.source), str(move.target), repr(varied_constants)),
+            _convert_chunk,
+            kwargs,
+            target_axes,
+            dict(zip(target_axes, folded(move.target, move, result_cuts), strict=True)),
             plan.target.dtype,
         )
-        return self.computed(job, pairs)
+        return self.compute_blockwise(job, pairs)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum of every chunk: parts in the layout of the sum first, which are then one grid."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return the lazy sum of every chunk; parts are first converted to its layout."""
         self._refuse(out)
-        like = next(part for part in parts if self.is_ours(part))
-        lazy = [self._lazy(part, like, f"part {at}") for at, part in enumerate(parts)]
-        shapes, dtypes = [part.shape for part in lazy], [part.dtype for part in lazy]
+        like = next(part for part in parts if self.is_instance(part))
+        lazy = [self._lazy(part, like, f"part {index}") for index, part in enumerate(parts)]
+        shapes = [part.shape for part in lazy]
+        dtypes = [part.dtype for part in lazy]
         moves, dtype = accumulator.resolve(shapes, tuple(dtypes))
-        moved = [way(part) for way, part in zip(accumulator.converters(), lazy, strict=True)]
+        moved = [
+            converter(part) for converter, part in zip(accumulator.converters(), lazy, strict=True)
+        ]
         axes = tuple(range(len(moves[0].target_shape)))
-        said, words = (str(dtype),), {"to": str(dtype)}
-        job = Job("accumulate", said, _summed, words, axes, {}, dtype)
-        return self.computed(job, [(part, axes) for part in moved])
+        identity = (str(dtype),)
+        kwargs = {"to": str(dtype)}
+        job = BlockwiseJob("accumulate", identity, _sum_chunks, kwargs, axes, {}, dtype)
+        return self.compute_blockwise(job, [(part, axes) for part in moved])
 
-    def cut(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
-        """The chunks that the library can have instead of these, which are as few or fewer."""
+    def allowed_chunks(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
+        """Return chunks that the library supports instead of `cuts`: the same number or fewer."""
         return cuts
 
     def _with_chunks(self, x: Any, move: Move, cuts: Mapping[str, Chunks], text: str) -> Any:
-        """x in the chunks that a conversion can take, with a warning where these are others."""
-        wanted = folded(move.source, move, cuts)
-        if wanted == x.chunks:
+        """Return x in the chunks that the conversion needs; warn if it is rechunked."""
+        chunks = folded(move.source, move, cuts)
+        if chunks == x.chunks:
             return x
-        pairs = zip(move.source.groups, x.chunks, wanted, strict=True)
-        names = [" ".join(map(move.source.name, group)) for group, old, new in pairs if old != new]
-        moved, noted = Rechunked(tuple(names), x.nbytes, wanted), _noted.get()
-        if noted is not None:
-            noted.append(moved)
+        pairs = zip(move.source.groups, x.chunks, chunks, strict=True)
+        axis_names = [
+            " ".join(map(move.source.name, group)) for group, old, new in pairs if old != new
+        ]
+        rechunked = Rechunked(tuple(axis_names), x.nbytes, chunks)
+        log = _rechunk_log.get()
+        if log is not None:
+            log.append(rechunked)
         else:
-            warnings.warn(f'"{text}" needs {moved}', self.warning, stacklevel=2)
-        return self.rechunked(x, wanted)
+            warnings.warn(f'"{text}" needs {rechunked}', self.warning, stacklevel=2)
+        return self.rechunk(x, chunks)
 
-    def _lazy(self, part: Any, like: Any, what: str) -> Any:
-        """A part of a sum as an array of the library."""
-        if not self.is_ours(part):
-            return self.lazy(as_array(part, what), like)
-        self.facts(part, what)
+    def _lazy(self, part: Any, like: Any, arg_name: str) -> Any:
+        """Return a part of a sum as an array of the library."""
+        if not self.is_instance(part):
+            return self.as_lazy(as_array(part, arg_name), like)
+        self.facts(part, arg_name)
         return part
 
     def _refuse(self, out: Any) -> None:
         if out is not None:
             raise ArgumentError(
-                f"out= is given, but x is a {self.library} array, which is computed later; leave "
-                f"out= away, and store the result: {self.store}"
+                f"out= is given, but x is a {self.library} array, which is computed later; omit "
+                f"out=, and store the result: {self.store_call}"
             )
 
 
-def _converted(block: Any, way: Any, ways: tuple[Converter, ...] = ()) -> Any:
-    """The result of a chunk; one that came along axes which are gone is in lists.
+def _convert_chunk(block: Any, converter: Any, converters: tuple[Converter, ...] = ()) -> Any:
+    """Return the converted chunk; a chunk whose axes were contracted arrives in nested lists.
 
-    way : Converter, or an array of one or of its number among `ways`
+    converter : a Converter, or an array with a Converter or its index in `converters`
     """
     while isinstance(block, list):
         block = block[0]
-    found: Any = way if isinstance(way, Converter) else way.item()
-    return _known(ways[found] if ways else found)(block)
+    selected: Any = converter if isinstance(converter, Converter) else converter.item()
+    return _first_equal(converters[selected] if converters else selected)(block)
 
 
-def _summed(*blocks: Any, to: str) -> Any:
-    return _sum_of(len(blocks), blocks[0].ndim, to)(list(blocks))
-
-
-@lru_cache(maxsize=256)
-def _known(way: Converter) -> Converter:
-    """The first of equal Converters, so that a worker plans once and not for every chunk."""
-    return way
+def _sum_chunks(*blocks: Any, to: str) -> Any:
+    return _accumulator(len(blocks), blocks[0].ndim, to)(list(blocks))
 
 
 @lru_cache(maxsize=256)
-def _sum_of(count: int, ndim: int, to: str) -> Accumulator:
+def _first_equal(converter: Converter) -> Converter:
+    """Return the first of equal Converters, so that a worker plans once, not once a chunk."""
+    return converter
+
+
+@lru_cache(maxsize=256)
+def _accumulator(count: int, ndim: int, to: str) -> Accumulator:
     layout = "abcdeghijklmnopqrstuvwxyz"[:ndim]
-    found = Accumulator((layout,) * count, layout, dtype=to)
-    found.threads = 1
-    return found
+    accumulator = Accumulator((layout,) * count, layout, dtype=to)
+    accumulator.threads = 1
+    return accumulator

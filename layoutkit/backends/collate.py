@@ -1,7 +1,6 @@
-"""Windows of samples in the words of their library, one after the other.
+"""Collate samples in the operations of their library, for libraries that record or trace.
 
-For samples that a library records or traces. What a conversion makes of the stacked windows is then
-recorded as any other.
+Conversions of the stacked windows are then recorded by the library too.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from .dispatch import whose
 from .registry import backend_of, library_of
 from .symbolic import Symbolic
 
-__all__ = ["leader_of", "plain_memory", "stacked"]
-
 
 def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
-    """Whose words are spoken: that of the first sample, or of the first that is recorded.
+    """Return the adapter that collates, its sample, and True if operations are recorded.
 
-    With it this sample, and whether windows are said in these words.
+    The adapter is that of the first sample whose operations are recorded, else of the first. If
+    they are recorded, windows must be built in the operations of that library.
     """
     adapters = [whose(sample) for sample in samples]
     for adapter, sample in zip(adapters, samples, strict=True):
@@ -36,108 +34,129 @@ def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
 
 
 def plain_memory(samples: Sequence[Any]) -> list[Array] | None:
-    """The memory of samples, where their library has a quick way to it; else None."""
-    quick = getattr(backend_of(samples[0]), "memory_of", None)
-    found: list[Array] | None = None if quick is None else quick(samples)
-    return found
+    """Return NumPy views of the samples if their library has a fast path to them, else None."""
+    memory_of = getattr(backend_of(samples[0]), "memory_of", None)
+    memory: list[Array] | None = None if memory_of is None else memory_of(samples)
+    return memory
 
 
 def stacked(
-    asked: Windows, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
+    options: Windows, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
 ) -> Any:
-    """The windows of samples as one array of the library of `like`."""
-    adapter, at = whose(like), 0
-    if asked.whole:
+    """Return the windows of the samples, stacked as one array of the library of `like`."""
+    adapter = whose(like)
+    batch_axis = 0
+    if options.whole:
         shape = adapter.facts(like, "x")[0]
-        asked.check_whole(shape)
-        axes = asked.completed(len(shape) - 1)
-        at = axes.pattern.source.groups.index(asked.letter)
-        count = shape[at]
+        options.check_whole(shape)
+        axes = options.completed(len(shape) - 1)
+        batch_axis = axes.pattern.source.groups.index(options.letter)
+        count = shape[batch_axis]
         samples = [
-            samples[0][(slice(None),) * at + (int(row),)] for row in positions(indices, count)
+            samples[0][(slice(None),) * batch_axis + (int(index),)]
+            for index in positions(indices, count)
         ]
         if not samples:
             raise ArgumentError("indices is empty, and samples are recorded; give one")
-    samples = [_as(sample, adapter, like, n) for n, sample in enumerate(samples)]
-    axes = asked.completed(len(samples[0].shape))
+    samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
+    axes = options.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
-    window = axes.window(asked, shapes)
-    kept = of_channels(asked, axes, shapes)
-    found = cut(asked, axes, kept, np.array(window), offset, flip, len(samples))
-    outside = (found.begins < 0) | (found.begins + np.array(window) > kept)
-    pixel = pixel_of(asked, axes, window, adapter.facts(like, "sample 0")[1])
-    if asked.fill is None:
-        check_inside(axes, found.begins, kept, window, outside)
+    window = axes.window(options, shapes)
+    sizes_in_sample = of_channels(options, axes, shapes)
+    placement = cut(options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples))
+    is_outside = (placement.begins < 0) | (placement.begins + np.array(window) > sizes_in_sample)
+    pixel = pixel_of(options, axes, window, adapter.facts(like, "sample 0")[1])
+    if options.fill is None:
+        check_inside(axes, placement.begins, sizes_in_sample, window, is_outside)
     channel = axes.places().get("c")
-    words = _Words(adapter, like, pixel, channel)
-    rows_of = (np.broadcast_to(each, shapes.shape) for each in found)
-    made = [
-        words.window(sample, sizes, window, Cut(*each), asked.channels)
-        for sample, sizes, *each in zip(samples, kept.tolist(), *rows_of, strict=True)
+    builder = _SymbolicWindows(adapter, like, pixel, channel)
+    per_sample = (np.broadcast_to(fields, shapes.shape) for fields in placement)
+    windows = [
+        builder.window(sample, sizes, window, Cut(*fields), options.channels)
+        for sample, sizes, *fields in zip(
+            samples, sizes_in_sample.tolist(), *per_sample, strict=True
+        )
     ]
-    return words.xp.stack(made, at)
+    return builder.xp.stack(windows, batch_axis)
 
 
-def _as(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
-    """A sample as an array of the library of another."""
+def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
+    """Return a sample as an array of the library of `like`."""
     if type(whose(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
     return adapter.leave(whose(sample).arrive(sample, f"sample {number}"), like)
 
 
-class _Words:
-    """What NumPy's functions are called in a library, whose arrays know its slices."""
+class _SymbolicWindows:
+    """A builder of windows in the operations of a library whose arrays support NumPy's slicing."""
 
     def __init__(self, adapter: Adapter, like: Any, pixel: Array, channel: int | None) -> None:
         library = library_of(like)
         package = type(like).__module__.partition(".")[0]
         self.xp: Any = getattr(library, "xp", sys.modules[package])
-        self.adapter, self.like, self.pixel, self.channel = adapter, like, pixel, channel
+        self.adapter = adapter
+        self.like = like
+        self.pixel = pixel
+        self.channel = channel
 
     def window(
-        self, x: Any, sizes: list[int], window: tuple[int, ...], found: Cut,
+        self,
+        x: Any,
+        sizes: list[int],
+        window: tuple[int, ...],
+        placement: Cut,
         channels: tuple[int, ...] | None,
-    ) -> Any:  # fmt: skip
-        """One window of one sample, of which these channels have these sizes."""
+    ) -> Any:
+        """Return one window of a sample that has `sizes` after channels were selected."""
         if channels is not None and self.channel is not None:
             x = x[(slice(None),) * self.channel + (np.array(channels),)]
-        begins = found.begins.tolist()
+        begins = placement.begins.tolist()
         spans = zip(begins, window, sizes, strict=True)
-        inside = [(min(n, max(0, b)), max(0, min(n, b + w))) for b, w, n in spans]
+        inside = [
+            (min(size, max(0, begin)), max(0, min(size, begin + width)))
+            for begin, width, size in spans
+        ]
         x = x[tuple(slice(*span) for span in inside)]
         shape = [stop - start for start, stop in inside]
-        befores = [min(w, max(0, -b)) for b, w in zip(begins, window, strict=True)]
+        pads_before = [
+            min(width, max(0, -begin)) for begin, width in zip(begins, window, strict=True)
+        ]
         for axis in sorted(range(len(window)), key=lambda axis: axis == self.channel):
-            before = befores[axis]
+            before = pads_before[axis]
             after = window[axis] - before - shape[axis]
-            place = 0 if self.channel is None else befores[self.channel]
+            channel_offset = 0 if self.channel is None else pads_before[self.channel]
             if axis == self.channel:
                 parts = [(0, before), x, (window[axis] - after, after)]
             else:
-                parts = [(place, before), x, (place, after)]
+                parts = [(channel_offset, before), x, (channel_offset, after)]
             if before or after:
                 x = self._joined(parts, axis, shape)
             shape[axis] = window[axis]
-        turned = tuple(np.flatnonzero(found.flips).tolist())
-        return self.xp.flip(x, turned) if turned else x
+        flipped_axes = tuple(np.flatnonzero(placement.flips).tolist())
+        return self.xp.flip(x, flipped_axes) if flipped_axes else x
 
     def _constant(self, values: Array) -> Any:
-        """A few numbers as an array where samples are."""
+        """Return a small NumPy array as an array of the library, on the device of the samples."""
         library = library_of(self.like)
         if isinstance(library, Symbolic):
             return library.constant(values, self.like)
         return self.adapter.leave(values, self.like)
 
     def _joined(self, parts: list[Any], axis: int, inside: list[int]) -> Any:
-        """An array with what is outside before and after it: first channels, and counts."""
+        """Return the array padded on both sides of `axis`.
+
+        `parts` is (first channel, size) of the padding before, the array, and the padding after.
+        """
         for side in (0, 2):
             channel, count = parts[side]
             shape = [*inside[:axis], count, *inside[axis + 1 :]]
             pixel = self.pixel
             if len(pixel) > 1 and self.channel is not None:
                 pixel = pixel[channel : channel + shape[self.channel]]
-            spread = [1] * len(shape)
+            broadcast_shape = [1] * len(shape)
             if self.channel is not None:
-                spread[self.channel] = len(pixel)
-            parts[side] = self.xp.broadcast_to(self._constant(pixel.reshape(spread)), shape)
+                broadcast_shape[self.channel] = len(pixel)
+            parts[side] = self.xp.broadcast_to(
+                self._constant(pixel.reshape(broadcast_shape)), shape
+            )
         return self.xp.concatenate(parts, axis)

@@ -1,9 +1,8 @@
-"""What holds an array and is none: pictures, buffers, columns, files, lists of arrays.
+"""Adapters for objects that contain an array: PIL images, buffers, files, columns, lists of arrays.
 
-What they become is a NumPy array, which shares their memory where they give it (the buffer
-protocol, `__array_interface__`) and may be a copy where they do not (`__array__`, lists), which is
-why nothing is written into those. The containers of one library are for the file to say that is
-named after it; here are those that any library may have.
+The NumPy array shares the memory of the object if the object exports it (buffer protocol,
+`__array_interface__`) and may be a copy otherwise (`__array__`, lists). Results are therefore never
+written into the latter. Containers of one library are in the module named after the library.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..buffers import empty
 from ..errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import NUMPY, Adapter, out_of_reach
+from .base import NUMPY, Adapter, memory_error
 from .cupy import CudaAdapter
 from .registry import library_of
 from .symbolic import Symbolic
@@ -27,178 +26,176 @@ if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
 
-__all__ = [
-    "Container",
-    "Stacked",
-    "column",
-    "protocol_of",
-    "stacked",
-]
-
 _PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Container(Adapter):
-    """The way of what holds an array. This one reads `__array__`: a file, a column, a table."""
+    """The adapter of an object that contains an array. The base class calls `__array__`."""
 
     is_container = True
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The array that it holds, all of it; it may be a copy."""
-        return as_numpy(self.read(x, what), what)
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the whole array that x contains; it may be a copy."""
+        return as_numpy(self.read(x, arg_name), arg_name)
 
-    def read(self, x: Any, what: str) -> Any:
-        """The array in the words of its library."""
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the array as its library returns it."""
         try:
             return np.asanyarray(x)
         except (LayoutkitError, OSError, MemoryError):
             raise
-        except Exception as error:  # whatever its library raises where there is no array to give
+        except Exception as error:  # the library may raise anything if there is no array
             fix = f"pass a numpy.ndarray of its data ({error})"
-            raise out_of_reach(what, x, fix) from error
+            raise memory_error(arg_name, x, fix) from error
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype; nothing is read of what says both."""
-        shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, without reading the data if x has both as attributes."""
+        shape = getattr(x, "shape", None)
+        dtype = getattr(x, "dtype", None)
         if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
             return shape, dtype
-        array = self.arrive(x, what)
+        array = self.arrive(x, arg_name)
         return array.shape, array.dtype
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The NumPy array."""
+        """Return the NumPy array."""
         return array
 
-    def same(self, x: Any, array: Array) -> Any:
-        """The NumPy array."""
+    def unchanged_result(self, x: Any, array: Array) -> Any:
+        """Return the NumPy array."""
         return array
 
     def target(self, out: Any) -> Array:
-        """The memory of the caller's output, where it is one that can be written."""
+        """Return the memory of the caller's output; raise unless it can be written."""
         return as_numpy(out, "out") if isinstance(out, np.ndarray) else self.memory(out)
 
     def memory(self, out: Any) -> Array:
-        """Raise: what would be written into a copy is lost."""
+        """Raise ArgumentError: data written to a copy would be lost."""
         raise ArgumentError(
-            f"out is a {kind_text(out)}, whose memory cannot be written from here; leave out= away "
+            f"out is a {kind_text(out)}, whose memory cannot be written from here; omit out= "
             "and assign the result, as with out[...] = convert(...)"
         )
 
 
 class _Memory(Container):
-    """The way of what gives its memory, which may be written where it says so."""
+    """The adapter of objects that export their memory, which may be writable."""
 
     def memory(self, out: Any) -> Array:
-        """The array that shares its memory."""
+        """Return the array that shares the memory of the output."""
         return self.arrive(out, "out")
 
 
 class _Buffer(_Memory):
-    """bytes, bytearray, memoryview, array.array, mmap and others with the buffer protocol."""
+    """The adapter of the buffer protocol: bytes, memoryview, array.array, mmap and others."""
 
-    def read(self, x: Any, what: str) -> Any:
-        """The array that shares the buffer; bytes are a vector of uint8."""
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the array that shares the buffer; bytes are a vector of uint8."""
         try:
             return np.asarray(memoryview(x))
         except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise out_of_reach(what, x, f"pass a numpy.ndarray ({error})") from error
+            raise memory_error(arg_name, x, f"pass a numpy.ndarray ({error})") from error
 
 
-class Stacked(Container):
-    """Lists and tuples of arrays of one shape and dtype: a batch, whose first axis counts them.
+class ListAdapter(Container):
+    """The adapter of lists and tuples of arrays of one shape and dtype, stacked as a batch.
 
-    Results are of the kind of the first array. `whose` gives the adapter of each.
+    Results are of the type of the first array. `get_adapter` returns the adapter of an item.
     """
 
-    def __init__(self, whose: Callable[[Any], Adapter]) -> None:
-        self._whose = whose
+    def __init__(self, get_adapter: Callable[[Any], Adapter]) -> None:
+        self._whose = get_adapter
 
     def holds(self, x: Any) -> bool:
-        """Whether it is a list of arrays: not of numbers, nor of lists."""
+        """Return True if x is a list of arrays rather than of numbers or lists."""
         return isinstance(x, list | tuple) and bool(x) and self._is_array(x[0])
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The arrays one after the other, in new memory."""
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the arrays stacked in new memory."""
         arrays = [
-            self._whose(each).arrive(each, f"item {at} of {what}") for at, each in enumerate(x)
+            self._whose(array).arrive(array, f"item {index} of {arg_name}")
+            for index, array in enumerate(x)
         ]
-        return stacked(arrays, what)
+        return stack_arrays(arrays, arg_name)
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The result as the library of the first array has it."""
+        """Return the result as an array of the library of the first item."""
         return self._whose(like[0]).leave(array, like[0])
 
-    def same(self, x: Any, array: Array) -> Any:
-        """The result where nothing had to move any more."""
+    def unchanged_result(self, x: Any, array: Array) -> Any:
+        """Return the stacked array as an array of the library of the first item."""
         return self.leave(array, x)
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether the arrays are stacked by their library: traced, for a gradient, on a GPU."""
+        """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""
         if not self.holds(x) or not isinstance(library_of(x[0]), Symbolic):
             return False
-        found = self._whose(x[0])
-        return isinstance(found, CudaAdapter) or any(map(found.is_recorded, x))
+        adapter = self._whose(x[0])
+        return isinstance(adapter, CudaAdapter) or any(map(adapter.is_recorded, x))
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """The conversion of what their library stacks."""
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return the conversion of the array stacked by the library of the items."""
         return converter(self.stack(x), out)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum with what their library stacks."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return the sum, with lists stacked by the library of their items."""
         return accumulator([self.stack(p) if self.is_recorded(p) else p for p in parts], out)
 
     def stack(self, x: Sequence[Any]) -> Any:
-        """The arrays as one, in the words of the first one's library."""
-        shapes = {tuple(getattr(each, "shape", ())) for each in x}
+        """Return the items stacked by the library of the first."""
+        shapes = {tuple(getattr(array, "shape", ())) for array in x}
         if len(shapes) > 1:
             raise ShapeError(f"arrays of shapes {sorted(shapes)} are not stacked; give one shape")
-        words: Any = library_of(x[0])
-        return words.xp.stack(list(x))
+        namespace: Any = library_of(x[0])
+        return namespace.xp.stack(list(x))
 
     def _is_array(self, x: Any) -> bool:
         known = isinstance(x, np.ndarray) or self._whose(x) is not NUMPY
         return known and not isinstance(x, list | tuple | bytes)
 
 
-def stacked(arrays: Sequence[Array], what: str) -> Array:
-    """Arrays one after the other, in new memory; `what` names what holds them.
+def stack_arrays(arrays: Sequence[Array], arg_name: str) -> Array:
+    """Return the arrays stacked in new memory; `arg_name` names their container in errors.
 
     Raises
     ------
     ShapeError, DtypeError
-        They are not of one shape and dtype.
+        The arrays differ in shape or dtype.
     """
     first = arrays[0]
-    for at, array in enumerate(arrays):
+    for index, array in enumerate(arrays):
         if array.shape != first.shape:
             raise ShapeError(
-                f"the arrays of {what} are stacked, but item {at} has shape {array.shape} and item "
-                f"0 {first.shape}; bring them to one shape first: pictures with "
+                f"the arrays of {arg_name} are stacked, but item {index} has shape {array.shape} "
+                f"and item 0 {first.shape}; bring them to one shape first: images with "
                 "layoutkit.images.fit, others by a window of each"
             )
         if array.dtype != first.dtype:
             raise DtypeError(
-                f"the arrays of {what} are stacked, but item {at} has dtype {array.dtype} and item "
-                f"0 {first.dtype}; give arrays of one dtype"
+                f"the arrays of {arg_name} are stacked, but item {index} has dtype {array.dtype} "
+                f"and item 0 {first.dtype}; give arrays of one dtype"
             )
     return np.stack(arrays, out=empty((len(arrays), *first.shape), first.dtype))
 
 
-def column(values: Any, what: str) -> Array:
-    """The values of a column, those of a column of arrays stacked."""
-    found = as_numpy(values, what)
-    if found.dtype == object and found.size and all(isinstance(v, np.ndarray) for v in found.flat):
-        return stacked(list(found.flat), what)
-    return found
+def column(values: Any, arg_name: str) -> Array:
+    """Return the values of a column; a column of arrays is stacked."""
+    result = as_numpy(values, arg_name)
+    if (
+        result.dtype == object
+        and result.size
+        and all(isinstance(v, np.ndarray) for v in result.flat)
+    ):
+        return stack_arrays(list(result.flat), arg_name)
+    return result
 
 
-def protocol_of(x: Any) -> Container | None:
-    """How anything that speaks one of NumPy's protocols gives its array; None: it does not."""
-    if isinstance(x, np.ndarray | np.generic | type) or _is_ours(x):
+def array_protocol_adapter(x: Any) -> Container | None:
+    """Return the adapter for one of NumPy's array protocols, or None if x supports none of them."""
+    if isinstance(x, np.ndarray | np.generic | type) or _is_layoutkit_object(x):
         return None
-    if _has(x, "__array_interface__"):
+    if _has_member(x, "__array_interface__"):
         return INTERFACE
-    if _has(x, "__array__"):
+    if _has_member(x, "__array__"):
         return READ
     try:
         memoryview(x).release()
@@ -207,14 +204,16 @@ def protocol_of(x: Any) -> Container | None:
     return BUFFER
 
 
-def _is_ours(x: Any) -> bool:
-    """Whether it is a View: an array to NumPy, but with a layout of its own to be got from."""
-    return any(str(each.__module__).startswith(_PACKAGE) for each in type(x).__mro__)
+def _is_layoutkit_object(x: Any) -> bool:
+    """Return True for a View, which NumPy could read but which has its own layout."""
+    return any(str(base.__module__).startswith(_PACKAGE) for base in type(x).__mro__)
 
 
-def _has(x: Any, name: str) -> bool:
-    """Whether an object has a method; without asking for it, as that may read all the data."""
+def _has_member(x: Any, name: str) -> bool:
+    """Return True if x has a member, without reading it, as that may load all data."""
     return hasattr(type(x), name) or name in getattr(x, "__dict__", ())
 
 
-READ, INTERFACE, BUFFER = Container(), _Memory(), _Buffer()
+READ = Container()
+INTERFACE = _Memory()
+BUFFER = _Buffer()

@@ -1,4 +1,4 @@
-"""Arrays of cubed: see `blocks.py`. Chunks of these are all of one size, but for the last."""
+"""The adapter of cubed arrays, whose chunks all have one size, except for the last."""
 
 from __future__ import annotations
 
@@ -13,73 +13,83 @@ from ..errors import ArgumentError
 from ..memory import Array
 from ..planning.chunked import Chunks
 from .base import Adapter
-from .chunked import Blocks, Job
+from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
     from ..planning.plan import Larger
 
-__all__ = ["adapter_for"]
 
-
-class Cubed(Blocks):
-    """Lazy in, lazy out."""
+class Cubed(ChunkedAdapter):
+    """The adapter of cubed arrays: lazy arrays in, lazy arrays out."""
 
     library = "cubed"
-    store = 'cubed.to_zarr(convert(x, ...), "y.zarr")'
+    store_call = 'cubed.to_zarr(convert(x, ...), "y.zarr")'
 
-    def is_ours(self, x: Any) -> bool:
-        """Whether it is an array of cubed."""
+    def is_instance(self, x: Any) -> bool:
+        """Return True if x is a cubed array."""
         return adapter_for(x) is not None
 
-    def lazy(self, array: Array, like: Any) -> Any:
-        """An array of NumPy in one chunk, by the same spec as another."""
+    def as_lazy(self, array: Array, like: Any) -> Any:
+        """Return a NumPy array as a cubed array of one chunk, with the spec of `like`."""
         return _cubed().from_array(array, chunks=array.shape, spec=like.spec)
 
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
-        """The same array in these chunks."""
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+        """Return x in the given chunks."""
         return _cubed().rechunk(x, tuple(max(sizes, default=1) for sizes in chunks))
 
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
-        """Their numbers, as there are no arrays of objects."""
-        numbers = _cubed().from_array(np.arange(len(ways)), chunks=(1,), spec=like.spec)
-        return numbers, {"ways": ways}
+    def converter_blocks(
+        self, converters: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the indices of the converters, as cubed has no arrays of objects."""
+        numbers = _cubed().from_array(np.arange(len(converters)), chunks=(1,), spec=like.spec)
+        return numbers, {"converters": converters}
 
-    def cut(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
-        """Each as large as the largest."""
-        found = {}
+    def allowed_chunks(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
+        """Return chunks that are all as large as the largest of an axis."""
+        result = {}
         for letter, sizes in cuts.items():
-            step, size = max(max(sizes), 1), sum(sizes)
-            found[letter] = tuple(min(step, size - at) for at in range(0, size, step)) or (0,)
-        return found
+            step = max(max(sizes), 1)
+            size = sum(sizes)
+            result[letter] = tuple(min(step, size - start) for start in range(0, size, step)) or (
+                0,
+            )
+        return result
 
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
-        """A blockwise operation."""
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
+        """Return a blockwise operation."""
         blockwise = sys.modules["cubed.core.ops"].blockwise
-        left = pairs[0][1]
+        first_axes = pairs[0][1]
         return blockwise(
-            job.function, job.axes, *(each for pair in pairs for each in pair), dtype=job.dtype,
-            new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in left},
-            adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in left},
-            align_arrays=not job.chunks, **job.words,
-        )  # fmt: skip
+            job.function,
+            job.axes,
+            *(argument for pair in pairs for argument in pair),
+            dtype=job.dtype,
+            new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in first_axes},
+            adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in first_axes},
+            align_arrays=not job.chunks,
+            **job.kwargs,
+        )
 
-    def tasks(self, result: Any, x: Any) -> int:
-        """Those of the plan that the plan of x has not."""
-        before, after = x._plan.dag, result._plan.dag
+    def count_tasks(self, result: Any, x: Any) -> int:
+        """Return the number of tasks in the plan of the result that the plan of x does not have."""
+        before = x._plan.dag
+        after = result._plan.dag
         added = [node for name, node in after.nodes(data=True) if name not in before]
         return sum(node["primitive_op"].num_tasks for node in added if "primitive_op" in node)
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """The view of a result whose axes are in another order."""
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Return a view of a result with its axes permuted."""
         return _cubed().permute_dims(x, order)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Samples at positions, lazily."""
+        """Return the samples at the positions, lazily."""
         return _cubed().take(x, _cubed().asarray(positions, spec=x.spec), axis=axis)
 
-    def enlarged(self, x: Any, found: Larger) -> NoReturn:
-        """Raise: cubed fills what it pads with one value only, in few ways."""
-        raise ArgumentError("into= is not known of cubed arrays; use cubed.pad before")
+    def padded(self, x: Any, padding: Larger) -> NoReturn:
+        """Raise ArgumentError: cubed.pad supports one constant value and few modes."""
+        raise ArgumentError("pad_to= is not supported for cubed arrays; use cubed.pad first")
 
 
 def _cubed() -> Any:
@@ -90,6 +100,6 @@ _ADAPTER = Cubed()
 
 
 def adapter_for(x: Any) -> Adapter | None:
-    """The adapter of an array; None for what is none."""
+    """Return the adapter of a cubed array, or None for other objects."""
     cubed = sys.modules.get("cubed")
     return _ADAPTER if cubed is not None and isinstance(x, cubed.Array) else None

@@ -1,11 +1,10 @@
-"""Arrays on GPUs, in and out of a conversion without a copy: CuPy's and those that share memory.
+"""Adapters of arrays on GPUs: CuPy's, and those of libraries that share memory with CuPy.
 
-Adapters of arrays on GPUs also say where one lies (`reach`), make new ones, and name the stream on
-which the library's users expect work. CuPy itself is imported by the runtime alone.
+A GPU adapter also returns the address and strides of an array (`reach`), allocates arrays, and
+returns the stream on which the library's users expect work. CuPy is imported only by the runtime.
 
-The quick ways of arrays on GPUs that came before, whichever library they are of.
-
-What was checked then, of arrays of one class that say the same of themselves, is not asked again.
+The fast path (`convert_cached`, `sum_cached`) is for GPU arrays with a layout that was converted
+before: all checks were done on the first call and are not repeated.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError
 from ..layout.pattern import Move
 from ..memory import Array, contiguous, layout_key
 from ..spec import CPU, DType, kind_of
-from .base import NUMPY, Adapter, on_device, out_of_reach
+from .base import NUMPY, Adapter, device_error, memory_error
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -38,307 +37,328 @@ if TYPE_CHECKING:
     from ..planning.plan import Larger
 
 
-def convert_again(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` where arrays like these came before; else NotImplemented."""
+def convert_cached(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
+    """Return `converter(x, out)` if equal layouts were converted before, else NotImplemented."""
     programs = converter.on_gpus
     if programs is None or not adapter.is_plain(x):
         return NotImplemented
     if out is not None and not (type(out) is type(x) and adapter.is_plain(out)):
         return NotImplemented
-    quick = programs.quick.get(adapter.key(x, out))
-    if quick is None:
+    launch = programs.quick.get(adapter.cache_key(x, out))
+    if launch is None:
         return NotImplemented
-    made = adapter.new(quick) if out is None else out
-    if not quick(adapter.address(x), adapter.address(made), adapter.stream(quick.ordinal)):
+    result = adapter.new_result(launch) if out is None else out
+    if not launch(adapter.address(x), adapter.address(result), adapter.stream(launch.ordinal)):
         return NotImplemented
-    return made if out is None else adapter.written(out)
+    return result if out is None else adapter.written(out)
 
 
-def sum_again(
+def sum_cached(
     adapter: CudaAdapter, accumulator: Accumulator, parts: Sequence[Any], out: Any
 ) -> Any:
-    """`accumulator(parts, out)` where arrays like these came before; else NotImplemented."""
+    """Return `accumulator(parts, out)` if equal layouts were summed before, else NotImplemented."""
     sums = accumulator.on_gpus
-    quick = None if sums is None else sums.quick.get(sum_key(adapter, parts, out))
-    if quick is None or not all(map(adapter.is_plain, parts)):
+    launch = None if sums is None else sums.quick.get(sum_key(adapter, parts, out))
+    if launch is None or not all(map(adapter.is_plain, parts)):
         return NotImplemented
     if out is not None and not adapter.is_plain(out):
         return NotImplemented
-    made = adapter.new(quick) if out is None else out
+    result = adapter.new_result(launch) if out is None else out
     addresses = [adapter.address(part) for part in parts]
-    if not quick(addresses, adapter.address(made), adapter.stream(quick.ordinal)):
+    if not launch(addresses, adapter.address(result), adapter.stream(launch.ordinal)):
         return NotImplemented
-    return made if out is None else adapter.written(out)
+    return result if out is None else adapter.written(out)
 
 
 def sum_key(adapter: CudaAdapter, parts: Sequence[Any], out: Any) -> Any:
-    """What quick ways of sums are kept by: None unless parts and out are of one class."""
-    given = parts if out is None else (*parts, out)
-    if {*map(type, given)} != {type(parts[0])}:
+    """Return the cache key of a sum, or None unless parts and out are of one class."""
+    arrays = parts if out is None else (*parts, out)
+    if {*map(type, arrays)} != {type(parts[0])}:
         return None
-    keys = [adapter.key(each, None) for each in given]
+    keys = [adapter.cache_key(array, None) for array in arrays]
     return None if None in keys else (out is None, *keys)
 
 
-_cast_before: dict[Any, bool] = {}  # what CuPy has compiled its own casts for
+_compiled_casts: dict[Any, bool] = {}  # keys of the casts that CuPy has compiled
 
 
 class CudaAdapter(Adapter):
-    """The way of arrays on a GPU. This one is CuPy's."""
+    """The adapter of arrays on a GPU. The base class adapts CuPy's."""
 
-    name, makes_larger = "CuPy", True
+    name = "CuPy"
+    pads_input = True
 
-    # -- what the library knows ------------------------------------------------------------
+    # -- the library's memory, streams and casts --------------------------------------------
 
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where an array lies, and that there is a runtime for it."""
+    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+        """Return the address, strides and dtype of an array; raise if there is no CUDA runtime."""
         runtime()
         return self.located(x)
 
     def located(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Where an array lies that `empty`, `view` or a conversion has made."""
-        place = x.data
+        """Return the address, strides and dtype of an array made by `empty`, `view` or a kernel."""
+        memory = x.data
         return DeviceArray(
-            place.ptr, x.shape, x.strides, x.dtype, int(place.device_id), x, writeable
+            memory.ptr, x.shape, x.strides, x.dtype, int(memory.device_id), x, writeable
         )
 
     def stream(self, ordinal: int) -> Any:
-        """The stream on which the library's users expect work."""
+        """Return the stream on which the library's users expect work."""
         return runtime().stream(ordinal)
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless the library has the dtype."""
-        if dtype.fields is None and dtype.name != "bfloat16" and not _in_cupy(dtype):
+        if dtype.fields is None and dtype.name != "bfloat16" and not _is_cupy_dtype(dtype):
             raise DtypeError(
                 f"CuPy has no arrays of dtype {dtype}; ask for another dtype, or move the bits, as "
                 f'with x.view("u{dtype.itemsize}")'
             )
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """A new contiguous array."""
+        """Allocate a contiguous array."""
         return self.located(runtime().empty(shape, dtype, ordinal))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """The same, of a conversion's own, which a graph that is captured writes for ever."""
+        """Allocate a temporary.
+
+        During the capture of a CUDA graph it is kept alive for as long as the process, as every
+        replay writes it.
+        """
         return streams.keep_captured(self.empty(shape, dtype, ordinal), self.stream(ordinal))
 
     def view(self, array: DeviceArray, move: Move) -> Any:
-        """The library's array that shares the memory, moved where nothing has to move."""
+        """Return the library's view of an array whose elements need not move."""
         return move.view_of(array.owner)
 
     def real(self, array: DeviceArray) -> DeviceArray:
-        """The real part of complex elements; it shares their memory."""
+        """Return the real part of complex elements, as a view."""
         return self.located(array.owner.real)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
-        """Write one array to another as NumPy's unsafe cast does, in the library's words."""
+        """Write `values` to `out` with NumPy's unsafe cast, in operations of the library."""
         stream = self.stream(out.ordinal)
         key = (runtime(), out.ordinal, *layout_key(out, values))
-        if key not in _cast_before and streams.is_capturing(stream):
+        if key not in _compiled_casts and streams.is_capturing(stream):
             raise DeviceError(
                 f"a cast from {values.dtype} to {out.dtype}, which is CuPy's, runs for the first "
                 "time while a CUDA graph is captured; call it once before the capture"
             )
         runtime().cast_into(out.owner, values.owner, stream)
-        remember(_cast_before, key, True)
+        remember(_compiled_casts, key, True)
 
     def finished(self, owner: Any, like: Any) -> Any:
-        """A result of `empty` or `view`, as the library of the caller's array has it."""
+        """Return an array made by `empty` or `view` as the library of the caller's array has it."""
         return owner
 
-    def same(self, x: Any, array: Any) -> Any:
-        """The result where `array`, the owner that `reach` gave for `x`, is it."""
+    def unchanged_result(self, x: Any, array: Any) -> Any:
+        """Return the result if it is `array`, the owner that `reach` returned for `x`."""
         return self.finished(array, x)
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
-        """Hold arrays until the work on them is done, where their library would not wait for it.
+        """Keep arrays alive until the work on them is done, unless their library does so itself.
 
-        CuPy and torch hand memory on in the order of the stream that kernels are put on.
+        CuPy and torch reuse memory in the order of the stream that kernels are launched on.
         """
 
     @contextmanager
-    def keeping(
-        self, arrays: Sequence[DeviceArray | None], others: Sequence[DeviceArray] = ()
+    def kept_alive(
+        self, arrays: Sequence[DeviceArray | None], foreign: Sequence[DeviceArray] = ()
     ) -> Iterator[None]:
-        """Keeps arrays, and holds those of other libraries, for what is launched meanwhile.
+        """Keep arrays alive for the kernels launched inside the block.
 
-        Also where it ends with an error: what was launched before reads them.
+        `foreign` are the arrays of other libraries. Arrays are kept after an exception too, as
+        kernels launched before it read them.
         """
-        given = [array for array in arrays if array is not None]
+        own = [array for array in arrays if array is not None]
         try:
             yield
         finally:
-            self.keep(given)
-            streams.hold(others, self.stream(given[0].ordinal), given[0].ordinal)
+            self.keep(own)
+            streams.hold(foreign, self.stream(own[0].ordinal), own[0].ordinal)
 
     def join(
         self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
     ) -> list[DeviceArray]:
-        """Let our stream wait for those of other libraries; their arrays, for `order.hold`."""
+        """Let the stream wait for those of other libraries; return those libraries' arrays."""
         ordinal = arrays[0].ordinal
-        mine, others = self.stream(ordinal), []
+        stream = self.stream(ordinal)
+        foreign = []
         for number, (array, adapter) in enumerate(zip(arrays, adapters, strict=True)):
             if type(adapter) is not type(self):
-                streams.wait_for(mine, adapter.stream(ordinal), ordinal, f"part {number}")
-                others.append(array)
-        return others
+                streams.wait_for(stream, adapter.stream(ordinal), ordinal, f"part {number}")
+                foreign.append(array)
+        return foreign
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, with all folds taken apart."""
-        array, sizes = self.reach(x, "x"), found.fill.shape
-        made = self.empty(found.full, array.dtype, array.ordinal).owner
-        with runtime().on(array.ordinal), self.keeping([array]):
-            for at, value in np.ndenumerate(found.fill):  # one number a channel at most
-                place = (slice(None) if n == 1 else i for i, n in zip(at, sizes, strict=True))
-                made[tuple(place)] = value.item()
-            made[found.window] = array.owner.reshape(found.sizes)
-        return made
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x unfolded and padded to a larger shape."""
+        array = self.reach(x, "x")
+        sizes = padding.fill.shape
+        result = self.empty(padding.full, array.dtype, array.ordinal).owner
+        with runtime().on(array.ordinal), self.kept_alive([array]):
+            for index, value in np.ndenumerate(padding.fill):  # at most one number a channel
+                region = (slice(None) if n == 1 else i for i, n in zip(index, sizes, strict=True))
+                result[tuple(region)] = value.item()
+            result[padding.window] = array.owner.reshape(padding.sizes)
+        return result
 
-    # -- again -----------------------------------------------------------------------------
+    # -- fast path -------------------------------------------------------------------------
 
-    def key(self, x: Any, out: Any) -> Any:
-        """What quick ways are kept by (`again.py`); None where there is none."""
-        found = (x.data.device_id, x.shape, x.strides, x.dtype)
+    def cache_key(self, x: Any, out: Any) -> Any:
+        """Return the fast path's cache key, or None if there is no fast path."""
+        key = (x.data.device_id, x.shape, x.strides, x.dtype)
         if out is None:
-            return found
-        return (*found, out.data.device_id, out.shape, out.strides, out.dtype)
+            return key
+        return (*key, out.data.device_id, out.shape, out.strides, out.dtype)
 
     def address(self, x: Any) -> Any:
-        """Where the first element is."""
+        """Return the address of the first element."""
         return x.data.ptr
 
     def is_plain(self, x: Any) -> bool:
-        """Whether an array is its memory and nothing else."""
+        """Return True if an array has no state besides its memory, such as a gradient."""
         return True
 
-    def new(self, quick: Quick | QuickSum) -> Any:
-        """An array for what a quick way writes."""
-        return runtime().empty(quick.shape, quick.dtype, quick.ordinal)
+    def new_result(self, launch: Quick | QuickSum) -> Any:
+        """Allocate the result of a cached launch."""
+        return runtime().empty(launch.shape, launch.dtype, launch.ordinal)
 
     # -- in and out ------------------------------------------------------------------------
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, in NumPy's words."""
-        array = self.reach(x, what)
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, the latter as NumPy's."""
+        array = self.reach(x, arg_name)
         return array.shape, array.dtype
 
-    def device(self, x: Any, what: str) -> str:
-        """Where an array is."""
-        return self.reach(x, what).device
+    def device(self, x: Any, arg_name: str) -> str:
+        """Return the name of the device of an array."""
+        return self.reach(x, arg_name).device
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """Raise: the CPU does not reach the memory."""
-        raise on_device(what, self.device(x, what), 'bring it over with convert(..., device="cpu")')
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Raise DeviceError: the CPU cannot access the memory."""
+        raise device_error(
+            arg_name, self.device(x, arg_name), 'bring it over with convert(..., device="cpu")'
+        )
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Copies of the samples at positions that exist, in the library's words."""
+        """Return copies of the samples at validated positions, made by the library."""
         with runtime().on(self.reach(x, "x").ordinal):
             return x[(slice(None),) * axis + (positions,)]
 
-    def target_on(
+    def device_output(
         self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
     ) -> DeviceArray:
-        """Where the caller's output lies, on the device of the array that is called `name`.
+        """Return the memory of the caller's output, on the device of the array called `name`.
 
-        `adapter` is that of `out`, None where `out` is not on a GPU.
+        `adapter` is that of `out`, or None if `out` is not on a GPU.
         """
         if adapter is None:
             check_same_device(first, name, CPU, f"out, a {kind_text(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is an array of {self.name}; give one"
+                f"out is a {kind_text(out)}, but the result is an array of {self.name}; give "
+                "such an array"
             )
-        target = self.target_of(out)
+        target = self.output_array(out)
         check_same_device(first, name, target.device, "out")
         return target
 
-    def target_of(self, out: Any) -> DeviceArray:
-        """Where the caller's output lies, which is of this kind."""
+    def output_array(self, out: Any) -> DeviceArray:
+        """Return the memory of the caller's output, an array of this library."""
         return self.reach(out, "out")
 
-    def on_cpu(self) -> Adapter:
-        """The adapter of what arrays become on the CPU."""
+    def cpu_adapter(self) -> Adapter:
+        """Return the adapter for arrays moved to the CPU."""
         return NUMPY
 
 
 class ForeignAdapter(CudaAdapter):
-    """Arrays of any library with `__cuda_array_interface__` or `__dlpack__`; results are CuPy's
-    unless the library follows the array API standard."""
+    """The adapter of any library with `__cuda_array_interface__` or `__dlpack__`.
+
+    Results are CuPy's unless the library follows the array API standard.
+    """
 
     name = "CuPy, or of the library of x"
 
-    def key(self, x: Any, out: Any) -> Any:
-        """None: others have to be asked, waited for and held each time."""
+    def cache_key(self, x: Any, out: Any) -> Any:
+        """Return None: these arrays must be imported, waited for and kept alive at each call."""
 
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where an array lies; work that is under way on it is waited for on our stream."""
-        found = runtime()
+    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+        """Return the address, strides and dtype of an array; the stream waits for pending work."""
+        gpu = runtime()
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
             _, ordinal = map(int, x.__dlpack_device__())
-            return self.located(self.imported(x, what, ordinal))
+            return self.located(self.import_dlpack(x, arg_name, ordinal))
         if interface.get("mask") is not None:
-            raise ArgumentError(f"{what} has a mask, which would be lost; pass its data alone")
+            raise ArgumentError(f"{arg_name} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
-        shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-        ordinal = found.device_of(address) if address else found.current()
-        if _hands_over(x) and streams.is_capturing(self.stream(ordinal)):
-            streams.refuse_capture(what)
+        shape = tuple(interface["shape"])
+        dtype = np.dtype(interface["typestr"])
+        ordinal = gpu.device_of(address) if address else gpu.current()
+        if _accepts_results(x) and streams.is_capturing(self.stream(ordinal)):
+            streams.refuse_capture(arg_name)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self.located(self.imported(x, what, ordinal), not readonly)
+            return self.located(self.import_dlpack(x, arg_name, ordinal), not readonly)
         strides = interface.get("strides") or contiguous(shape, dtype)
         pointer = interface.get("stream")
         if pointer is not None:
-            streams.wait_for(self.stream(ordinal), found.stream_at(pointer), ordinal, what)
-        owner = found.wrap(address, shape, tuple(strides), dtype, ordinal, x)
+            streams.wait_for(self.stream(ordinal), gpu.stream_at(pointer), ordinal, arg_name)
+        owner = gpu.wrap(address, shape, tuple(strides), dtype, ordinal, x)
         return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
-    def imported(self, x: Any, what: str, ordinal: int) -> Any:
-        """The CuPy array that shares the memory of `x`, by DLPack."""
-        if streams.is_capturing(self.stream(ordinal)):  # its library would wait with an event
-            streams.refuse_capture(what)
+    def import_dlpack(self, x: Any, arg_name: str, ordinal: int) -> Any:
+        """Return the CuPy array that shares the memory of `x`, by DLPack."""
+        if streams.is_capturing(
+            self.stream(ordinal)
+        ):  # the exporting library would wait with an event
+            streams.refuse_capture(arg_name)
         try:
             return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass a CuPy array of its data") from error
+            raise memory_error(arg_name, x, "pass a CuPy array of its data") from error
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
-        """Hold arrays until our stream is done with them, which their library knows nothing of."""
+        """Keep arrays alive until our stream is done; their library does not know of it."""
         streams.hold(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, of its own library if that can take one."""
-        return self.finished(super().enlarged(x, found), x)
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x padded, as an array of its library if that can import the result."""
+        return self.finished(super().padded(x, padding), x)
 
     def finished(self, owner: Any, like: Any) -> Any:
-        """A result as the library of the caller's array has it, if it can take one."""
-        return handed(owner, like.__array_namespace__().from_dlpack) if _hands_over(like) else owner
+        """Return a result as an array of the caller's library, if that can import it."""
+        return (
+            export_on_stream(owner, like.__array_namespace__().from_dlpack)
+            if _accepts_results(like)
+            else owner
+        )
 
 
 def adapter_for(x: Any) -> Adapter | None:
-    """The adapter of an array of CuPy."""
-    kind = sys.modules["cupy"].ndarray
-    shortcuts.setdefault(id(kind), partial(convert_again, CUPY))
-    accumulation.shortcuts.setdefault(id(kind), partial(sum_again, CUPY))
-    return CUPY if isinstance(x, kind) else None
+    """Return the adapter of a CuPy array, or None for other objects."""
+    array_type = sys.modules["cupy"].ndarray
+    shortcuts.setdefault(id(array_type), partial(convert_cached, CUPY))
+    accumulation.shortcuts.setdefault(id(array_type), partial(sum_cached, CUPY))
+    return CUPY if isinstance(x, array_type) else None
 
 
-def handed(owner: Any, take: Any) -> Any:
-    """What `take` makes of a CuPy array, which then waits for our stream of its device."""
+def export_on_stream(owner: Any, import_array: Any) -> Any:
+    """Return `import_array(owner)`; the importing library waits for our stream of that device."""
     with runtime().on(int(owner.data.device_id)):
-        return take(owner)
+        return import_array(owner)
 
 
-def _hands_over(x: Any) -> bool:
-    """Whether results of an array go to its library."""
+def _accepts_results(x: Any) -> bool:
+    """Return True if the library of an array can import results."""
     namespace = getattr(x, "__array_namespace__", None)
     return namespace is not None and hasattr(namespace(), "from_dlpack")
 
 
-def _in_cupy(dtype: DType) -> bool:
-    """Whether it is one of NumPy's own dtypes that CuPy has."""
-    kind, most = kind_of(dtype), 16 if kind_of(dtype) == "c" else 8
-    return dtype.type.__module__ == "numpy" and kind in "buifc" and dtype.itemsize <= most
+def _is_cupy_dtype(dtype: DType) -> bool:
+    """Return True for a dtype of NumPy itself that CuPy has."""
+    dtype_kind = kind_of(dtype)
+    max_size = 16 if kind_of(dtype) == "c" else 8
+    return dtype.type.__module__ == "numpy" and dtype_kind in "buifc" and dtype.itemsize <= max_size
 
 
 CUPY = CudaAdapter()

@@ -1,4 +1,4 @@
-"""Arrays of dask: see `blocks.py`."""
+"""The adapter of dask arrays."""
 
 from __future__ import annotations
 
@@ -12,77 +12,87 @@ from ..converter import Converter
 from ..memory import Array
 from ..planning.chunked import Chunks
 from .base import Adapter
-from .chunked import Blocks, Job
+from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
     from ..planning.plan import Larger
 
-__all__ = ["adapter_for"]
 
-
-class Dask(Blocks):
-    """Lazy in, lazy out."""
+class Dask(ChunkedAdapter):
+    """The adapter of dask arrays: lazy arrays in, lazy arrays out."""
 
     library = "dask"
-    fix_sizes = "compute_chunk_sizes()"
-    store = "da.store(convert(x, ...), out)"
+    compute_sizes_call = "compute_chunk_sizes()"
+    store_call = "da.store(convert(x, ...), out)"
 
     @property
     def warning(self) -> Any:  # type: ignore[override]
-        """What dask calls work that could be saved."""
+        """The class of dask's warnings about avoidable work."""
         return _dask().PerformanceWarning
 
-    def is_ours(self, x: Any) -> bool:
-        """Whether it is an array of dask."""
+    def is_instance(self, x: Any) -> bool:
+        """Return True if x is a dask array."""
         return adapter_for(x) is not None
 
-    def lazy(self, array: Array, like: Any) -> Any:
-        """An array of NumPy as one of dask."""
+    def as_lazy(self, array: Array, like: Any) -> Any:
+        """Return a NumPy array as a dask array."""
         return _dask().from_array(array)
 
-    def rechunked(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
-        """The same array in these chunks."""
+    def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
+        """Return x in the given chunks."""
         return x.rechunk(chunks)
 
-    def apart(self, ways: tuple[Converter, ...], like: Any) -> tuple[Any, dict[str, Any]]:
-        """An array of objects, so that a task has its own way and not all of them."""
-        name = f"ways-{_token(*map(repr, ways))}"
-        return _dask().from_array(np.array(ways), chunks=1, name=name, asarray=False), {}
+    def converter_blocks(
+        self, converters: tuple[Converter, ...], like: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return an array of Converters, so that a task holds only its own Converter."""
+        name = f"ways-{_token(*map(repr, converters))}"
+        return _dask().from_array(np.array(converters), chunks=1, name=name, asarray=False), {}
 
-    def computed(self, job: Job, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]) -> Any:
-        """A blockwise layer, of a name that says what it is."""
-        da, (x, left) = _dask(), pairs[0]
-        token = _token(*job.said, *(array.name for array, _ in pairs))
+    def compute_blockwise(
+        self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
+    ) -> Any:
+        """Return a blockwise layer whose name is a hash of the job and its arrays."""
+        da = _dask()
+        (x, first_axes) = pairs[0]
+        token = _token(*job.identity, *(array.name for array, _ in pairs))
         return da.blockwise(
-            job.function, job.axes, *(each for pair in pairs for each in pair),
+            job.function,
+            job.axes,
+            *(argument for pair in pairs for argument in pair),
             name=f"{job.name}-{token}",
-            new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in left},
-            adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in left},
-            dtype=job.dtype, meta=da.utils.meta_from_array(x._meta, len(job.axes), job.dtype),
-            align_arrays=not job.chunks, **job.words,
-        )  # fmt: skip
+            new_axes={axis: job.chunks[axis][0] for axis in job.axes if axis not in first_axes},
+            adjust_chunks={axis: sizes for axis, sizes in job.chunks.items() if axis in first_axes},
+            dtype=job.dtype,
+            meta=da.utils.meta_from_array(x._meta, len(job.axes), job.dtype),
+            align_arrays=not job.chunks,
+            **job.kwargs,
+        )
 
-    def tasks(self, result: Any, x: Any) -> int:
-        """Those of layers that x has not."""
+    def count_tasks(self, result: Any, x: Any) -> int:
+        """Return the number of tasks in the layers of the result that x does not have."""
         layers = result.dask.layers
         return sum(len(layers[name]) for name in layers.keys() - x.dask.layers)
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """The view of a result whose axes are in another order."""
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Return a view of a result with its axes permuted."""
         return x.transpose(order)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Samples at positions, lazily."""
+        """Return the samples at the positions, lazily."""
         return _dask().take(x, positions, axis=axis)
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, with all folds taken apart, in whole chunks along the axes that grow."""
-        da, sides = _dask(), zip(found.window, found.full, strict=True)
-        widths = [(inside.start, size - inside.stop) for inside, size in sides]
-        grown = {at: -1 for at, width in enumerate(widths) if width != (0, 0)}
-        x = x.reshape(found.sizes)
-        there = da.pad(da.ones(x.shape, dtype=bool, chunks=x.chunks), widths, constant_values=False)
-        padded = da.where(there, da.pad(x, widths), found.fill.astype(x.dtype))
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x unfolded and padded, in one chunk along each axis that grows."""
+        da = _dask()
+        spans = zip(padding.window, padding.full, strict=True)
+        widths = [(span.start, size - span.stop) for span, size in spans]
+        grown = {axis: -1 for axis, width in enumerate(widths) if width != (0, 0)}
+        x = x.reshape(padding.sizes)
+        inside = da.pad(
+            da.ones(x.shape, dtype=bool, chunks=x.chunks), widths, constant_values=False
+        )
+        padded = da.where(inside, da.pad(x, widths), padding.fill.astype(x.dtype))
         return padded.rechunk(grown)
 
 
@@ -98,6 +108,6 @@ _ADAPTER = Dask()
 
 
 def adapter_for(x: Any) -> Adapter | None:
-    """The adapter of an array; None for what is none."""
+    """Return the adapter of a dask array, or None for other objects."""
     da = sys.modules.get("dask.array")
     return _ADAPTER if da is not None and isinstance(x, da.Array) else None

@@ -16,55 +16,57 @@ from .containers import Container, column
 
 
 class Pandas(Container):
-    """Series, Index and DataFrame. A column of arrays of one shape is a batch of them."""
+    """The adapter of Series, Index and DataFrame; a column of arrays of one shape is a batch."""
 
-    def read(self, x: Any, what: str) -> Any:
-        """The values; those of a table side by side, in the dtype that holds all its columns."""
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the values; those of a table in the dtype that holds all of its columns."""
         pandas = sys.modules["pandas"]
         if isinstance(x, pandas.DataFrame):
-            return _table(x, what)
-        # Of a float column NaN is a number; others would turn into floats or objects for it.
+            return _table(x, arg_name)
+        # In a float column NaN is a value; other columns would become floats or objects.
         if isinstance(x.dtype, pandas.api.extensions.ExtensionDtype) and x.hasnans:
-            raise ArgumentError(f"{what} has missing values; fill them, as with {what}.fillna(0)")
+            raise ArgumentError(
+                f"{arg_name} has missing values; fill them, as with {arg_name}.fillna(0)"
+            )
         if isinstance(x.dtype, pandas.ArrowDtype):
-            return self._arrow(x.array.__arrow_array__(), what)
-        return column(x.to_numpy(), what)
+            return self._arrow(x.array.__arrow_array__(), arg_name)
+        return column(x.to_numpy(), arg_name)
 
-    def _arrow(self, values: Any, what: str) -> Any:
-        """The values of a column that Arrow holds."""
+    def _arrow(self, values: Any, arg_name: str) -> Any:
+        """Return the values of a column backed by Arrow."""
         adapter = adapter_for(values)
-        return values if adapter is None else adapter.arrive(values, what)
+        return values if adapter is None else adapter.arrive(values, arg_name)
 
 
-def _table(x: Any, what: str) -> Any:
-    found = x.to_numpy()
-    if found.dtype == object:
+def _table(x: Any, arg_name: str) -> Any:
+    values = x.to_numpy()
+    if values.dtype == object:
         kinds = ", ".join(dict.fromkeys(map(str, x.dtypes)))
         raise DtypeError(
-            f"{what} has columns of {kinds}, which no dtype of numbers holds without loss; select "
-            f"those that belong together, as with {what}[[...]]"
+            f"{arg_name} has columns of {kinds}, which no dtype of numbers holds without loss; "
+            f"select those that belong together, as with {arg_name}[[...]]"
         )
-    return found
+    return values
 
 
 class Polars(Container):
-    """Series and DataFrame. A column of arrays, or of lists of one length, is a batch of them."""
+    """The adapter of Series and DataFrame; a column of arrays or equal-length lists is a batch."""
 
-    def read(self, x: Any, what: str) -> Any:
-        """The values; those of a table side by side, in the dtype that holds all its columns."""
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the values; those of a table in the dtype that holds all of its columns."""
         polars = sys.modules["polars"]
         columns = x.get_columns() if isinstance(x, polars.DataFrame) else [x]
-        for each in columns:
-            if _missing(each):
+        for series in columns:
+            if _missing(series):
                 raise ArgumentError(
-                    f"{what} has missing values in column {each.name!r}, which no array holds; "
-                    f"fill them, as with {what}.fill_null(0)"
+                    f"{arg_name} has missing values in column {series.name!r}, which no array "
+                    f"holds; fill them, as with {arg_name}.fill_null(0)"
                 )
-        return column(x.to_numpy(), what)
+        return column(x.to_numpy(), arg_name)
 
 
 def _missing(values: Any) -> bool:
-    """Whether there are missing values in a column, or in one of its arrays or lists."""
+    """Return True if a column, or one of its arrays or lists, has missing values."""
     polars = sys.modules["polars"]
     while isinstance(values.dtype, polars.Array | polars.List) and not values.null_count():
         values = values.explode()
@@ -72,33 +74,34 @@ def _missing(values: Any) -> bool:
 
 
 class PyArrow(Container):
-    """Arrays, and columns of several chunks, which are put together."""
+    """The adapter of Arrow arrays and of columns of several chunks, which are concatenated."""
 
-    def read(self, x: Any, what: str) -> Any:
-        """The values, which share the memory of x where they lie in one piece."""
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the values, which share the memory of x if it is contiguous."""
         pyarrow = sys.modules["pyarrow"]
         if isinstance(x, pyarrow.ChunkedArray):
             x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
         if isinstance(x, pyarrow.FixedShapeTensorArray):
-            shape, order = x.type.shape, x.type.permutation
-            values = _values(x.storage, what).reshape(len(x), *shape)
+            shape = x.type.shape
+            order = x.type.permutation
+            values = _values(x.storage, arg_name).reshape(len(x), *shape)
             # The i-th axis of the tensor is the permutation[i]-th that lies in memory.
-            return values if order is None else values.transpose(0, *(at + 1 for at in order))
-        return _values(x, what)
+            return values if order is None else values.transpose(0, *(axis + 1 for axis in order))
+        return _values(x, arg_name)
 
 
-def _values(x: Any, what: str) -> Array:
-    """The values of an array, an axis for each level of lists of fixed size."""
+def _values(x: Any, arg_name: str) -> Array:
+    """Return the values of an array, with one axis for each level of fixed-size lists."""
     pyarrow = sys.modules["pyarrow"]
     if x.null_count:
         raise ArgumentError(
-            f"{what} has {x.null_count} missing values, which no array holds; fill or drop them, "
-            f"as with pyarrow.compute.fill_null({what}, 0)"
+            f"{arg_name} has {x.null_count} missing values, which no array holds; fill or drop "
+            f"them, as with pyarrow.compute.fill_null({arg_name}, 0)"
         )
     if pyarrow.types.is_fixed_size_list(x.type):
-        inner = _values(x.flatten(), what)
+        inner = _values(x.flatten(), arg_name)
         return inner.reshape(len(x), x.type.list_size, *inner.shape[1:])
-    return column(x.to_numpy(zero_copy_only=False), what)
+    return column(x.to_numpy(zero_copy_only=False), arg_name)
 
 
 _ARROW = PyArrow()

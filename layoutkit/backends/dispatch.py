@@ -1,13 +1,9 @@
-"""Which way does an array take: what is asked at every door where arrays come in.
+"""Find the adapter of an array, and dispatch conversions and sums of arrays that are not NumPy's.
 
-Whose it is says `owners.py`, whose answers are given here too. `convert_foreign` and `sum_foreign`
-know all the ways there are; the adapters only bring in and out.
-
-Whose array is it.
-
-The adapter of an array is for its library's file to say (`libraries.py` finds it). What no file
-here is named after comes in by `__dlpack__` or `__cuda_array_interface__`. What holds an array and
-is none (`containers.py`) comes last.
+`registry.py` maps an array's package to the module with its adapter. Arrays of unregistered
+libraries are imported by `__dlpack__` or `__cuda_array_interface__`, and objects that contain an
+array (`containers.py`) are tried last. Adapters only import and export arrays; which steps a
+conversion takes is decided here, in `convert_foreign` and `sum_foreign`.
 """
 
 from __future__ import annotations
@@ -25,13 +21,14 @@ from ..cuda.program import programs_of
 from ..cuda.transfers import Unmade, download, upload
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.plan import larger, made, of_larger, of_picked, order, refuse_out
+from ..planning.plan import larger, of_larger, of_picked, order, refuse_out
+from ..planning.plan import made as in_memory_order
 from ..spec import CPU, DType, ordinal_of
 from .base import NUMPY, Adapter
-from .containers import Stacked, protocol_of
+from .containers import ListAdapter, array_protocol_adapter
 from .cupy import CUPY, CudaAdapter, ForeignAdapter, sum_key
-from .gradients import taken
-from .registry import asked
+from .gradients import take_channels
+from .registry import call_backend_hook
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -39,109 +36,122 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
 
 
-_CUDA = (2, 13)  # DLPack's numbers of memory of a GPU: its own, and managed
-_dlpack, _foreign = Adapter(), ForeignAdapter()
+_CUDA = (2, 13)  # DLPack device types of GPU memory: CUDA and CUDA managed
+_dlpack = Adapter()
+_foreign = ForeignAdapter()
 
 
 def adapter_of(x: Any) -> Adapter | None:
-    """The adapter of an array; None for NumPy's, which need none, and for what is no array."""
+    """Return the adapter of an array; None for NumPy arrays (none needed) and non-arrays."""
     if isinstance(x, np.ndarray):
         return None
-    found: Adapter | None = asked("adapter_for", x)
-    return found or _by_dlpack(x)
+    adapter: Adapter | None = call_backend_hook("adapter_for", x)
+    return adapter or _adapter_by_protocol(x)
 
 
 def whose(x: Any) -> Adapter:
-    """The adapter of all that a conversion takes, and NumPy's for what it does not, to refuse it.
+    """Return the adapter of x; for an unsupported object NumPy's, which raises the error.
 
-    What no library here makes but holds an array is a Container's.
+    Objects that contain an array have the adapter of a Container.
     """
     if isinstance(x, np.ndarray):
         return NUMPY
-    found: Adapter | None = asked("adapter_for", x) or asked("container_for", x)
-    return found or _by_dlpack(x) or protocol_of(x) or (_stacked if _stacked.holds(x) else NUMPY)
+    adapter: Adapter | None = call_backend_hook("adapter_for", x) or call_backend_hook(
+        "container_for", x
+    )
+    return (
+        adapter
+        or _adapter_by_protocol(x)
+        or array_protocol_adapter(x)
+        or (_list_adapter if _list_adapter.holds(x) else NUMPY)
+    )
 
 
-def _by_dlpack(x: Any) -> Adapter | None:
-    """The adapter of what gives its memory by a protocol of arrays that GPUs know too."""
-    kind = type(x)
-    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+def _adapter_by_protocol(x: Any) -> Adapter | None:
+    """Return the adapter of an array that supports DLPack or the CUDA array interface."""
+    array_type = type(x)
+    if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
         return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
-    return _foreign if hasattr(kind, "__cuda_array_interface__") else None
+    return _foreign if hasattr(array_type, "__cuda_array_interface__") else None
 
 
 def device_adapter_of(x: Any) -> CudaAdapter | None:
-    """The adapter of an array that is on a GPU, None for all others."""
+    """Return the adapter of an array on a GPU, or None for other arrays."""
     adapter = adapter_of(x)
     return adapter if isinstance(adapter, CudaAdapter) else None
 
 
-_stacked = Stacked(whose)
+_list_adapter = ListAdapter(whose)
 
 
-def as_array(x: Any, what: str = "x") -> Array:
-    """The NumPy array that shares the memory of an array, or is what a container holds."""
-    return whose(x).arrive(x, what)
+def as_array(x: Any, arg_name: str = "x") -> Array:
+    """Return the NumPy array that shares the memory of x, or that a container holds."""
+    return whose(x).arrive(x, arg_name)
 
 
-def facts(x: Any, what: str = "x") -> tuple[tuple[int, ...], DType, str]:
-    """Shape, dtype and device of an array of any library; it need not hold data."""
+def facts(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
+    """Return shape, dtype and device of an array of any library; it need not hold data."""
     adapter = whose(x)
-    return *adapter.facts(x, what), adapter.device(x, what)
+    return *adapter.facts(x, arg_name), adapter.device(x, arg_name)
 
 
-def memory_layout(x: Any, what: str = "x") -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
-    """Shape, strides, dtype and device of an array of any library."""
+def array_layout(
+    x: Any, arg_name: str = "x"
+) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+    """Return shape, strides, dtype and device of an array of any library."""
     adapter = device_adapter_of(x)
     if adapter is not None:
-        return adapter.reach(x, what).facts
-    array = as_array(x, what)
+        return adapter.reach(x, arg_name).facts
+    array = as_array(x, arg_name)
     return array.shape, array.strides, array.dtype, CPU
 
 
-# ---- the ways of a conversion ------------------------------------------------------------
+# ---- conversions -------------------------------------------------------------------------
 
 
 def plan_of(converter: Converter, x: Any) -> Plan:
-    """How an array of any library would be converted."""
-    return whose(x).plan(converter, x) or planned(converter.task, *memory_layout(x))
+    """Return the plan of a conversion of an array of any library."""
+    return whose(x).plan(converter, x) or planned(converter.task, *array_layout(x))
 
 
 def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
-    """What `converter(x, out)` is where x, out or the device is not plain NumPy's.
+    """Return `converter(x, out)` if x, out or the device is not plain NumPy's.
 
-    The five ways: recorded by the array's library (for a gradient, or traced), on a GPU, from
-    there to the CPU, from the CPU to a GPU, and on the CPU.
+    There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
+    from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    task, adapter = converter.task, whose(x)
+    task = converter.task
+    adapter = whose(x)
     if task.memory is not None:
-        return _laid(converter, x, out)
-    if adapter.makes_larger or converter.is_away:
-        if (few := taken(task, adapter, x)) is not None:
-            return converter.derived(of_picked)(few, out)
+        return _convert_in_memory_order(converter, x, out)
+    if adapter.pads_input or converter.is_away:
+        if (selected := take_channels(task, adapter, x)) is not None:
+            return converter.derived(of_picked)(selected, out)
         if task.canvas is not None:
-            found = larger(task, *adapter.facts(x, "x"))
-            return converter.derived(of_larger)(adapter.enlarged(x, found), out)
-    traced = task.formula is not None and task.formula.is_traced and adapter.traces_constants
-    if traced or adapter.is_recorded(x):
-        return adapter.record(converter, x, out)
+            padding = larger(task, *adapter.facts(x, "x"))
+            return converter.derived(of_larger)(adapter.padded(x, padding), out)
+    has_traced_constants = (
+        task.formula is not None and task.formula.is_traced and adapter.traces_constants
+    )
+    if has_traced_constants or adapter.is_recorded(x):
+        return adapter.convert_recorded(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
-            return _download(converter, adapter, x, out)
-        return _on_gpu(converter, adapter, x, out)
+            return _convert_to_cpu(converter, adapter, x, out)
+        return _convert_on_gpu(converter, adapter, x, out)
     if converter.is_away:
         return send(converter, adapter, adapter.arrive(x, "x"), out)
-    return _on_cpu(converter, adapter, x, out)
+    return _convert_on_cpu(converter, adapter, x, out)
 
 
-def _laid(converter: Converter, x: Any, out: Any) -> Any:
-    """A view of what is made in another order of memory."""
+def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
+    """Return a permuted view of a result made with its axes in the order of `memory=`."""
     refuse_out(converter.task, out)
-    found = converter.derived(made)(x)
-    return whose(found).permuted(found, order(converter.task, found.ndim))
+    result = converter.derived(in_memory_order)(x)
+    return whose(result).permute(result, order(converter.task, result.ndim))
 
 
-def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
     refuse_out_on_gpu(out, "x")
     if out is not None:
@@ -149,64 +159,70 @@ def _on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
         converter(array, writer.target(out))
         return writer.written(out)
     result = converter(array)
-    return adapter.same(x, array) if result is array else adapter.leave(result, x)
+    return adapter.unchanged_result(x, array) if result is array else adapter.leave(result, x)
 
 
-def _on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.reach(x, "x")
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
-    target = _target_on(adapter, out, array, "x")
+    target = _device_output(adapter, out, array, "x")
     programs = programs_of(converter)
-    with adapter.keeping([array, target]):
-        found = programs.run(array, target, adapter)
-    programs.learn(adapter.key(x, out), array, target)
+    with adapter.kept_alive([array, target]):
+        result = programs.run(array, target, adapter)
+    programs.learn(adapter.cache_key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
-    return adapter.same(x, found) if found is array.owner else adapter.finished(found, x)
+    return (
+        adapter.unchanged_result(x, result)
+        if result is array.owner
+        else adapter.finished(result, x)
+    )
 
 
 def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
-    """What is converted on a GPU of an array of the CPU, or of one that is yet to be made."""
-    there = adapter.on_gpu() or CUPY
-    nowhere = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
-    target = _target_on(there, out, nowhere, "the result")
-    made = upload(programs_of(converter), array, target, there)
-    return there.finished(made, None) if target is None else there.written(out)
+    """Return the conversion on a GPU of an array on the CPU, or of one that is not made yet."""
+    gpu_adapter = adapter.cuda_adapter() or CUPY
+    result_device = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
+    target = _device_output(gpu_adapter, out, result_device, "the result")
+    result = upload(programs_of(converter), array, target, gpu_adapter)
+    return gpu_adapter.finished(result, None) if target is None else gpu_adapter.written(out)
 
 
-def _download(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
+def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.reach(x, "x")
-    here = adapter.on_cpu()
+    writer = adapter.cpu_adapter()
     target = None
     if out is not None:
         refuse_out_on_gpu(out, None)
-        here = writer_of(here, out)
-        target = here.target(out)
+        writer = writer_of(writer, out)
+        target = writer.target(out)
     host = download(programs_of(converter), array, target, adapter)
-    return here.leave(host, x) if target is None else here.written(out)
+    return writer.leave(host, x) if target is None else writer.written(out)
 
 
-def _target_on(adapter: CudaAdapter, out: Any, first: DeviceArray, name: str) -> DeviceArray | None:
-    """Where the caller's output lies, if there is one."""
-    return None if out is None else adapter.target_on(out, device_adapter_of(out), first, name)
+def _device_output(
+    adapter: CudaAdapter, out: Any, first: DeviceArray, name: str
+) -> DeviceArray | None:
+    """Return the memory of the caller's output, or None if there is no output."""
+    return None if out is None else adapter.device_output(out, device_adapter_of(out), first, name)
 
 
 def writer_of(adapter: Adapter, out: Any) -> Adapter:
-    """Who knows the memory of the caller's output: the adapter of x, or that of a container."""
-    found = whose(out)
-    return found if found.is_container else adapter
+    """Return the adapter that can write to `out`: that of a container, else `adapter`."""
+    out_adapter = whose(out)
+    return out_adapter if out_adapter.is_container else adapter
 
 
 def refuse_out_on_gpu(out: Any, name: str | None) -> None:
-    """Raise DeviceError where `out` is on a GPU and what is called `name` on the CPU."""
+    """Raise DeviceError if `out` is on a GPU while the array called `name` is on the CPU."""
     adapter = None if out is None else device_adapter_of(out)
     if adapter is None:
         return
     device = adapter.device(out, "out")
     if name is None:
         raise DeviceError(
-            f'device="cpu", but out is on {device}; leave device= away, or give an out on the CPU'
+            f'device="cpu", but out is on {device}; omit device=, or give an out on the CPU'
         )
     raise DeviceError(
         f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
@@ -214,19 +230,21 @@ def refuse_out_on_gpu(out: Any, name: str | None) -> None:
     )
 
 
-# ---- the ways of a sum -------------------------------------------------------------------
+# ---- sums --------------------------------------------------------------------------------
 
 
 def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """A sum with parts of other libraries: of the first part's kind, unless one is traced."""
+    """Return a sum with parts of other libraries, of the library of the first (traced) part."""
     adapters = [whose(part) for part in parts]
     traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
     leader = traced[0] if traced else adapters[0]
     if not traced:
         _check_devices(parts, adapters)
     if any(map(leader.is_recorded, parts)):
-        return leader.record_sum(accumulator, parts, out)
-    arrays = [_detached(*pair) for pair in enumerate(zip(parts, adapters, strict=True))]
+        return leader.sum_recorded(accumulator, parts, out)
+    arrays = [
+        _memory_without_gradient(*pair) for pair in enumerate(zip(parts, adapters, strict=True))
+    ]
     if isinstance(leader, CudaAdapter):
         return _sum_on_gpu(accumulator, adapters, arrays, parts, out)
     return _sum_on_cpu(accumulator, leader, arrays, parts[0], out)
@@ -251,15 +269,15 @@ def _sum_on_gpu(
     out: Any,
 ) -> Any:
     adapter: CudaAdapter = adapters[0]
-    target = _target_on(adapter, out, arrays[0], "part 0")
+    target = _device_output(adapter, out, arrays[0], "part 0")
     if accumulator.on_gpus is None:
         accumulator.on_gpus = DeviceSums(accumulator.plan)
-    with adapter.keeping([*arrays, target], adapter.join(arrays, adapters)):
-        found = accumulator.on_gpus.run(arrays, target, adapter)
+    with adapter.kept_alive([*arrays, target], adapter.join(arrays, adapters)):
+        result = accumulator.on_gpus.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)
     if key is not None:
         accumulator.on_gpus.learn(key, arrays, target)
-    return adapter.finished(found, parts[0]) if target is None else adapter.written(out)
+    return adapter.finished(result, parts[0]) if target is None else adapter.written(out)
 
 
 def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
@@ -277,13 +295,13 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
             )
 
 
-def _detached(number: int, pair: tuple[Any, Adapter]) -> Any:
-    """The memory of a part of a sum that no gradient is recorded of."""
+def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
+    """Return the memory of a part of a sum; raise if a gradient is recorded for the part."""
     part, adapter = pair
     if adapter.has_gradient(part):
         raise ArgumentError(
-            f"part {number} requires a gradient, but the sum is no torch tensor, as part 0 is "
-            f"none; give a tensor first, or part {number}.detach()"
+            f"part {number} requires a gradient, but the sum is not a torch tensor, because part "
+            f"0 is not; give a tensor first, or part {number}.detach()"
         )
     if isinstance(adapter, CudaAdapter):
         return adapter.reach(part, f"part {number}")

@@ -1,4 +1,4 @@
-"""Which samples: indices, windows and batch sizes as users write them; copies; one-hot rows."""
+"""Validation of indices, slices and batch sizes; copies of samples; one-hot rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from ..errors import ArgumentError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
 
-__all__ = ["as_batch_size", "as_positions", "as_window", "one_hot", "take"]
 
-
-def as_batch_size(value: Any) -> int:
-    """A number of samples, at least 1; ArgumentError for anything else."""
+def check_batch_size(value: Any) -> int:
+    """Return a batch size as an int of at least 1; raise ArgumentError for anything else."""
     size = as_int(value)
     if size is None or size < 1:
         raise ArgumentError(f"batch_size is {value!r}; give an int of at least 1")
     return size
 
 
-def as_window(start: Any, stop: Any, count: int) -> slice:
-    """The part of `count` samples that a Python slice from start to stop would give."""
+def normalize_slice(start: Any, stop: Any, count: int) -> slice:
+    """Return the slice of `count` samples that Python's `start:stop` would select."""
     for name, value in (("start", start), ("stop", stop)):
         if value is not None and as_int(value) is None:
             raise ArgumentError(f"{name} is {value!r}; give an int or None, as in Python's slices")
@@ -33,38 +31,39 @@ def as_window(start: Any, stop: Any, count: int) -> slice:
 
 
 def as_positions(indices: Any, count: int) -> Array:
-    """Positions from 0 for indices from -count to count - 1.
+    """Return non-negative positions for indices from -count to count - 1.
 
     Raises
     ------
     ArgumentError
         The indices are not ints.
     ShapeError
-        They are not one axis, or one of them is out of range.
+        They are not one-dimensional, or one of them is out of range.
     """
-    found = _as_array(indices)
-    if found.ndim != 1:
-        raise ShapeError(f"indices have shape {found.shape}; give one axis of them, such as [0, 2]")
-    wrong = np.flatnonzero((found < -count) | (found >= count))
+    array = _as_array(indices)
+    if array.ndim != 1:
+        raise ShapeError(f"indices have shape {array.shape}; give one axis of them, such as [0, 2]")
+    wrong = np.flatnonzero((array < -count) | (array >= count))
     if wrong.size:
-        at = int(wrong[0])
+        index = int(wrong[0])
         raise ShapeError(
-            f"index {found[at]} at position {at} is out of range: the view has {count} samples; "
-            f"give indices from {-count} to {count - 1}"
+            f"index {array[index]} at position {index} is out of range: the view has {count} "
+            f"samples; give indices from {-count} to {count - 1}"
             if count
-            else f"index {found[at]} at position {at} is out of range: the view has no samples"
+            else f"index {array[index]} at position {index} is out of range: the view has no "
+            "samples"
         )
-    positions = found.astype(np.intp)
+    positions = array.astype(np.intp)
     positions[positions < 0] += count
     return positions
 
 
 def take(array: Array, axis: int, positions: Array) -> Array:
-    """The samples at proven positions, contiguous and in pooled memory."""
+    """Return the samples at validated positions, contiguous and in pooled memory."""
     shape = array.shape[:axis] + positions.shape + array.shape[axis + 1 :]
     out = empty(shape, array.dtype)
     if array.flags.c_contiguous and array.flags.aligned:
-        # Any mode but "raise" writes to out at once, without a buffer between.
+        # Modes other than "raise" write to out directly, without a temporary buffer.
         np.take(array, positions, axis=axis, out=out, mode="clip")
     else:  # np.take would first copy all of the array
         out[...] = array[(slice(None),) * axis + (positions,)]
@@ -72,10 +71,10 @@ def take(array: Array, axis: int, positions: Array) -> Array:
 
 
 def one_hot(columns: Array, width: int, dtype: DType) -> Array:
-    """Rows of `width` numbers, 1 in the columns of each sample and 0 elsewhere; pooled memory.
+    """Return rows of `width` numbers: 1 in the columns of each sample, 0 elsewhere; pooled memory.
 
-    `columns` has one integer a sample, shape (n,), or several, (n, k); a repeated one counts once.
-    The caller has proved that all are from 0 to width - 1.
+    `columns` has shape (n,) or (n, k): one or k integers a sample; a repeated one counts once. The
+    caller has validated that all are from 0 to width - 1.
 
     >>> one_hot(np.array([[0, 2], [1, 1]]), 3, np.dtype("int8"))
     array([[1, 0, 1],
@@ -89,26 +88,26 @@ def one_hot(columns: Array, width: int, dtype: DType) -> Array:
 
 
 def _as_array(indices: Any) -> Array:
-    """Indices as an array of ints; ArgumentError where they are something else."""
+    """Return indices as an array of ints; raise ArgumentError for anything else."""
     if isinstance(indices, np.ndarray):
-        found = as_numpy(indices, "indices")
+        array = as_numpy(indices, "indices")
     else:
-        found = _from_items(indices)
-    if found.dtype.kind not in "iu":
+        array = _from_items(indices)
+    if array.dtype.kind not in "iu":
         raise ArgumentError(
-            f"indices have dtype {found.dtype}; give ints (of a mask: numpy.flatnonzero(mask))"
+            f"indices have dtype {array.dtype}; give ints (of a mask: numpy.flatnonzero(mask))"
         )
-    return found
+    return array
 
 
 def _from_items(indices: Any) -> Array:
     try:
-        found = np.asarray(indices)
+        array = np.asarray(indices)
     except (TypeError, ValueError):  # of different lengths
         raise ArgumentError("indices are not ints; give them as one list or array") from None
-    if found.size == 0 and isinstance(indices, list | tuple | range):
-        return found.astype(np.intp)  # NumPy takes an empty list for floats
-    mixed = isinstance(indices, list | tuple) and found.dtype.kind in "iu"
+    if array.size == 0 and isinstance(indices, list | tuple | range):
+        return array.astype(np.intp)  # NumPy takes an empty list for floats
+    mixed = isinstance(indices, list | tuple) and array.dtype.kind in "iu"
     if mixed and any(isinstance(index, bool | np.bool_) for index in indices):
         raise ArgumentError("indices have bools among them; give ints")
-    return found
+    return array

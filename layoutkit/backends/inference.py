@@ -8,46 +8,50 @@ from typing import Any
 import numpy as np
 
 from ..memory import Array
-from .base import out_of_reach
+from .base import memory_error
 from .containers import Container
 
 
 class OnnxRuntime(Container):
-    """OrtValues on the CPU. What comes in becomes NumPy's; `out` keeps its memory."""
+    """The adapter of OrtValues on the CPU. Results are NumPy's; an OrtValue as `out` is written."""
 
-    def read(self, x: Any, what: str) -> Any:
-        """The array that shares its memory; read-only, as DLPack has it."""
-        return np.from_dlpack(x) if x.is_tensor() else super().read(x, what)
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the array that shares its memory; read-only, as DLPack exports it."""
+        return np.from_dlpack(x) if x.is_tensor() else super().read(x, arg_name)
 
     def memory(self, out: Any) -> Array:
-        """The array that shares its memory, to be written."""
-        return np.asarray(_Place(out, self.arrive(out, "out")))
+        """Return the writable array that shares its memory."""
+        return np.asarray(_WritableInterface(out, self.arrive(out, "out")))
 
 
-class _Place:
-    """The memory of an OrtValue in the words of NumPy; DLPack says that it is read-only."""
+class _WritableInterface:
+    """A writable `__array_interface__` of an OrtValue, which DLPack exports as read-only."""
 
-    def __init__(self, owner: Any, found: Array) -> None:
-        self._owner = owner  # for as long as an array has this for its base
-        self.__array_interface__ = {**found.__array_interface__, "data": (owner.data_ptr(), False)}
+    def __init__(self, owner: Any, array: Array) -> None:
+        self._owner = owner  # kept alive by the arrays that have this as their base
+        self.__array_interface__ = {**array.__array_interface__, "data": (owner.data_ptr(), False)}
 
 
 class OpenVino(Container):
-    """In and out without a copy, such as `request.get_input_tensor()` as `out`."""
+    """The adapter of OpenVINO tensors, read and written without a copy.
 
-    def read(self, x: Any, what: str) -> Any:
-        """The array that shares its memory."""
+    For example, `request.get_input_tensor()` can be `out`.
+    """
+
+    def read(self, x: Any, arg_name: str) -> Any:
+        """Return the array that shares its memory."""
         try:
             return x.data
-        except Exception as error:  # of a tensor on another device, and of strings
-            raise out_of_reach(what, x, f"copy it to an openvino.Tensor ({error})") from error
+        except Exception as error:  # for a tensor on another device, and for strings
+            raise memory_error(arg_name, x, f"copy it to an openvino.Tensor ({error})") from error
 
     def memory(self, out: Any) -> Array:
-        """The array that shares its memory."""
+        """Return the array that shares its memory."""
         return self.arrive(out, "out")
 
 
-_ONNXRUNTIME, _OPENVINO = OnnxRuntime(), OpenVino()
+_ONNXRUNTIME = OnnxRuntime()
+_OPENVINO = OpenVino()
 
 
 def container_for(x: Any) -> Container | None:
@@ -55,7 +59,8 @@ def container_for(x: Any) -> Container | None:
 
     An OrtValue on a GPU has no adapter here: DLPack imports it.
     """
-    onnxruntime, openvino = sys.modules.get("onnxruntime"), sys.modules.get("openvino")
+    onnxruntime = sys.modules.get("onnxruntime")
+    openvino = sys.modules.get("openvino")
     if onnxruntime is not None and isinstance(x, onnxruntime.OrtValue):
         return _ONNXRUNTIME if x.device_name() == "cpu" else None
     return _OPENVINO if openvino is not None and isinstance(x, openvino.Tensor) else None

@@ -1,11 +1,11 @@
-"""What a View sees of an array of any library, and parts of it in that library's words.
+"""Shape, dtype and device of an array of any library for views, and access to its samples.
 
-NumPy arrays and, through an adapter, arrays that the CPU reaches are seen as NumPy arrays that
-share their memory; those on a GPU by their shape, strides and dtype alone. What is made of parts is
-of the kind of the array.
+NumPy arrays, and arrays that the CPU can access through an adapter, become NumPy arrays that share
+their memory; of arrays on a GPU only shape, strides and dtype are known. Samples and copies are of
+the library of the array.
 
-Adapters are imported when the first array comes that is not NumPy's: they know GPUs, and a program
-whose batches are NumPy's should start without them.
+Adapters are imported with the first array that is not NumPy's: they import GPU support, which a
+program that uses only NumPy should not pay for at start.
 """
 
 from __future__ import annotations
@@ -20,83 +20,83 @@ from ..memory import Array, as_numpy
 from ..spec import CPU, DType
 from .indexing import take
 
-__all__ = ["Seen", "based", "copies", "like_base", "on_cpu", "seen", "window"]
 
-
-class Seen(Protocol):
-    """What a view needs to know of an array."""
+class ArrayInfo(Protocol):
+    """The shape and dtype that a view needs of an array."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes."""
+        """The shape."""
 
     @property
     def dtype(self) -> DType:
-        """The dtype in NumPy's words."""
+        """The dtype, as NumPy's."""
 
 
-class Facts(NamedTuple):
-    """What is known of an array that a library traces, and that holds no data."""
+class TracedArrayInfo(NamedTuple):
+    """The shape and dtype of an array that a library traces, and that holds no data."""
 
     shape: tuple[int, ...]
     dtype: DType
 
 
-def seen(x: Any, what: str) -> tuple[Any, str]:
-    """How an array of any library is seen, and its device.
+def seen(x: Any, arg_name: str) -> tuple[Any, str]:
+    """Return the NumPy array, device array or shape and dtype of x, and its device.
 
-    Raises ArgumentError for what is no array, or holds no data.
+    Raises ArgumentError for objects that are not arrays, or hold no data.
     """
-    if isinstance(x, np.ndarray | list | tuple):  # views nest: a list is a view of several arrays
-        return as_numpy(x, what), CPU
+    if isinstance(x, np.ndarray | list | tuple):  # views nest, so a list would be several arrays
+        return as_numpy(x, arg_name), CPU
     dispatch = _adapters()
     adapter = dispatch.device_adapter_of(x)
     if adapter is None:
-        other = dispatch.adapter_of(x)
-        if other is not None and other.is_traced:
-            return Facts(*other.facts(x, what)), other.device(x, what)
-        return dispatch.as_array(x, what), CPU
-    return adapter.reach(x, what), adapter.device(x, what)
+        traced_adapter = dispatch.adapter_of(x)
+        if traced_adapter is not None and traced_adapter.is_traced:
+            return TracedArrayInfo(*traced_adapter.facts(x, arg_name)), traced_adapter.device(
+                x, arg_name
+            )
+        return dispatch.as_array(x, arg_name), CPU
+    return adapter.reach(x, arg_name), adapter.device(x, arg_name)
 
 
-def based(x: Any, found: Any) -> Any:
-    """What a view holds of x, which is seen as `found`: x, or of what only holds an array, that."""
-    return found if type(found) is np.ndarray and _adapters().whose(x).is_container else x
+def unwrap_container(x: Any, array: Any) -> Any:
+    """Return `x`, or the array inside it if `x` is a container; `array` is `seen(x)`."""
+    return array if type(array) is np.ndarray and _adapters().whose(x).is_container else x
 
 
-def copies(x: Any, axis: int, positions: Array) -> Any:
-    """Copies of the samples at positions that exist, contiguous; of NumPy's in pooled memory."""
+def take_samples(x: Any, axis: int, positions: Array) -> Any:
+    """Return contiguous copies of the samples at validated positions; NumPy's in pooled memory."""
     if isinstance(x, np.ndarray):
         return take(x, axis, positions)
     adapter = _adapters().adapter_of(x)
     return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
 
 
-def window(x: Any, axis: int, part: slice) -> Any:
-    """The samples of a window, in the array's own memory."""
+def slice_samples(x: Any, axis: int, part: slice) -> Any:
+    """Return the samples of a slice as a view of the array."""
     source = x if hasattr(x, "__getitem__") else seen(x, "x")[0]
     return source[(slice(None),) * axis + (part,)]
 
 
-def on_cpu(x: Any, what: str = "x") -> Array:
-    """An array of any library as NumPy's: one that shares its memory, of a GPU's a copy."""
+def to_cpu(x: Any, arg_name: str = "x") -> Array:
+    """Return any array as a NumPy array: a copy from a GPU, else one that shares its memory."""
     if isinstance(x, np.ndarray):
-        return as_numpy(x, what)
-    dispatch = _adapters()  # before what it has imported
+        return as_numpy(x, arg_name)
+    dispatch = _adapters()  # first, to import it and the module below under the fork lock
     from ..cuda.transfers import brought
 
     adapter = dispatch.device_adapter_of(x)
     if adapter is not None:
-        return brought(adapter.reach(x, what), adapter)
-    array: Array = dispatch.as_array(x, what)
+        return brought(adapter.reach(x, arg_name), adapter)
+    array: Array = dispatch.as_array(x, arg_name)
     return array
 
 
-def like_base(array: Array, base: Any) -> Any:
-    """An array of the base's kind, on its device, that has what `array` has; a copy on a GPU."""
+def asarray_like(array: Array, base: Any) -> Any:
+    """Return `array` as an array of the base's library and device; a copy on a GPU."""
     if isinstance(base, np.ndarray):
         return array
-    dispatch = _adapters()  # before what it has imported
+    dispatch = _adapters()  # first, to import it and the module below under the fork lock
     from ..cuda.transfers import sent
 
     if (gpu := dispatch.device_adapter_of(base)) is not None:

@@ -23,7 +23,7 @@ from .._utils import fork
 from ..errors import ArgumentError
 from .symbolic import NUMPY, Library, Symbolic
 
-_FRAMEWORKS = ("jax", "torch")  # whose words batches of spaces can be said in
+_FRAMEWORKS = ("jax", "torch")  # frameworks for symbolic batches of spaces
 # By the package that defines the class of an array: the module of this package that adapts it.
 BACKENDS = {
     "cubed": "cubed",
@@ -42,34 +42,34 @@ BACKENDS = {
 
 
 def library_of(x: Any) -> Library | None:
-    """The library that made the array; None for what is no array of a library known here."""
+    """Return the namespace of the library of x, or None for objects that are not known arrays."""
     sparse = sys.modules.get("scipy.sparse")
     if isinstance(x, np.ndarray) or (sparse is not None and sparse.issparse(x)):
         return NUMPY
-    found: Library | None = asked("library_of", x)
-    return found
+    library: Library | None = call_backend_hook("library_of", x)
+    return library
 
 
-def asked(question: str, x: Any) -> Any:
-    """What the file of the library of x answers about it; None where there is none to ask."""
-    answer = getattr(backend_of(x), question, None)
-    return None if answer is None else answer(x)
+def call_backend_hook(hook_name: str, x: Any) -> Any:
+    """Return the result of the function `hook_name` of the backend of x, or None without one."""
+    hook = getattr(backend_of(x), hook_name, None)
+    return None if hook is None else hook(x)
 
 
 def framework_named(name: str) -> Symbolic:
-    """The library of symbolic batches of that name, imported now.
+    """Import a framework by name and return its namespace for symbolic batches.
 
     Raises
     ------
     ArgumentError
-        It has another name, or is not installed.
+        There is no framework of that name, or it is not installed.
     """
     if not isinstance(name, str) or name not in _FRAMEWORKS:
         raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
     try:
         with fork.making:
-            found: Symbolic = import_module(f".{name}", __package__).library()
-        return found
+            library: Symbolic = import_module(f".{name}", __package__).library()
+        return library
     except ImportError as error:
         fix = f'pip install "layoutkit[{name}]"'
         raise ArgumentError(f"{name} is not installed, or does not load: {fix}") from error

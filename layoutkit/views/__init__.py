@@ -1,16 +1,15 @@
-"""Views: what a batch is, between models.
+"""Views: hold a batch that models need in several layouts.
 
 DataView, ImageView, SequenceView, ClassView    one array; put once, got in any layout and dtype
-ListView                                        several of them, as nested as you like
+ListView                                        several arrays, nested to any depth
 
-base.py        what all views can do
-holder.py      how a view of one array holds one batch after the other
-dataview.py    one array; its kinds are in image.py, sequence.py and classes.py
-batch.py       from one put to the next: the base, its results and gradients
-gettings.py    how a base becomes what is asked; kept from batch to batch
-forms.py       what may stand in the place of a layout: it is asked, and not known here
-column.py      the first column of labels
-display.py     views in words and in HTML
+base.py        the View base class, and the protocol of targets that are not layouts
+dataview.py    views of one array: DataView, ImageView, SequenceView
+classview.py   ClassView, and the conversion of labels to their first column
+listview.py    ListView
+batch.py       the state of one batch: the base, its conversions and gradients
+plans.py       the conversions of a base, cached from batch to batch
+display.py     text and HTML representations of views
 """
 
 from .classview import ClassView

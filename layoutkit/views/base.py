@@ -1,9 +1,7 @@
-"""What all views can do, whether they hold one array or several.
+"""The View base class, and the protocol of targets that can be requested in place of a layout.
 
-Forms: what may stand in the place of a layout and knows itself how a batch is brought into it.
-
-A layout is text, and a view reads it. Anything else that a view is asked for is a `Form`, and the
-view asks IT: this knows of no form but its methods, and nothing of what forms are made of.
+A layout is text, which views parse. Anything else that a batch is requested in, such as a Space, is
+a `ViewTarget`: views call its methods and know nothing else about it.
 """
 
 from __future__ import annotations
@@ -14,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
-from ..backends.indexing import as_batch_size
+from ..backends.indexing import check_batch_size
 from ..errors import ArgumentError
-from .plans import PLAIN, How
+from .plans import DEFAULT_OPTIONS, ConversionOptions
 
 if TYPE_CHECKING:
     from .batch import Gradient
 
 
 class View(ABC):
-    """A batch: put in one layout, got in others, its gradients brought back and summed."""
+    """A batch that is put in one layout, got in others, and whose gradients are summed."""
 
     @abstractmethod
     def forward_put(self, layout: Any, array: Any) -> None:
@@ -31,7 +29,7 @@ class View(ABC):
 
     @abstractmethod
     def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
-        """The batch in a layout and dtype."""
+        """Return the batch in a layout and dtype."""
 
     @abstractmethod
     def backward_put(self, layout: Any, grad: Any) -> None:
@@ -39,15 +37,15 @@ class View(ABC):
 
     @abstractmethod
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
-        """The sum of all gradients."""
+        """Return the sum of all gradients."""
 
     @abstractmethod
     def index(self, indices: Any, out: Any = None) -> Self:
-        """The samples at `indices`."""
+        """Return a view of the samples at `indices`."""
 
     @abstractmethod
     def sub(self, start: Any, stop: Any, out: Any = None, copy: bool = True) -> Self:
-        """The samples from `start` to before `stop`."""
+        """Return a view of the samples from `start` to before `stop`."""
 
     @abstractmethod
     def replace(self, layout: Any, array: Any) -> None:
@@ -55,16 +53,16 @@ class View(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Forget plans, results and gradients, but not the base."""
+        """Drop plans, results and gradients, but not the base."""
 
     @abstractmethod
     def converter(self, layout: Any, dtype: Any = None) -> Any:
-        """The Converter of a getting."""
+        """Return the Converter from the base to a layout and dtype."""
 
     @property
     @abstractmethod
     def batch(self) -> Any:
-        """What is held from one put to the next; ViewError where nothing was put."""
+        """The state of the current batch; ViewError if there is none."""
 
     @property
     @abstractmethod
@@ -89,7 +87,7 @@ class View(ABC):
     @property
     @abstractmethod
     def device(self) -> Any:
-        """Where the base is."""
+        """The device of the base."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -98,75 +96,76 @@ class View(ABC):
     def _repr_html_(self) -> str: ...
 
     def forward(self, layout: Any = None, array_or_dtype: Any = None) -> Any:
-        """`forward_put` for an array, `forward_get` for a dtype or nothing."""
+        """Call `forward_put` for an array, `forward_get` for a dtype or None."""
         if _is_dtype(array_or_dtype):
             return self.forward_get(layout, array_or_dtype)
         return self.forward_put(layout, array_or_dtype)
 
     def backward(self, layout: Any = None, grad_or_dtype: Any = None) -> Any:
-        """`backward_put` for a gradient, `backward_get` for a dtype or nothing."""
+        """Call `backward_put` for a gradient, `backward_get` for a dtype or None."""
         if _is_dtype(grad_or_dtype):
             return self.backward_get(layout, grad_or_dtype)
         return self.backward_put(layout, grad_or_dtype)
 
     def batches(self, batch_size: int) -> Iterator[Self]:
-        """Windows of `batch_size` samples each, in order; the last may be shorter.
+        """Return an iterator over windows of `batch_size` samples; the last may be shorter.
 
-        They are windows on the base of now, whatever is put later: nothing is copied, and what
-        is written into them is written into it. Raises ViewError, ArgumentError.
+        The windows are views of the current base, whatever is put later: nothing is copied, and
+        writing to a window writes to the base. Raises ViewError, ArgumentError.
         """
-        count, size = len(self), as_batch_size(batch_size)
-        whole = self.sub(0, count, copy=False)
-        return (whole.sub(at, at + size, copy=False) for at in range(0, count, size))
+        count = len(self)
+        size = check_batch_size(batch_size)
+        view = self.sub(0, count, copy=False)
+        return (view.sub(start, start + size, copy=False) for start in range(0, count, size))
 
 
 def _is_dtype(value: Any) -> bool:
-    """Whether a value, or the first leaf of a nest of them, names a dtype rather than data."""
+    """Return True if a value, or the first leaf of a nest, is a dtype (or None) and not data."""
     while isinstance(value, tuple | list) and value:
         value = value[0]
     return value is None or isinstance(value, str | type | np.dtype)
 
 
-class Form(Protocol):
-    """What a view can be got in, and takes gradients of, besides its layouts."""
+class ViewTarget(Protocol):
+    """A target that a view can be got in, and takes gradients of, besides layouts."""
 
     def check_from(self, view: View, dtype: Any, device: Any) -> None:
-        """Raise what `get_from` would, before anything is made."""
+        """Raise the error that `get_from` would raise, before anything is converted."""
 
     def get_from(self, view: View, dtype: Any, device: Any) -> Any:
-        """The view's batch in this form; made once a batch."""
+        """Return the view's batch in this target; called once a batch."""
 
     def gradients_for(self, view: View, grad: Any) -> list[Gradient]:
-        """What a gradient in this form is to each array of the view; raises if it is to none."""
+        """Return the gradient of each array of the view, or raise if the target has none."""
 
 
-def is_form(layout: Any) -> TypeGuard[Form]:
-    """Whether what stands in the place of a layout is a form."""
-    # Text is asked for most. Of the type, since a class of forms has these names too and is none.
+def is_view_target(layout: Any) -> TypeGuard[ViewTarget]:
+    """Return True if the layout argument is a target."""
+    # Text is the most frequent case. The type is tested, since a class of targets is not a target.
     return not isinstance(layout, str) and hasattr(type(layout), "gradients_for")
 
 
-def refuse_how(form: Form, how: How) -> None:
-    """Raise ArgumentError where of a form more is asked than that."""
-    if how != PLAIN:
+def check_default_options(target: ViewTarget, options: ConversionOptions) -> None:
+    """Raise ArgumentError if options of a layout are used with a target."""
+    if options != DEFAULT_OPTIONS:
         raise ArgumentError(
-            f"scale, mean, std, clip and memory are for layouts, and {form!r} is none; get the "
-            "layout with them and put that into a view of its own"
+            f"scale, mean, std, clip and memory are for layouts, and {target!r} is not one; get "
+            "the layout with them and put that into a view of its own"
         )
 
 
 def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
-    """Raise what a get from a view of one array would, before anything is made."""
-    if is_form(layout):
+    """Raise the error that a get from a view of one array would raise, before any conversion."""
+    if is_view_target(layout):
         layout.check_from(view, dtype, device)
     else:
         view.batch.plans.find(layout, dtype, device)
 
 
 def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Gradient:
-    """The gradient of a view of one array, checked."""
-    if not is_form(layout):
+    """Return the validated gradient of a view of one array."""
+    if not is_view_target(layout):
         return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
-    refuse_how(layout, How(formula))
-    [found] = layout.gradients_for(view, grad)
-    return found
+    check_default_options(layout, ConversionOptions(formula))
+    [gradient] = layout.gradients_for(view, grad)
+    return gradient

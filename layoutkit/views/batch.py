@@ -1,12 +1,11 @@
-"""One batch of a view: the array that was put, what was got of it, the gradients that came back.
+"""The state of one batch of a view: the array that was put, the results got from it, its gradients.
 
-A put begins a new one, so nothing of a batch can outlive it, and two threads that get at once
-never mix an old base with new results. It knows no view: which one holds it, or whether any does.
+A put creates a new state, so nothing outlives its batch, and two threads that get at the same time
+never mix an old base with new results. A state does not know which view holds it.
 
-A batch of a view that torch.compile follows: its gettings are conversions in a graph.
-
-What a view keeps from get to get and from batch to batch would be followed too, and is of no use in
-a graph, which is made once. A view that comes out of one makes it up when it is asked next.
+Under torch.compile a view holds a `CompiledBatch`, and its gets are conversions in the graph. The
+caches of a view are not needed in a graph, which is traced once, and torch.compile would trace them
+too. A view that leaves the graph creates its full state at the next use.
 """
 
 from __future__ import annotations
@@ -16,133 +15,159 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from .._compile import call_in_graph
-from ..backends.inspection import Seen, copies, seen, window
+from ..backends.inspection import ArrayInfo, seen, slice_samples, take_samples
 from ..buffers import empty
 from ..errors import BackwardError, DtypeError
 from ..memory import Array
 from ..normalize import Formula
 from ..spec import CPU, DType, as_dtype, kind_of
-from .plans import PLAIN, Getting, Gettings, How
+from .plans import DEFAULT_OPTIONS, Conversion, ConversionCache, ConversionOptions
 
-Gradient = tuple[Getting, Any]
+Gradient = tuple[Conversion, Any]
 
 
-class HeldBatch:
-    """What a view of one array holds from one put to the next.
+class BatchState:
+    """The state of a view of one array between two puts.
 
     Attributes
     ----------
     input : array
         The base as it was put.
-    array : Seen
-        The same as a plain NumPy array; of a base on a GPU, where it lies.
-    plans : Gettings
+    array : ArrayInfo
+        The base as a plain NumPy array, or its address and strides if it is on a GPU.
+    plans : ConversionCache
         Kept from batch to batch.
     results : dict
-        By the words in which they were asked; a view looks here first.
+        Results by the arguments of the request; a view looks here first.
     got : dict
-        The same by getting: what gradients may come back for.
+        Results by conversion; gradients may be put for these.
     by_form : dict
-        What was got in a form that is more than a layout and a dtype.
+        Results for targets other than a layout and dtype.
     gradients : list
-        (getting, gradient), in the order in which they were put.
+        (conversion, gradient), in the order in which they were put.
     """
 
-    __slots__ = ("_totals", "array", "by_form", "got", "gradients", "input", "plans", "results")
+    __slots__ = (
+        "_totals",
+        "array",
+        "by_form",
+        "got",
+        "gradients",
+        "input",
+        "plans",
+        "results",
+    )
 
-    def __init__(self, given: Any, array: Any, plans: Gettings) -> None:
-        self.input, self.array, self.plans = given, array, plans
+    def __init__(self, base: Any, array: Any, plans: ConversionCache) -> None:
+        self.input = base
+        self.array = array
+        self.plans = plans
         self.results: dict[Any, Any] = {}
-        self.got: dict[Getting, Any] = {}
+        self.got: dict[Conversion, Any] = {}
         self.by_form: dict[Any, Any] = {}
         self.gradients: list[Gradient] = []
         self._totals: dict[DType | None, Any] = {}
 
-    def get(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Any:
-        """The base in a layout and dtype; made once, whatever words it is asked in."""
-        getting = self.plans.find(layout, dtype, device, how)
-        found = self.got.get(getting)
-        if found is None:
-            made = self.input if getting is self.plans.base else getting.mover(self.source)
-            found = self.got.setdefault(getting, made)
-        words = (layout, dtype, device) if how is PLAIN else (layout, dtype, device, how)
-        self.remember(words, found)
-        return found
+    def get(
+        self, layout: Any, dtype: Any, device: Any, options: ConversionOptions = DEFAULT_OPTIONS
+    ) -> Any:
+        """Return the base in a layout and dtype; made once, however the request is spelled."""
+        conversion = self.plans.find(layout, dtype, device, options)
+        result = self.got.get(conversion)
+        if result is None:
+            new = self.input if conversion is self.plans.base else conversion.converter(self.source)
+            result = self.got.setdefault(conversion, new)
+        request = (
+            (layout, dtype, device)
+            if options is DEFAULT_OPTIONS
+            else (layout, dtype, device, options)
+        )
+        self.remember(request, result)
+        return result
 
     @property
     def source(self) -> Any:
-        """What is converted: the base, a plain array if it is NumPy's."""
+        """The array to convert: the base, as a plain array if it is NumPy's."""
         return self.array if isinstance(self.input, np.ndarray) else self.input
 
-    def remember(self, words: tuple[Any, ...], found: Any) -> None:
-        """Answer the same words with the same result from now on."""
-        try:  # noqa: SIM105  (a context manager would take longer than all the rest)
-            self.results[words] = found
+    def remember(self, request: tuple[Any, ...], result: Any) -> None:
+        """Cache a result by the arguments of its request."""
+        try:  # noqa: SIM105  (contextlib.suppress is slower than the rest of the method)
+            self.results[request] = result
         except TypeError:  # not hashable
             pass
 
-    def brought(self, layout: Any, array: Any) -> Any:
-        """An array in another layout in the base's; in its own dtype, shared where it can be."""
-        found, _ = seen(array, "array")
-        back = self.plans.back(layout)
-        return array if back is None else back(found if isinstance(array, np.ndarray) else array)
+    def to_base_layout(self, layout: Any, array: Any) -> Any:
+        """Return an array converted to the base's layout, in its own dtype; a view if possible."""
+        plain, _ = seen(array, "array")
+        converter = self.plans.back(layout)
+        return (
+            array
+            if converter is None
+            else converter(plain if isinstance(array, np.ndarray) else array)
+        )
 
     # -- samples ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return int(self.array.shape[self.plans.batch_axis])
 
-    def picked(self, positions: Array) -> Any:
-        """Copies of the samples at positions that exist."""
-        return copies(self.source, self.plans.batch_axis, positions)
+    def take_samples(self, positions: Array) -> Any:
+        """Return copies of the samples at validated positions."""
+        return take_samples(self.source, self.plans.batch_axis, positions)
 
-    def part(self, places: slice, copy: bool) -> Any:
-        """The samples of a window: copies of them, or the base's own memory."""
-        samples = window(self.source, self.plans.batch_axis, places)
+    def part(self, window: slice, copy: bool) -> Any:
+        """Return the samples of a window: copies, or a view of the base."""
+        samples = slice_samples(self.source, self.plans.batch_axis, window)
         if not copy:
             return samples
-        plain = isinstance(samples, np.ndarray)  # its byte order stays
+        plain = isinstance(samples, np.ndarray)  # the copy keeps the byte order
         return self.plans.copied(samples, empty(samples.shape, samples.dtype) if plain else None)
 
     # -- gradients -------------------------------------------------------------------------
 
     def check_gradient(self, layout: Any, grad: Any, formula: Formula | None = None) -> Gradient:
-        """The getting that a gradient belongs to; BackwardError where that is not one.
+        """Return the conversion that a gradient belongs to, or raise BackwardError.
 
-        With a formula it is what was got with that; without, all that fit were got with the same.
+        With a formula, only a result computed with it matches. Without one, all matching results
+        must have been computed with one formula.
         """
-        name, (array, device) = self.plans.name_of(layout), seen(grad, "grad")
-        kind, looks = kind_of(array.dtype), (array, device)
-        if kind not in "fc":
-            self._refuse(name, looks, "a gradient is floating")
-        if kind == "c" and kind_of(self.plans.native) == "f":
-            self._refuse(name, looks, f"complex gradients do not add up to {self.plans.native}")
+        name = self.plans.name_of(layout)
+        (array, device) = seen(grad, "grad")
+        dtype_kind = kind_of(array.dtype)
+        described = (array, device)
+        if dtype_kind not in "fc":
+            self._refuse(name, described, "a gradient is floating")
+        if dtype_kind == "c" and kind_of(self.plans.native) == "f":
+            self._refuse(name, described, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
-        found = [
-            getting
-            for getting in (*self.got, self.plans.base)
-            if getting.layout == name and getting.device == device and getting.takes(dtype)
-            if formula is None or getting.has(formula)
+        matching = [
+            conversion
+            for conversion in (*self.got, self.plans.base)
+            if conversion.layout == name and conversion.device == device and conversion.takes(dtype)
+            if formula is None or conversion.has(formula)
         ]
-        if not found:
-            self._refuse(name, looks, "it belongs to no getting of this batch")
-        if len({getting.formula for getting in found if getting in self.got}) > 1:
+        if not matching:
+            self._refuse(name, described, "it belongs to no getting of this batch")
+        if len({conversion.formula for conversion in matching if conversion in self.got}) > 1:
             self._refuse(
-                name, looks,
+                name,
+                described,
                 "several formulas fit; say which by the same keywords, scale=1 for none",
-            )  # fmt: skip
-        getting, shape = found[0], self._shape(found[0])
+            )
+        conversion = matching[0]
+        shape = self._shape(matching[0])
         if array.shape != shape:
-            self._refuse(name, looks, f"its shape is to be {shape}")
-        return getting, grad
+            self._refuse(name, described, f"its shape is to be {shape}")
+        return conversion, grad
 
     def add(self, gradient: Gradient) -> None:
-        """Add a gradient that was checked."""
+        """Add a validated gradient."""
         self.gradients.append(gradient)
         self._totals = {}
 
-    def check_total(self, layout: Any, dtype: Any) -> DType | None:
-        """The dtype of the sum, None for that of its parts; raises unless there is one."""
+    def check_sum_dtype(self, layout: Any, dtype: Any) -> DType | None:
+        """Return the dtype of the sum, None for that of the parts; raise if there is no sum."""
         plans = self.plans
         if plans.name_of(layout) != plans.layout:
             raise BackwardError(
@@ -153,56 +178,60 @@ class HeldBatch:
             raise BackwardError("no gradient was put in this batch; call backward_put first")
         if dtype is None:
             return plans.gradient_dtype
-        wanted = as_dtype(dtype)
-        if kind_of(wanted) not in "fc":
-            raise DtypeError(f"dtype is {wanted}; a sum of gradients is floating")
-        return wanted
+        sum_dtype = as_dtype(dtype)
+        if kind_of(sum_dtype) not in "fc":
+            raise DtypeError(f"dtype is {sum_dtype}; a sum of gradients is floating")
+        return sum_dtype
 
-    def total(self, dtype: DType | None) -> Any:
-        """The sum of the gradients in a dtype that was checked; made once."""
+    def gradient_sum(self, dtype: DType | None) -> Any:
+        """Return the sum of the gradients in a validated dtype; made once."""
         totals = self._totals
-        found = totals.get(dtype)
-        if found is None:
-            made = self.plans.total(self.gradients, self.source, dtype)
-            found = totals[dtype] = totals.setdefault(made.dtype, made)
-        return found
+        result = totals.get(dtype)
+        if result is None:
+            new = self.plans.gradient_sum(self.gradients, self.source, dtype)
+            result = totals[dtype] = totals.setdefault(new.dtype, new)
+        return result
 
-    def _shape(self, getting: Getting) -> tuple[int, ...]:
-        return tuple(self.got.get(getting, self.array).shape)
+    def _shape(self, conversion: Conversion) -> tuple[int, ...]:
+        return tuple(self.got.get(conversion, self.array).shape)
 
-    def _refuse(self, name: str, looks: tuple[Seen, str], why: str) -> NoReturn:
-        base, (grad, device) = self.plans.base, looks
+    def _refuse(self, name: str, described: tuple[ArrayInfo, str], reason: str) -> NoReturn:
+        base = self.plans.base
+        (grad, device) = described
         where = "" if device == CPU else f" on {device}"
-        others = [
-            f"{getting} {self._shape(getting)}" for getting in self.got if getting is not base
+        other_conversions = [
+            f"{conversion} {self._shape(conversion)}"
+            for conversion in self.got
+            if conversion is not base
         ]
-        gettings = ", ".join([f"{base} {self.array.shape} (the base)", *others])
+        conversions = ", ".join([f"{base} {self.array.shape} (the base)", *other_conversions])
         raise BackwardError(
             f"a gradient of dtype {grad.dtype} and shape {grad.shape}{where} was put as {name}: "
-            f"{why}; the gettings of this batch are {gettings}; get what a gradient is for before "
-            "putting it"
+            f"{reason}; the gettings of this batch are {conversions}; get what a gradient is for "
+            "before putting it"
         )
 
 
-class HeldBatches(NamedTuple):
-    """What a view of several arrays holds, as long as all of them are the same batches."""
+class NestedBatchState(NamedTuple):
+    """The states of all arrays of a ListView, valid until one of them begins a new batch."""
 
-    parts: list[HeldBatch]
-    by_form: dict[Any, Any]  # what was got of all of them in one form
+    parts: list[BatchState]
+    by_form: dict[Any, Any]  # results for targets that join all arrays
 
 
-class FollowedBatch:
-    """A base and its layout, which nobody has looked at yet."""
+class CompiledBatch:
+    """A base and its layout under torch.compile, whose full state does not exist yet."""
 
-    def __init__(self, layout: str, given: Any) -> None:
-        self.layout, self.input = layout, given
+    def __init__(self, layout: str, base: Any) -> None:
+        self.layout = layout
+        self.input = base
         self.results: dict[Any, Any] = {}
 
 
-def get(batch: Any, layout: Any, dtype: Any, device: Any, **how: Any) -> Any:
-    """The base in a layout and dtype, with the keywords of a formula or memory, in the graph."""
-    base = batch.layout if isinstance(batch, FollowedBatch) else batch.plans.layout
-    if layout is None and dtype is None and device is None and not how:
+def get(batch: Any, layout: Any, dtype: Any, device: Any, **options: Any) -> Any:
+    """Return the base in a layout and dtype as a conversion in the graph of torch.compile."""
+    base_layout = batch.layout if isinstance(batch, CompiledBatch) else batch.plans.layout
+    if layout is None and dtype is None and device is None and not options:
         return batch.input
-    pattern = f"{base}->{base if layout is None else layout}"
-    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device, **how)
+    pattern = f"{base_layout}->{base_layout if layout is None else layout}"
+    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device, **options)

@@ -1,7 +1,4 @@
-"""`ClassView`: labels, one or several a sample.
-
-The first column of labels: the primary class of samples that have several.
-"""
+"""`ClassView`: labels, one or several a sample, and the conversion to their first column."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import numpy as np
 
 from .._utils.validation import as_int
 from ..backends.indexing import one_hot
-from ..backends.inspection import like_base, on_cpu, seen
+from ..backends.inspection import asarray_like, seen, to_cpu
 from ..buffers import empty
 from ..converter import Converter
 from ..cpu.program import cast_into
@@ -23,14 +20,14 @@ from ..memory import Array, as_numpy, check_writable
 from ..planning.options import check_out
 from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, kind_of
 from .dataview import DataView
-from .plans import Gettings, How, Mover
+from .plans import ConversionCache, ConversionOptions, ConverterLike
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
 
 class FirstColumn:
-    """Takes `bt` or `tb` to the `b` of its first column; called like a Converter.
+    """The conversion of `bt` or `tb` to `b`, its first column; called like a Converter.
 
     >>> import numpy as np
     >>> first = FirstColumn("bt", columns=2)
@@ -54,21 +51,21 @@ class FirstColumn:
         return f'FirstColumn("{self._layout}", columns={self._columns})'
 
     def __call__(self, x: Any, out: Any = None) -> Any:
-        """The first column of `x`; where nothing has to move, a view of it."""
+        """Return the first column of `x`, as a view if no element has to move."""
         column = self._column(x)
         if isinstance(x, np.ndarray) and out is not None:
             check_writable(x, as_numpy(out, "out"))
         return self._move(column, out)
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
-        """The gradient of x: `grad` in the first column, zeros elsewhere.
+        """Return the gradient of x: `grad` in the first column, zeros elsewhere.
 
-        `like`, x or its spec, gives its shape and dtype; without it there are as many columns as
-        the FirstColumn was made for, in the dtype of `grad` or `out`. Never a view.
+        `like`, x or its spec, sets the shape and dtype; without it there are `columns` columns, in
+        the dtype of `grad` or `out`. Never a view.
 
         Raises ShapeError, DtypeError or ArgumentError before anything is written.
         """
-        array = on_cpu(grad, "grad")
+        array = to_cpu(grad, "grad")
         if kind_of(array.dtype) not in "fc":
             raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
         check_rank(parse_layout("b"), array.shape)
@@ -82,10 +79,10 @@ class FirstColumn:
         check_cast(array.dtype, target.dtype, "same_kind")
         target[...] = 0
         cast_into(self._first_of(target), array)
-        return like_base(target, grad) if out is None else out
+        return asarray_like(target, grad) if out is None else out
 
     def inverse(self) -> Converter:
-        """The Converter from `b` back; ShapeError where other columns would be lost."""
+        """Return the Converter from `b` back; raise ShapeError if other columns would be lost."""
         if self._columns != 1:
             raise ShapeError(
                 f"axis t has size {self._columns}, and b has the first column only; give an "
@@ -94,7 +91,7 @@ class FirstColumn:
         return Converter(f"b->{self._layout}")
 
     def plan(self, x: Any) -> Plan:
-        """How the column of an array would be moved."""
+        """Return the plan of the conversion of the first column."""
         return self._move.plan(self._column(x))
 
     def _column(self, x: Any) -> Any:
@@ -103,7 +100,7 @@ class FirstColumn:
         return self._first_of(array if isinstance(x, np.ndarray) else x)
 
     def _first_of(self, array: Any) -> Any:
-        """The first column of an array in the layout; it shares the array's memory."""
+        """Return the first column of an array in the layout, as a view."""
         self._check_columns(tuple(array.shape))
         return array[(slice(None),) * self._axis + (0,)]
 
@@ -118,7 +115,7 @@ class FirstColumn:
         return (samples, self._columns) if self._axis else (self._columns, samples)
 
     def _described(self, grad: Array, like: Any) -> tuple[tuple[int, ...], DType]:
-        """The shape and dtype of the gradient of x."""
+        """Return the shape and dtype of the gradient of x."""
         if like is None:
             return self._shape(len(grad)), as_dtype(grad.dtype)
         source = like if isinstance(like, ArraySpec) else seen(like, "like")[0]
@@ -131,22 +128,24 @@ class FirstColumn:
         return source.shape, as_dtype(source.dtype if kind_of(source.dtype) in "fc" else grad.dtype)
 
 
-class LabelGettings(Gettings):
-    """Those of labels, of which `b` is the first column."""
+class LabelConversionCache(ConversionCache):
+    """The conversions of labels, for which `b` is the first column."""
 
-    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
+    def _mover(
+        self, name: str, dtype: DType, device: str, options: ConversionOptions
+    ) -> ConverterLike:
         if name == "b" and self.layout in ("bt", "tb"):
-            if how.formula is not None:
+            if options.formula is not None:
                 raise ArgumentError(
                     "classes take no scale, mean, std and clip; get them as they are"
                 )
             columns = self._shape[1 - self.batch_axis]
             return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)
-        return super()._mover(name, dtype, device, how)
+        return super()._mover(name, dtype, device, options)
 
 
 class ClassView(DataView):
-    """Labels: ranks, from 0, into `classes`; `b` is one a sample, `bt` several, the primary first.
+    """Labels: indices into `classes`. `b` has one a sample, `bt` several, the primary one first.
 
     >>> import numpy as np
     >>> view = ClassView("bt", np.array([[3, 1], [2, 0], [1, 2]]), ["cat", "dog", "emu", "fox"])
@@ -168,11 +167,11 @@ class ClassView(DataView):
     layout, array
         As for `DataView`: `b`, `bt` or `tb`.
     classes : sequence or int, optional
-        What the ranks stand for, or how many there are. Parts of the view have them too.
+        The classes that labels are indices of, or their number. Views of samples keep them.
     """
 
-    _own: ClassVar = ("b", "bt")
-    _planner: ClassVar = LabelGettings
+    _named_layouts: ClassVar = ("b", "bt")
+    _cache_type: ClassVar = LabelConversionCache
 
     def __init__(
         self,
@@ -185,7 +184,7 @@ class ClassView(DataView):
 
     @property
     def classes(self) -> Any:
-        """What labels are ranks into: a sequence, a count, or None."""
+        """The classes that labels are indices of: a sequence, a count, or None."""
         return self._classes
 
     @classes.setter
@@ -194,38 +193,39 @@ class ClassView(DataView):
         self._classes = classes
 
     def bt(self, dtype: Any = None) -> Any:
-        """The Converter to `bt`: all labels of a sample side by side."""
+        """Return the Converter to `bt`: all labels of a sample side by side."""
         return self.converter("bt", dtype)
 
     def one_hot(self, dtype: Any = "float32") -> Any:
-        """An array (b, classes), of the base's kind, with 1 at each primary class, 0 elsewhere.
+        """Return an array (b, classes) of the base's library: 1 at each primary class, 0 elsewhere.
 
         Raises
         ------
         ViewError, DataError, DtypeError
-            There are no classes; a label is out of their range; labels are not integers, or
-            `dtype` holds no numbers.
+            There are no classes; a label is out of range; labels are not integers, or `dtype` is
+            not numeric.
         """
-        return self._hot("b", dtype)
+        return self._hot_array("b", dtype)
 
     def many_hot(self, dtype: Any = "float32") -> Any:
-        """An array (b, classes), of the base's kind, with 1 at each class, 0 elsewhere.
+        """Return an array (b, classes) of the base's library: 1 at every class, 0 elsewhere.
 
-        A class that a sample has twice is 1. Raises what `one_hot` does.
+        A class that a sample has twice is 1. Raises ViewError, DataError, DtypeError as `one_hot`.
         """
-        return self._hot("bt", dtype)
+        return self._hot_array("bt", dtype)
 
-    def _hot(self, layout: str, dtype: Any) -> Any:
-        batch, wanted = self.batch, as_dtype(dtype)
-        if kind_of(wanted) not in "buifc":
-            raise DtypeError(f"dtype is {wanted}; one_hot and many_hot make numbers")
-        # Counted on the CPU: labels are few.
-        labels = on_cpu(batch.plans.find(layout, None, None).mover(batch.source))
+    def _hot_array(self, layout: str, dtype: Any) -> Any:
+        batch = self.batch
+        dtype_of_result = as_dtype(dtype)
+        if kind_of(dtype_of_result) not in "buifc":
+            raise DtypeError(f"dtype is {dtype_of_result}; one_hot and many_hot make numbers")
+        # Done on the CPU: labels are few.
+        labels = to_cpu(batch.plans.find(layout, None, None).converter(batch.source))
         count = self._check_labels(labels)
-        return like_base(one_hot(labels, count, wanted), batch.source)
+        return asarray_like(one_hot(labels, count, dtype_of_result), batch.source)
 
     def _check_labels(self, labels: Array) -> int:
-        """The number of classes; raises unless every label is one of them."""
+        """Return the number of classes; raise unless every label is one of them."""
         if self._max_labels is None:
             raise ViewError(
                 "this ClassView has no classes; set view.classes to them or their count"
@@ -234,16 +234,16 @@ class ClassView(DataView):
             raise DtypeError(f"labels have dtype {labels.dtype}; ranks into classes are integers")
         wrong = np.argwhere((labels < 0) | (labels >= self._max_labels))
         if len(wrong):
-            at = tuple(int(place) for place in wrong[0])
-            where = f"sample {at[0]}" + (f", column {at[1]}" if len(at) > 1 else "")
+            index = tuple(int(i) for i in wrong[0])
+            location = f"sample {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "")
             raise DataError(
-                f"label {labels[at]} of {where} is none of {self._max_labels} classes; labels are "
-                f"ranks from 0 to {self._max_labels - 1}"
+                f"label {labels[index]} of {location} is none of {self._max_labels} classes; "
+                f"labels are ranks from 0 to {self._max_labels - 1}"
             )
         return self._max_labels
 
-    def _inherit(self, parent: Self) -> None:
-        super()._inherit(parent)
+    def _copy_state(self, parent: Self) -> None:
+        super()._copy_state(parent)
         self._classes = parent._classes
 
     def _note(self) -> str:
@@ -251,10 +251,10 @@ class ClassView(DataView):
 
 
 def _count(classes: Any) -> int:
-    """How many classes there are; ArgumentError where that cannot be said."""
-    listed = isinstance(classes, Sequence) and not isinstance(classes, str | bytes)
-    listed = listed or (isinstance(classes, np.ndarray) and classes.ndim > 0)
-    count = len(classes) if listed else as_int(classes)
+    """Return the number of classes; raise ArgumentError if `classes` does not give one."""
+    is_collection = isinstance(classes, Sequence) and not isinstance(classes, str | bytes)
+    is_collection = is_collection or (isinstance(classes, np.ndarray) and classes.ndim > 0)
+    count = len(classes) if is_collection else as_int(classes)
     if count is None or count < 1:
         raise ArgumentError(
             f"classes is {classes!r}; give a sequence of at least one class, or their number"

@@ -1,16 +1,7 @@
-"""`Holder`: how a view of one array holds its batch, from one put to the next.
+"""Views of one array: `DataView`, `ImageView` (images and volumes) and `SequenceView`.
 
-Views of views put, get and part their components through this. It knows how a batch is begun and
-with which plans; not what is asked of it.
-
-`DataView`: one array, put once and got in any layout and dtype.
-
-It knows its batch and how batches are planned; what its kinds have besides is for them to say, and
-what a form makes of it (see forms.py) for the form.
-
-`ImageView`: pictures and volumes.
-
-`SequenceView`: sequences of vectors.
+`SingleArrayView` holds the current batch; other modules put, get and slice the components of a
+ListView through it.
 """
 
 from __future__ import annotations
@@ -20,110 +11,113 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._compile import is_followed
-from ..backends.indexing import as_positions, as_window
-from ..backends.inspection import based, seen
+from ..backends.indexing import as_positions, normalize_slice
+from ..backends.inspection import seen, unwrap_container
 from ..errors import ArgumentError, DeviceError, ViewError
 from ..memory import Array
 from ..normalize import formula_of
 from ..spec import CPU, DType
 from . import batch as followed
 from . import display
-from .base import View, gradient_for, is_form, refuse_how
-from .batch import FollowedBatch, HeldBatch
-from .plans import PLAIN, Gettings, How
+from .base import View, check_default_options, gradient_for, is_view_target
+from .batch import BatchState, CompiledBatch
+from .plans import DEFAULT_OPTIONS, ConversionCache, ConversionOptions
 
 
-class Holder(View):
-    """A view of one array; a kind of them says its `_own` layouts, `_planner` and `_inherit`."""
+class SingleArrayView(View):
+    """A view of one array. Subclasses set `_named_layouts`, `_cache_type` and `_copy_state`."""
 
-    _own: ClassVar[tuple[str, ...]]
-    _planner: ClassVar[type[Gettings]] = Gettings
+    _named_layouts: ClassVar[tuple[str, ...]]
+    _cache_type: ClassVar[type[ConversionCache]] = ConversionCache
     _max_labels: int | None = None
-    _batch: HeldBatch | None
-    _results: dict[Any, Any]  # of the batch, so that a get looks at once
+    _batch: BatchState | None
+    _results: dict[Any, Any]  # the batch's results, for a fast lookup
 
     @property
-    def batch(self) -> HeldBatch:
-        """What is held from one put to the next: the base, its results and gradients."""
+    def batch(self) -> BatchState:
+        """The state of the current batch: the base, its results and gradients."""
         if self._batch is None:
             raise ViewError(
                 f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
             )
-        if isinstance(self._batch, FollowedBatch) and not is_followed():
+        if isinstance(self._batch, CompiledBatch) and not is_followed():
             self.begin(self.prepare(self._batch.layout, self._batch.input))
         return self._batch
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was put yet."""
+        """True if nothing was put yet."""
         return self._batch is None
 
-    def prepare(self, layout: Any, array: Any) -> HeldBatch:
-        """The batch that a put would begin, checked; the view is as it was.
+    def prepare(self, layout: Any, array: Any) -> BatchState:
+        """Return the validated batch that a put would begin; the view is not changed.
 
-        Its plans are those of the view's last batch where they fit, else new ones.
+        Its plans are those of the view's last batch if they fit, else new ones.
         """
         if type(array) is np.ndarray:
-            found, device = array, CPU
+            plain = array
+            device = CPU
         elif is_followed():
-            return FollowedBatch(layout, array)  # type: ignore[return-value]
+            return CompiledBatch(layout, array)  # type: ignore[return-value]
         else:
-            found, device = seen(array, "array")
-            array = based(array, found)
+            plain, device = seen(array, "array")
+            array = unwrap_container(array, plain)
         plans = getattr(self._batch, "plans", None)
-        if plans is None or not plans.fits(layout, found, device):
-            plans = self._planner(self._own, layout, found, device)
-        return HeldBatch(array, found, plans)
+        if plans is None or not plans.fits(layout, plain, device):
+            plans = self._cache_type(self._named_layouts, layout, plain, device)
+        return BatchState(array, plain, plans)
 
-    def begin(self, batch: HeldBatch) -> None:
+    def begin(self, batch: BatchState) -> None:
         """Begin a batch that was prepared. Cannot fail."""
         self._batch = batch
         self._results = batch.results
 
     def of_same_kind(self, array: Any, out: Self | None = None) -> Self:
-        """A view of this class, in this layout, of `array`: samples as this view holds them.
+        """Return a view of this class and layout of `array`, samples in this view's layout.
 
-        It has what this view has besides samples (classes) and shares its plans, or keeps those of
-        `out`, so that nothing is planned anew. `__init__` is not called. `out`, which `check_out`
-        let pass, is put anew.
+        The view has this one's other state (classes) and shares its plans, or keeps those of `out`,
+        so that nothing is planned again. `__init__` is not called. `out`, if given, was accepted by
+        `check_out` and begins a new batch.
         """
-        plain = type(array) is np.ndarray
-        plans, (found, device) = self.batch.plans, (array, CPU) if plain else seen(array, "samples")
-        view = self._blank() if out is None else out
-        if view._batch is not None and view._batch.plans.fits(plans.layout, found, device):
+        is_ndarray = type(array) is np.ndarray
+        plans = self.batch.plans
+        (info, device) = (array, CPU) if is_ndarray else seen(array, "samples")
+        view = self._new_empty() if out is None else out
+        if view._batch is not None and view._batch.plans.fits(plans.layout, info, device):
             plans = view._batch.plans
-        view.begin(HeldBatch(array, found, plans))
-        view._inherit(self)
+        view.begin(BatchState(array, info, plans))
+        view._copy_state(self)
         return view
 
-    def _blank(self) -> Self:
-        """An empty view of the same class, however its `__init__` is called."""
+    def _new_empty(self) -> Self:
+        """Return an empty view of this class, whatever the arguments of its `__init__`."""
         view = type(self).__new__(type(self))
-        view._empty()
+        view._clear()
         return view
 
-    def _inherit(self, parent: Self) -> None:
-        """Take on what samples of `parent` have besides."""
+    def _copy_state(self, parent: Self) -> None:
+        """Copy subclass state (such as classes) from `parent`."""
         self._max_labels = parent._max_labels
 
     def check_out(self, out: Any) -> None:
-        """Raise ViewError unless samples of this view can be put into `out`; None is a new view."""
+        """Raise ViewError unless samples of this view can be put into `out`; None is allowed."""
         if out is None:
             return
         if type(out) is not type(self) or out is self:
-            what = "the view itself" if out is self else f"a {type(out).__name__}"
-            raise ViewError(f"out is {what}; give another {type(self).__name__}, or none")
+            description = "the view itself" if out is self else f"a {type(out).__name__}"
+            raise ViewError(f"out is {description}; give another {type(self).__name__}, or none")
         if not out.is_empty and out.layout != self.layout:
             raise ViewError(
                 f"out is in layout {out.layout}, this view in {self.layout}; give one in the same "
                 "layout, or an empty one"
             )
 
-    def _empty(self) -> None:
-        self._batch, self._results = None, {}
+    def _clear(self) -> None:
+        self._batch = None
+        self._results = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Results and gradients are one view's: copies, also in other processes, begin anew.
+        # Results and gradients are not copied or pickled: a copy begins a new batch.
         base = None if self._batch is None else (self.layout, self.input)
         return {**self.__dict__, "_batch": None, "_results": {}, "base": base}
 
@@ -134,8 +128,8 @@ class Holder(View):
             self.forward_put(*base)
 
 
-class DataView(Holder):
-    """An array, put once and got in any layout and dtype; gradients come back summed.
+class DataView(SingleArrayView):
+    """An array, put once and got in any layout and dtype; its gradients are summed.
 
     >>> import numpy as np
     >>> view = DataView("bhwc", np.zeros((8, 3, 3, 1)))
@@ -148,24 +142,24 @@ class DataView(Holder):
     >>> view.backward_get().shape, float(view.backward_get().max())
     ((8, 3, 3, 1), 2.0)
 
-    The array is held, not copied, and never written to. Results are made once a batch and shared
-    by all who ask; those that nothing has to move for share memory with the array.
+    The array is held, not copied, and never written to. Results are made once a batch and shared by
+    all callers; a result whose elements need not move is a view of the array.
 
-    A put drops results and gradients and keeps plans. Several threads may get at once; a put
-    beside them is the caller's to order. A refused call leaves the view as it was.
+    A put drops results and gradients and keeps plans. Several threads may get at the same time; the
+    caller must synchronize a put with them. A call that raises leaves the view unchanged.
 
     Parameters
     ----------
     layout : str, optional
     array : array, optional
-        Of any library. Put at once. Both or neither; without them the view is empty until the
-        first put.
+        Of any library. Begins the first batch. Give both or neither; without them the view is
+        empty until the first put.
     """
 
-    _own: ClassVar[tuple[str, ...]] = ("b", "bf")
+    _named_layouts: ClassVar[tuple[str, ...]] = ("b", "bf")
 
     def __init__(self, layout: str | None = None, array: Any = None) -> None:
-        self._empty()
+        self._clear()
         if (layout is None) != (array is None):
             missing = "array" if array is None else "layout"
             raise ArgumentError(f"{missing} is missing; give a layout and an array, or neither")
@@ -175,28 +169,35 @@ class DataView(Holder):
     # -- forward and backward --------------------------------------------------------------
 
     def forward_put(self, layout: str, array: Any) -> None:
-        """Begin a batch: hold `array`, which lies in `layout`, by reference.
+        """Begin a batch: hold `array`, which has the layout `layout`, by reference.
 
         Raises
         ------
         PatternError, ShapeError, DtypeError, ArgumentError
-            The layout cannot be read or has no axis b of its own; the rank is another; elements
-            cannot be moved; it is no array.
+            The layout is invalid or its axis b is missing or folded; the rank differs; the dtype is
+            not supported; the argument is not an array.
         """
         self.begin(self.prepare(layout, array))
 
     def forward_get(
-        self, layout: Any = None, dtype: Any = None, device: str | None = None, *,
-        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
+        self,
+        layout: Any = None,
+        dtype: Any = None,
+        device: str | None = None,
+        *,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
         memory: str | None = None,
-    ) -> Any:  # fmt: skip
-        """The batch in a layout and dtype, by default the base's; made once a batch.
+    ) -> Any:
+        """Return the batch in a layout and dtype, by default the base's; made once a batch.
 
-        With a Form such as a Space in place of the layout it is what that makes of the batch.
+        With a ViewTarget, such as a Space, in place of the layout, return the batch in that.
         `scale`, `mean`, `std`, `clip` and `memory` are those of `convert`, in the same pass.
 
-        The base's layout and dtype give the array that was put, as it is. Everything else is
-        contiguous, and shares memory with it where nothing has to move. Casts are "same_kind".
+        The base's layout and dtype return the array that was put. All other results are
+        contiguous, and views of it if no element has to move. Casts are "same_kind".
 
         Raises
         ------
@@ -205,109 +206,127 @@ class DataView(Holder):
         PatternError, ShapeError, DtypeError, DeviceError
             The base cannot become that, or not with its sizes.
         """
-        how, words = PLAIN, (layout, dtype, device)
+        options = DEFAULT_OPTIONS
+        request = (layout, dtype, device)
         if not (scale is mean is std is clip is memory is None):
             if is_followed():
                 return followed.get(
-                    self._batch, layout, dtype, device,
-                    scale=scale, mean=mean, std=std, clip=clip, memory=memory,
-                )  # fmt: skip
-            how = How(formula_of(scale, mean, std, clip), memory)
-            words = (layout, dtype, device, how)  # type: ignore[assignment]
+                    self._batch,
+                    layout,
+                    dtype,
+                    device,
+                    scale=scale,
+                    mean=mean,
+                    std=std,
+                    clip=clip,
+                    memory=memory,
+                )
+            options = ConversionOptions(formula_of(scale, mean, std, clip), memory)
+            request = (layout, dtype, device, options)  # type: ignore[assignment]
         try:
-            return self._results[words]
-        except (KeyError, TypeError):  # not asked in these words yet, or not hashable
+            return self._results[request]
+        except (KeyError, TypeError):  # not requested with these arguments yet, or not hashable
             pass
         if is_followed():
             return followed.get(self._batch, layout, dtype, device)
-        if is_form(layout):
-            refuse_how(layout, how)
-            found = layout.get_from(self, dtype, device)
-            self.batch.remember(words, found)
-            return found
-        return self.batch.get(layout, dtype, device, how)
+        if is_view_target(layout):
+            check_default_options(layout, options)
+            result = layout.get_from(self, dtype, device)
+            self.batch.remember(request, result)
+            return result
+        return self.batch.get(layout, dtype, device, options)
 
     def backward_put(
-        self, layout: Any, grad: Any, *,
-        scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None,
-    ) -> None:  # fmt: skip
-        """Add the gradient of a getting of this batch, by reference; every put counts.
+        self,
+        layout: Any,
+        grad: Any,
+        *,
+        scale: Any = None,
+        mean: Any = None,
+        std: Any = None,
+        clip: Any = None,
+    ) -> None:
+        """Add the gradient of a result of this batch, by reference; every put counts.
 
-        It has the layout, dtype and shape of something that was got, or the base's. An integer
-        getting takes any floating gradient. What was got with a formula scales it; where the same
-        layout and dtype were got with several, `scale`, `mean`, `std` and `clip` say which.
+        It has the layout, dtype and shape of a result, or of the base. An integer result takes any
+        floating gradient. The formula of a result scales its gradient; if one layout and dtype were
+        got with several formulas, `scale`, `mean`, `std` and `clip` select one.
 
         Raises
         ------
         ViewError, PatternError, ArgumentError
-            Nothing was put yet; the layout cannot be read; the gradient is no array.
+            Nothing was put yet; the layout is invalid; the gradient is not an array.
         BackwardError
-            It belongs to nothing that was got in this batch.
+            It belongs to no result of this batch.
         """
         self.batch.add(gradient_for(self, layout, grad, formula_of(scale, mean, std, clip)))
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
-        """The sum of all gradients, in the base's layout; the same array until another comes.
+        """Return the sum of all gradients in the base's layout; cached until another is put.
 
-        Its dtype is `dtype`, else the base's if that is floating, else what the gradients
-        promote to. It may share memory with a gradient that was put: read it, don't write.
+        Its dtype is `dtype`, else the base's if that is floating, else the promoted dtype of the
+        gradients. It may share memory with a gradient that was put: do not write to it.
 
         Raises
         ------
         ViewError, BackwardError
-            Nothing was put yet; no gradient was; another layout than the base's is asked.
+            Nothing was put yet; no gradient was put; `layout` is not the base's.
         DtypeError
-            `dtype` is not floating, or does not hold the sum.
+            `dtype` is not floating, or cannot hold the sum.
         """
         batch = self.batch
-        return batch.total(batch.check_total(layout, dtype))
+        return batch.gradient_sum(batch.check_sum_dtype(layout, dtype))
 
     # -- samples ---------------------------------------------------------------------------
 
     def index(self, indices: Any, out: Self | None = None) -> Self:
-        """A view of the samples at `indices`, in their order, with memory of its own.
+        """Return a view of copies of the samples at `indices`, in their order.
 
-        Indices are ints as in Python: from 0, negative from the end; repeats are allowed. With
-        `out`, that view is put anew and returned: one of the same class, in the same layout or
-        empty. What it held before is let go, not written.
+        Indices are ints as in Python: from 0, negative from the end; repeats are allowed. `out` is
+        another view of this class, empty or in this layout, which begins a new batch and is
+        returned; the array that it held is released, not written.
 
         Raises
         ------
         ViewError, ShapeError, ArgumentError
-            `out` is another kind of view, or this one; an index is out of range; no ints.
+            `out` is another class of view, or this view; an index is out of range; not ints.
         """
         self.check_out(out)
-        return self.of_same_kind(self.batch.picked(as_positions(indices, len(self))), out)
+        return self.of_same_kind(self.batch.take_samples(as_positions(indices, len(self))), out)
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
     ) -> Self:
-        """A view of the samples from `start` to before `stop`, as Python slices clip them.
+        """Return a view of the samples from `start` to before `stop`, as Python slices clip them.
 
-        It has memory of its own, or with `copy=False` is a window: what is written into its
-        array is written into this one's. `out` is as for `index`. Raises ViewError, ArgumentError.
+        It is a copy, or with `copy=False` a window: writing to its array writes to this view's.
+        `out` is as for `index`. Raises ViewError, ArgumentError.
         """
         self.check_out(out)
-        return self.of_same_kind(self.batch.part(as_window(start, stop, len(self)), copy), out)
+        return self.of_same_kind(
+            self.batch.part(normalize_slice(start, stop, len(self)), copy), out
+        )
 
     # -- the base --------------------------------------------------------------------------
 
     def replace(self, layout: str, array: Any) -> None:
-        """Make `array`, brought from `layout` to the base's layout, the base; in its own dtype.
+        """Make `array`, converted from `layout` to the base's layout, the base; its dtype is kept.
 
-        For preprocessing: get, compute, replace. No get is needed, and the number of samples may
-        change; where the layout folds axes, their sizes are the base's. Results and gradients
-        are dropped. The new base shares memory with `array` where nothing has to move.
+        For preprocessing: get, compute, replace. The number of samples may change; if the layout
+        folds axes, their sizes are the base's. Results and gradients are dropped. The new base
+        shares memory with `array` if no element has to move.
 
-        Raises what `forward_get` and `forward_put` do.
+        Raises the errors of `forward_get` and `forward_put`.
         """
-        self.begin(self.prepare(self.layout, self.batch.brought(layout, array)))
+        self.begin(self.prepare(self.layout, self.batch.to_base_layout(layout, array)))
 
     def flush(self) -> None:
-        """Forget plans, results and gradients; the base stays and can be got at once."""
+        """Drop plans, results and gradients; the base is kept."""
         batch = self.batch
-        plans = self._planner(self._own, batch.plans.layout, batch.array, batch.plans.device)
-        self.begin(HeldBatch(batch.input, batch.array, plans))
+        plans = self._cache_type(
+            self._named_layouts, batch.plans.layout, batch.array, batch.plans.device
+        )
+        self.begin(BatchState(batch.input, batch.array, plans))
 
     @property
     def input(self) -> Any:
@@ -335,19 +354,19 @@ class DataView(Holder):
 
     @property
     def device(self) -> str:
-        """Where the base is: "cpu", or a GPU such as "cuda:0"."""
+        """The device of the base: "cpu", or a GPU such as "cuda:0"."""
         return self.batch.plans.device
 
     @property
     def max_labels(self) -> int | None:
-        """What all labels in the base are below, where it holds labels and that is known."""
+        """The upper bound (exclusive) of all labels in the base, or None if there is none."""
         return self._max_labels
 
     def __len__(self) -> int:
         return len(self.batch)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """The base as a NumPy array, by NumPy's protocol: its own memory where the CPU reaches it.
+        """Return the base as a NumPy array, by NumPy's protocol; a view if it is on the CPU.
 
         Raises
         ------
@@ -365,30 +384,30 @@ class DataView(Holder):
         return np.array(batch.array, dtype, copy=copy)
 
     def converter(self, layout: str | None, dtype: Any = None) -> Any:
-        """The Converter of a getting, kept from batch to batch; raises what forward_get does."""
-        return self.batch.plans.find(layout, dtype, None).mover
+        """Return the cached Converter to a layout and dtype; raises the errors of `forward_get`."""
+        return self.batch.plans.find(layout, dtype, None).converter
 
     def bf(self, dtype: Any = None) -> Any:
-        """The Converter to `bf`: all axes but b folded into one, in the base's order."""
+        """Return the Converter to `bf`: all axes but b folded into one, in the base's order."""
         return self.converter("bf", dtype)
 
     def b(self, dtype: Any = None) -> Any:
-        """The Converter to `b`, of a base whose other axes have size 1."""
+        """Return the Converter to `b`, for a base whose other axes have size 1."""
         return self.converter("b", dtype)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({display.line(self._batch, self._note())})"
+        return f"{type(self).__name__}({display.summary_line(self._batch, self._note())})"
 
     def _repr_html_(self) -> str:
-        return display.table(type(self).__name__, self._batch, self._note())
+        return display.html_table(type(self).__name__, self._batch, self._note())
 
     def _note(self) -> str:
-        """What a reader should know besides the batch."""
+        """Return the text shown after the batch in the representation."""
         return ""
 
 
 class ImageView(DataView):
-    """A batch of pictures, `bhwc`, `bchw` or `chwb`, or of volumes, `bdhwc` or `bcdhw`.
+    """A batch of images, `bhwc`, `bchw` or `chwb`, or of volumes, `bdhwc` or `bcdhw`.
 
     >>> import numpy as np
     >>> view = ImageView("bhwc", np.zeros((8, 32, 24, 3), np.uint8))
@@ -397,35 +416,35 @@ class ImageView(DataView):
     >>> view.bchw().backward(np.ones((8, 3, 32, 24), np.float32)).shape
     (8, 32, 24, 3)
 
-    Pictures without channels, such as `bhw`, get an axis c of size 1 where it is asked for.
-    Everything else is as for `DataView`.
+    Images without channels, such as `bhw`, get an axis c of size 1 in layouts with c. Everything
+    else is as for `DataView`.
     """
 
-    _own: ClassVar = ("b", "bf", "bhwc", "bchw", "chwb", "bdhwc", "bcdhw")
+    _named_layouts: ClassVar = ("b", "bf", "bhwc", "bchw", "chwb", "bdhwc", "bcdhw")
 
     def bhwc(self, dtype: Any = None) -> Any:
-        """The Converter to `bhwc`, as decoders give pictures and most Python tools take them."""
+        """Return the Converter to `bhwc`, the layout of decoders and most Python tools."""
         return self.converter("bhwc", dtype)
 
     def bchw(self, dtype: Any = None) -> Any:
-        """The Converter to `bchw`, for most convolutions."""
+        """Return the Converter to `bchw`, for most convolutions."""
         return self.converter("bchw", dtype)
 
     def chwb(self, dtype: Any = None) -> Any:
-        """The Converter to `chwb`, for convolutions that run along the batch."""
+        """Return the Converter to `chwb`, for convolutions that run along the batch."""
         return self.converter("chwb", dtype)
 
     def bdhwc(self, dtype: Any = None) -> Any:
-        """The Converter to `bdhwc`: volumes, channels last."""
+        """Return the Converter to `bdhwc`: volumes, channels last."""
         return self.converter("bdhwc", dtype)
 
     def bcdhw(self, dtype: Any = None) -> Any:
-        """The Converter to `bcdhw`: volumes, channels first."""
+        """Return the Converter to `bcdhw`: volumes, channels first."""
         return self.converter("bcdhw", dtype)
 
 
 class SequenceView(DataView):
-    """A batch of sequences of width w with c channels: `bwc` or `bcw`.
+    """A batch of sequences of length w with c channels: `bwc` or `bcw`.
 
     >>> import numpy as np
     >>> view = SequenceView("bwc", np.zeros((8, 2, 5)))     # 8 contexts of 2 words, embedded in 5
@@ -439,10 +458,11 @@ class SequenceView(DataView):
     layout, array
         As for `DataView`.
     max_labels : int, optional
-        What all numbers are below, where they are labels: only spaces ask. Parts have it too.
+        The exclusive upper bound of the values if they are labels; used only by spaces. Views of
+        samples keep it.
     """
 
-    _own: ClassVar = ("b", "bf", "bwc", "bcw")
+    _named_layouts: ClassVar = ("b", "bf", "bwc", "bcw")
 
     def __init__(
         self, layout: str | None = None, array: Any = None, max_labels: int | None = None
@@ -451,9 +471,9 @@ class SequenceView(DataView):
         super().__init__(layout, array)
 
     def bwc(self, dtype: Any = None) -> Any:
-        """The Converter to `bwc`: the channels of one place side by side."""
+        """Return the Converter to `bwc`: the channels of one step side by side."""
         return self.converter("bwc", dtype)
 
     def bcw(self, dtype: Any = None) -> Any:
-        """The Converter to `bcw`: the places of one channel side by side."""
+        """Return the Converter to `bcw`: the steps of one channel side by side."""
         return self.converter("bcw", dtype)

@@ -1,4 +1,4 @@
-"""Views in words, for a prompt, and as HTML tables, for a notebook."""
+"""Text and HTML representations of views, for prompts and notebooks."""
 
 from __future__ import annotations
 
@@ -7,73 +7,71 @@ from typing import Any
 
 from ..converter import Converter
 from ..spec import CPU
-from .batch import HeldBatch
-from .plans import Getting
-
-__all__ = ["line", "stack", "table"]
+from .batch import BatchState
+from .plans import Conversion
 
 _HEAD = ("", "layout", "dtype", "shape", "kernel", "bytes moved")
 
 
-def line(batch: HeldBatch | None, note: str) -> str:
-    """One line: the base, what was got of it besides, and how many gradients came back."""
+def summary_line(batch: BatchState | None, note: str) -> str:
+    """Return one line: the base, the other results, and the number of gradients."""
     if batch is None:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
     parts = [f"{base.layout} {batch.array.shape} {base.dtype}{_where(batch)}", note]
-    gettings = [str(getting) for getting in batch.got if getting is not base]
-    got = ", ".join(gettings + [repr(form) for form in batch.by_form])
-    parts.append(got and f"got {got}")
+    conversions = [str(conversion) for conversion in batch.got if conversion is not base]
+    results = ", ".join(conversions + [repr(form) for form in batch.by_form])
+    parts.append(results and f"got {results}")
     count = len(batch.gradients)
     parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")
     return "; ".join(filter(None, parts))
 
 
-def _where(batch: HeldBatch) -> str:
-    """The device, where it is a GPU."""
+def _where(batch: BatchState) -> str:
+    """Return " on" and the device if it is a GPU, else ""."""
     return "" if batch.plans.device == CPU else f" on {batch.plans.device}"
 
 
-def table(name: str, batch: HeldBatch | None, note: str) -> str:
-    """The base, everything that was got and every gradient, with what moving them takes."""
+def html_table(name: str, batch: BatchState | None, note: str) -> str:
+    """Return a table of the base, all results and gradients, with the cost of each."""
     title = f"{name}, {note}" if note else name
     if batch is None:
-        return stack(f"{title}, empty", [])
+        return html_section(f"{title}, empty", [])
     rows = "".join(_row("td", cells) for cells in _rows(batch))
-    return stack(title, [f"<table>{_row('th', _HEAD)}{rows}</table>"])
+    return html_section(title, [f"<table>{_row('th', _HEAD)}{rows}</table>"])
 
 
-def stack(title: str, parts: Iterable[str]) -> str:
-    """HTML parts, one below the other, under a title."""
+def html_section(title: str, parts: Iterable[str]) -> str:
+    """Return HTML parts below a title."""
     return f"<div><p><b>{_escape(title)}</b></p>{''.join(parts)}</div>"
 
 
-def _rows(batch: HeldBatch) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: BatchState) -> Iterator[tuple[Any, ...]]:
     base = batch.plans.base
     yield ("base", *_described(base, batch.array), "-", "0")
-    for getting, result in batch.got.items():
-        if getting is not base:
-            yield ("got", *_described(getting, result), *_forward(getting, batch))
-    for form, result in batch.by_form.items():
-        looks = (getattr(result, name, "-") for name in ("dtype", "shape"))
-        yield ("got", repr(form), *looks, "format_as", "-")
-    for getting, grad in batch.gradients:
-        yield ("gradient", getting.layout, grad.dtype, grad.shape, *_back(getting, grad))
+    for conversion, result in batch.got.items():
+        if conversion is not base:
+            yield ("got", *_described(conversion, result), *_forward(conversion, batch))
+    for target, result in batch.by_form.items():
+        properties = (getattr(result, name, "-") for name in ("dtype", "shape"))
+        yield ("got", repr(target), *properties, "format_as", "-")
+    for conversion, grad in batch.gradients:
+        yield ("gradient", conversion.layout, grad.dtype, grad.shape, *_back(conversion, grad))
 
 
-def _described(getting: Getting, array: Any) -> tuple[Any, ...]:
-    return getting.layout, getting.dtype, array.shape
+def _described(conversion: Conversion, array: Any) -> tuple[Any, ...]:
+    return conversion.layout, conversion.dtype, array.shape
 
 
-def _forward(getting: Getting, batch: HeldBatch) -> tuple[str, str]:
-    plan = getting.mover.plan(batch.source)
+def _forward(conversion: Conversion, batch: BatchState) -> tuple[str, str]:
+    plan = conversion.converter.plan(batch.source)
     return plan.kernel, f"{plan.bytes_moved:,}"
 
 
-def _back(getting: Getting, grad: Any) -> tuple[str, str]:
-    if not isinstance(getting.mover, Converter):
+def _back(conversion: Conversion, grad: Any) -> tuple[str, str]:
+    if not isinstance(conversion.converter, Converter):
         return "column", f"{grad.nbytes:,}"
-    plan = getting.mover.inverse().plan(grad)
+    plan = conversion.converter.inverse().plan(grad)
     return plan.kernel, f"{plan.bytes_moved:,}"
 
 
@@ -82,6 +80,6 @@ def _row(tag: str, cells: Iterable[Any]) -> str:
 
 
 def _escape(text: str) -> str:
-    from html import escape  # Here and not above: only notebooks pay for its table of names.
+    from html import escape  # Late: loads a large table, which only notebooks need.
 
     return escape(text)

@@ -1,7 +1,6 @@
-"""`ListView`: several views as one batch, all of it or none.
+"""`ListView`: several views as one batch; a call changes all of them or none.
 
-It knows how its components nest and checks every one of them before it changes the first; what
-one component does is for that component to say.
+All components are validated before the first is changed.
 """
 
 from __future__ import annotations
@@ -12,40 +11,39 @@ from itertools import repeat
 from typing import Any, NoReturn, Self
 
 from .._utils.tree import each_place, leaves, matched, rebuilt
-from ..backends.indexing import as_positions, as_window
+from ..backends.indexing import as_positions, normalize_slice
 from ..errors import ArgumentError, ShapeError, ViewError
 from . import display
-from .base import View, check_get, gradient_for, is_form
-from .batch import Gradient, HeldBatch, HeldBatches
+from .base import View, check_get, gradient_for, is_view_target
+from .batch import BatchState, Gradient, NestedBatchState
 from .dataview import DataView
-
-__all__ = ["ListView", "nest_of"]
 
 
 class ListView(View):
-    """Views of the same samples, such as inputs and targets, put and got together; it nests.
+    """Views of one set of samples, such as inputs and targets, put and got together; they nest.
 
     >>> import numpy as np
     >>> from layoutkit import ClassView, ImageView
     >>> batch = ListView([ImageView(), ClassView()])
     >>> batch.forward_put(("bhwc", "b"), (np.zeros((8, 3, 3, 1)), np.arange(8)))
-    >>> pictures, labels = batch.forward_get(("bchw", None), ("float32", None))
-    >>> pictures.shape, labels.shape, len(batch)
+    >>> images, labels = batch.forward_get(("bchw", None), ("float32", None))
+    >>> images.shape, labels.shape, len(batch)
     ((8, 1, 3, 3), (8,), 8)
 
-    Layouts and dtypes are one for all components or a sequence with one for each, nested as the
+    A layout or dtype is one for all components, or a sequence with one for each, nested as the
     components are. Arrays are such sequences too; results are nested tuples. Everything is
-    checked for all components before any of them changes.
+    validated for all components before any of them changes.
 
     Parameters
     ----------
-    components : views, at least one, none of them twice
+    components : views
+        At least one, and all different.
     """
 
-    _joined: HeldBatches | None  # of the last call, to see whether a component began a new batch
+    _joined: NestedBatchState | None  # of the last call; stale if a component began a new batch
 
     def __init__(self, components: Iterable[View]) -> None:
-        self._compose(_checked_components(components))
+        self._compose(_validate_components(components))
         if len({id(leaf) for leaf in self._leaves}) != len(self._leaves):
             raise ArgumentError(
                 "a view is in this ListView twice, and a batch put into one place would be lost "
@@ -59,76 +57,86 @@ class ListView(View):
     def forward_put(self, layout: Any, array: Any) -> None:
         """Begin a batch in all components, which hold the arrays by reference.
 
-        Raises what the components do, and ShapeError where arrays are missing or too many or
-        have different numbers of samples; then no component has changed.
+        Raises the errors of the components, and ShapeError if arrays are missing or too many or
+        differ in their number of samples; then no component has changed.
         """
         self._begin(layout, array, lambda leaf, of, x: leaf.prepare(of, x))
 
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None,
-                    **formula: Any) -> Any:  # fmt: skip
-        """What each component gives, as nested tuples; formulas are asked of one alone.
+    def forward_get(
+        self, layout: Any = None, dtype: Any = None, device: Any = None, **formula: Any
+    ) -> Any:
+        """Return the result of each component, as nested tuples; formulas are not supported.
 
-        A CompositeSpace asks each for its component; another Space for all of them joined.
+        A CompositeSpace returns one array for each component; another Space joins them.
         """
-        self._require()
+        self._check_not_empty()
         if formula:
             raise ViewError(f"{', '.join(formula)}: ask one of view.components for a formula")
-        if is_form(layout):
+        if is_view_target(layout):
             return layout.get_from(self, dtype, device)
-        asked = self._asked(layout, dtype)
-        self._each(lambda leaf, of, to: check_get(leaf, of, to, device), *asked)
-        found = zip(self._leaves, *asked, strict=True)
-        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in found)
+        requests = self._layouts_and_dtypes(layout, dtype)
+        self._for_each_leaf(lambda leaf, of, to: check_get(leaf, of, to, device), *requests)
+        triples = zip(self._leaves, *requests, strict=True)
+        return self._nested(leaf.forward_get(of, to, device) for leaf, of, to in triples)
 
     def backward_put(self, layout: Any, grad: Any) -> None:
         """Add a gradient to every component; raises before any has changed."""
-        self._require()
+        self._check_not_empty()
         for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
             leaf.batch.add(gradient)
 
     def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
-        if is_form(layout):
+        if is_view_target(layout):
             return layout.gradients_for(self, grad)
-        layouts, grads = self._spread(layout, "layouts"), matched(self._nest, grad, "gradients")
-        return self._each(gradient_for, layouts, grads)
+        layouts = self._broadcast(layout, "layouts")
+        grads = matched(self._nest, grad, "gradients")
+        return self._for_each_leaf(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
-        """The sums of the components' gradients; BackwardError unless each of them has one."""
-        self._require()
-        asked = self._asked(layout, dtype)
-        dtypes = self._each(lambda leaf, of, to: leaf.batch.check_total(of, to), *asked)
-        return self._nested(self._each(lambda leaf, to: leaf.batch.total(to), dtypes))
+        """Return the sums of the components' gradients; BackwardError if one has no gradient."""
+        self._check_not_empty()
+        requests = self._layouts_and_dtypes(layout, dtype)
+        dtypes = self._for_each_leaf(
+            lambda leaf, of, to: leaf.batch.check_sum_dtype(of, to), *requests
+        )
+        return self._nested(
+            self._for_each_leaf(lambda leaf, to: leaf.batch.gradient_sum(to), dtypes)
+        )
 
     # -- samples ---------------------------------------------------------------------------
 
     def index(self, indices: Any, out: Self | None = None) -> Self:
-        """A ListView of the samples at `indices` of every component; see `DataView.index`."""
+        """Return a ListView of copies of the samples at `indices`; see `DataView.index`."""
         self.check_out(out)
         positions = as_positions(indices, len(self))
-        return self._filled(out, [leaf.batch.picked(positions) for leaf in self._leaves])
+        return self._with_samples(
+            out, [leaf.batch.take_samples(positions) for leaf in self._leaves]
+        )
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True
     ) -> Self:
-        """A ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
+        """Return a ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
         self.check_out(out)
-        window = as_window(start, stop, len(self))
-        return self._filled(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
+        window = normalize_slice(start, stop, len(self))
+        return self._with_samples(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
 
     def replace(self, layout: Any, array: Any) -> None:
         """Replace the base of every component; see `DataView.replace`."""
-        self._require()
+        self._check_not_empty()
         self._begin(
-            layout, array, lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.brought(of, x))
+            layout,
+            array,
+            lambda leaf, of, x: leaf.prepare(leaf.layout, leaf.batch.to_base_layout(of, x)),
         )
 
     def flush(self) -> None:
-        """Forget the plans, results and gradients of every component."""
-        self._require()
+        """Drop the plans, results and gradients of every component."""
+        self._check_not_empty()
         for leaf in self._leaves:
             leaf.flush()
 
-    # -- what it is ------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------
 
     @property
     def components(self) -> tuple[View, ...]:
@@ -138,7 +146,7 @@ class ListView(View):
     @property
     def input(self) -> Any:
         """The base arrays, as nested tuples; setting them puts others in the bases' layouts."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.input for leaf in self._leaves)
 
     @input.setter  # noqa: A003
@@ -148,56 +156,58 @@ class ListView(View):
     @property
     def layout(self) -> Any:
         """The bases' layouts, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.layout for leaf in self._leaves)
 
     @property
     def dtype(self) -> Any:
         """The bases' dtypes, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.dtype for leaf in self._leaves)
 
     @property
     def shape(self) -> Any:
         """The bases' shapes, as nested tuples."""
-        self._require()
+        self._check_not_empty()
         return self._nested(leaf.shape for leaf in self._leaves)
 
     @property
     def device(self) -> Any:
-        """Where the bases are: one name where that is one place, else names as nested tuples."""
-        self._require()
+        """The device of the bases: one name if there is one device, else nested tuples of names."""
+        self._check_not_empty()
         names = [leaf.device for leaf in self._leaves]
         return names[0] if len(set(names)) == 1 else self._nested(names)
 
     @property
-    def batch(self) -> HeldBatches:
-        """What all components hold, in order, however they nest."""
-        parts = self._each(lambda leaf: leaf.batch)
+    def batch(self) -> NestedBatchState:
+        """The states of all components' batches, flattened in order."""
+        parts = self._for_each_leaf(lambda leaf: leaf.batch)
         held = self._joined
         if held is None or any(map(operator.is_not, held.parts, parts)):
-            self._joined = held = HeldBatches(parts, {})
+            self._joined = held = NestedBatchState(parts, {})
         return held
 
     def __len__(self) -> int:
-        self._require()
+        self._check_not_empty()
         counts = [len(leaf) for leaf in self._leaves]
         self._check_lengths(counts, "components")
         return counts[0]
 
     def converter(self, layout: Any, dtype: Any = None) -> Any:
-        """The components' Converters, as nested tuples."""
-        self._require()
-        asked = self._asked(layout, dtype)
-        return self._nested(self._each(lambda leaf, of, to: leaf.converter(of, to), *asked))
+        """Return the components' Converters, as nested tuples."""
+        self._check_not_empty()
+        requests = self._layouts_and_dtypes(layout, dtype)
+        return self._nested(
+            self._for_each_leaf(lambda leaf, of, to: leaf.converter(of, to), *requests)
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ViewError(
-            "a ListView holds several arrays and is none; take view.input, or np.asarray of one of "
+            "a ListView holds several arrays, not one; take view.input, or np.asarray of one of "
             "view.components"
         )
 
-    # -- inside: one list for all leaves, however they nest ----------------------------------
+    # -- implementation: operations on the flat list of leaves -------------------------------
 
     def _compose(self, components: tuple[View, ...]) -> None:
         self._components = components
@@ -205,38 +215,40 @@ class ListView(View):
         self._nest = tuple(map(nest_of, components))
         self._leaves: list[DataView] = leaves(self._nest)
 
-    def _require(self) -> None:
+    def _check_not_empty(self) -> None:
         """Raise ViewError unless every component holds a batch."""
         if any(leaf.is_empty for leaf in self._leaves):
-            self._each(lambda leaf: leaf.batch)
+            self._for_each_leaf(lambda leaf: leaf.batch)
 
     def _nested(self, values: Iterable[Any]) -> Any:
         return rebuilt(self._nest, values)
 
-    def _spread(self, value: Any, what: str) -> list[Any]:
-        """One value for each leaf, of one for all or a nest."""
-        return matched(self._nest, value, what, shared=True)
+    def _broadcast(self, value: Any, arg_name: str) -> list[Any]:
+        """Return one value for each leaf, from one value for all or from a nest."""
+        return matched(self._nest, value, arg_name, shared=True)
 
-    def _asked(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
-        return self._spread(layout, "layouts"), self._spread(dtype, "dtypes")
+    def _layouts_and_dtypes(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
+        return self._broadcast(layout, "layouts"), self._broadcast(dtype, "dtypes")
 
-    def _each(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
-        """Call with every leaf and its values; errors say which component they are about."""
+    def _for_each_leaf(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+        """Call a function with every leaf and its values; errors name the component."""
         return each_place(call, self._nest, self._leaves, *columns)
 
-    def _begin(self, layout: Any, array: Any, prepare: Callable[..., HeldBatch]) -> None:
-        """Begin a batch in all components once all of it was prepared."""
-        layouts, arrays = self._spread(layout, "layouts"), matched(self._nest, array, "arrays")
-        found: list[HeldBatch] = self._each(prepare, layouts, arrays)
-        self._check_lengths([len(batch) for batch in found], "arrays")
-        for leaf, batch in zip(self._leaves, found, strict=True):
+    def _begin(self, layout: Any, array: Any, prepare: Callable[..., BatchState]) -> None:
+        """Begin a batch in all components after all of them were prepared."""
+        layouts = self._broadcast(layout, "layouts")
+        arrays = matched(self._nest, array, "arrays")
+        batches: list[BatchState] = self._for_each_leaf(prepare, layouts, arrays)
+        self._check_lengths([len(batch) for batch in batches], "arrays")
+        for leaf, batch in zip(self._leaves, batches, strict=True):
             leaf.begin(batch)
 
     @staticmethod
-    def _check_lengths(counts: Sequence[int], what: str) -> None:
+    def _check_lengths(counts: Sequence[int], arg_name: str) -> None:
         if len(set(counts)) > 1:
             raise ShapeError(
-                f"the {what} have {', '.join(map(str, counts))} samples; give all the same number"
+                f"the {arg_name} have {', '.join(map(str, counts))} samples; give all the same "
+                "number"
             )
 
     def check_out(self, out: Any) -> None:
@@ -249,27 +261,29 @@ class ListView(View):
             raise ViewError(f"out is {out!r}, whose components nest otherwise; give equal ones")
         if not {id(leaf) for leaf in self._leaves}.isdisjoint(id(leaf) for leaf in out._leaves):
             raise ViewError("out has a component of this view; give one with components of its own")
-        self._each(lambda leaf, other: leaf.check_out(other), out._leaves)
+        self._for_each_leaf(lambda leaf, other: leaf.check_out(other), out._leaves)
 
-    def _filled(self, out: Self | None, samples: list[Any]) -> Self:
-        others: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
-        found = [
+    def _with_samples(self, out: Self | None, samples: list[Any]) -> Self:
+        out_leaves: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
+        views = [
             leaf.of_same_kind(part, other)
-            for leaf, part, other in zip(self._leaves, samples, others, strict=False)
+            for leaf, part, other in zip(self._leaves, samples, out_leaves, strict=False)
         ]
-        return self._of(iter(found)) if out is None else out
+        return self._with_leaves(iter(views)) if out is None else out
 
-    def _of(self, leaves: Iterator[DataView]) -> Self:
-        """A ListView of other leaves that nest as these do."""
+    def _with_leaves(self, leaves: Iterator[DataView]) -> Self:
+        """Return a ListView of other leaves, nested as these are."""
         view = type(self).__new__(type(self))
-        view._compose(tuple(
-            component._of(leaves) if isinstance(component, ListView) else next(leaves)
-            for component in self._components
-        ))  # fmt: skip
+        view._compose(
+            tuple(
+                component._with_leaves(leaves) if isinstance(component, ListView) else next(leaves)
+                for component in self._components
+            )
+        )
         return view
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_joined": None}  # which is one view's, as results are
+        return {**self.__dict__, "_joined": None}  # like results, not pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -279,21 +293,23 @@ class ListView(View):
         return f"{type(self).__name__}({', '.join(map(repr, self._components))})"
 
     def _repr_html_(self) -> str:
-        return display.stack(type(self).__name__, [c._repr_html_() for c in self._components])
+        return display.html_section(
+            type(self).__name__, [c._repr_html_() for c in self._components]
+        )
 
 
 def nest_of(view: Any) -> Any:
-    """The views of one array in a view: itself, or in tuples that nest as its components do."""
+    """Return the single-array views inside a view: itself, or nested tuples."""
     return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
 
 
-def _checked_components(components: Any) -> tuple[View, ...]:
-    listed = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
-    found = tuple(components) if listed else ()
-    if not found:
+def _validate_components(components: Any) -> tuple[View, ...]:
+    is_list = isinstance(components, Iterable) and getattr(components, "ndim", 1) != 0
+    views = tuple(components) if is_list else ()
+    if not views:
         raise ArgumentError("a ListView has at least one component; give a list of views")
-    for at, component in enumerate(found):
+    for index, component in enumerate(views):
         if not isinstance(component, DataView | ListView):
-            kind = type(component).__name__
-            raise ArgumentError(f"component [{at}] is a {kind}; give views")
-    return found
+            type_name = type(component).__name__
+            raise ArgumentError(f"component [{index}] is a {type_name}; give views")
+    return views

@@ -1,12 +1,10 @@
-"""`Getting`: one way in which a base can be got, and what takes it there and back.
+"""The conversions of a base to other layouts, dtypes and devices, planned once and cached.
 
-How a base becomes what is asked of it: one `Getting` for each layout and dtype.
+A `ConversionCache` holds the conversions of one base layout, dtype and sample shape; the number of
+samples may vary. It holds no batch, so it is kept from batch to batch and shared by views of
+samples and windows made from a view: a training loop plans once.
 
-`Gettings` is all of them for one kind of base: its layout, its dtype and the sizes of its axes,
-but not how many samples it has. It knows no batch, so it is kept from batch to batch and shared
-by the views of samples and windows that are made of a view: a training loop plans once.
-
-Text such as "bf" or "b c h w" and dtypes in any spelling are resolved here and nowhere else.
+Spellings of layouts, such as "bf" or "b c h w", and of dtypes are resolved only here.
 """
 
 from __future__ import annotations
@@ -28,95 +26,97 @@ from ..normalize import Formula, computed_dtype
 from ..spec import CPU, ArraySpec, DType, as_dtype, can_cast, check_cast, check_movable, kind_of
 
 if TYPE_CHECKING:
-    from ..backends.inspection import Seen
+    from ..backends.inspection import ArrayInfo
     from ..planning.plan import Plan
 
 
-class How(NamedTuple):
-    """What is asked of a getting beside layout, dtype and device."""
+class ConversionOptions(NamedTuple):
+    """The options of a conversion besides layout, dtype and device."""
 
     formula: Formula | None = None
-    memory: str | None = None  # the order of the axes in memory, where it is another
+    memory: str | None = None  # the order of the axes in memory, if it is not that of the layout
 
 
-PLAIN = How()
+DEFAULT_OPTIONS = ConversionOptions()
 
 
-class Mover(Protocol):
-    """What takes a base to a getting and gradients back: a Converter, or what calls like one."""
+class ConverterLike(Protocol):
+    """The protocol of a Converter: it converts a base, and gradients back."""
 
     def __call__(self, x: Any, out: Any = None) -> Any:
-        """The base in the getting's layout and dtype."""
+        """Return the base in the conversion's layout and dtype."""
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
-        """A gradient in the base's layout."""
+        """Return a gradient in the base's layout."""
 
     def inverse(self) -> Converter:
-        """What takes data in the getting's layout back to the base's."""
+        """Return the Converter from the conversion's layout to the base's."""
 
     def plan(self, x: Any) -> Plan:
-        """How a base would be moved."""
+        """Return the plan of the conversion of a base."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Getting:
-    """A layout, dtype and device that a base can be got in, and what takes it there.
+class Conversion:
+    """A conversion of a base to a layout, dtype and device.
 
-    There is one of a kind in its `Gettings`, so identity is equality.
+    A `ConversionCache` holds equal conversions once, so they are compared by identity.
     """
 
     layout: str
     dtype: DType
-    mover: Mover
+    converter: ConverterLike
     device: str = CPU
-    how: How = PLAIN
+    options: ConversionOptions = DEFAULT_OPTIONS
 
     def takes(self, dtype: DType) -> bool:
-        """Whether a floating gradient of this dtype can belong to it."""
+        """Return True if a floating gradient of this dtype can belong to the conversion."""
         return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
 
     @property
     def formula(self) -> Formula | None:
-        """The formula that it was computed with."""
-        return self.how.formula
+        """The formula that the result is computed with, or None."""
+        return self.options.formula
 
     def has(self, formula: Formula) -> bool:
-        """Whether it was got with a formula; one that changes nothing is none."""
+        """Return True if the conversion has an equal formula; the identity formula equals None."""
         return self.formula == formula or (self.formula is None and formula == Formula())
 
     @property
     def is_clipped(self) -> bool:
-        """Whether gradients depend on the base."""
+        """True if gradients depend on the values of the base."""
         return self.formula is not None and self.formula.clip is not None
 
     def back(self, grad: Any, like: ArraySpec, base: Any) -> Any:
-        """A gradient in the base's layout and, unless that is an integer's, in `like`'s dtype."""
+        """Return a gradient in the base's layout and, for a floating base, in `like`'s dtype."""
         if not self.is_clipped:
-            return self.mover.backward(grad, like=like)
-        found = self.mover.backward(grad, like=base)
-        if as_dtype(found.dtype) == like.dtype:
-            return found
-        return Converter(identity(len(like.shape)), dtype=like.dtype)(found)
+            return self.converter.backward(grad, like=like)
+        grad_base = self.converter.backward(grad, like=base)
+        if as_dtype(grad_base.dtype) == like.dtype:
+            return grad_base
+        return Converter(identity(len(like.shape)), dtype=like.dtype)(grad_base)
 
     def __str__(self) -> str:
-        where = "" if self.device == CPU else f" on {self.device}"
-        shown: dict[str, Any] = {} if self.formula is None else self.formula.keywords()
-        shown |= {} if self.how.memory is None else {"memory": self.how.memory}
-        words = "".join(f" {name}={value}" for name, value in shown.items())
-        return f"{self.layout} {self.dtype}{where}{words}"
+        location = "" if self.device == CPU else f" on {self.device}"
+        options: dict[str, Any] = {} if self.formula is None else self.formula.keywords()
+        options |= {} if self.options.memory is None else {"memory": self.options.memory}
+        text = "".join(f" {name}={value}" for name, value in options.items())
+        return f"{self.layout} {self.dtype}{location}{text}"
 
 
 _BATCH = "b"
 
 
-class Gettings:
-    """Everything that is kept for bases of one layout, dtype and sample shape.
+class ConversionCache:
+    """The conversions of bases with one layout, dtype and sample shape.
 
-    `own` are the layouts that the kind of view has names for: these may add or drop axes of
-    size 1. Methods may be called from several threads at once.
+    `named_layouts` are the layouts that the class of the view has methods for; a conversion to
+    these may insert or remove axes of size 1. Methods are thread-safe.
     """
 
-    def __init__(self, own: tuple[str, ...], layout: str, array: Seen, device: str = CPU) -> None:
+    def __init__(
+        self, named_layouts: tuple[str, ...], layout: str, array: ArrayInfo, device: str = CPU
+    ) -> None:
         parsed = parse_layout(layout)
         if _BATCH not in parsed.groups:
             raise PatternError(
@@ -126,41 +126,49 @@ class Gettings:
         _check_letters(parsed)
         check_rank(parsed, array.shape)
         check_movable(array.dtype)
-        self.layout, self.dtype, self.native = str(parsed), array.dtype, as_dtype(array.dtype)
+        self.layout = str(parsed)
+        self.dtype = array.dtype
+        self.native = as_dtype(array.dtype)
         self.device = device
         self.batch_axis = parsed.groups.index(_BATCH)
-        self._own, self._shape, self._parsed = own, array.shape, parsed
+        self._named_layouts = named_layouts
+        self._shape = array.shape
+        self._parsed = parsed
         self._sizes = _sizes(parsed, array.shape)
         self._names: dict[str, str] = {}
-        self._aliases: dict[tuple[Any, ...], Getting] = {}
-        self._gettings: dict[tuple[str, DType, str, How], Getting] = {}
+        self._aliases: dict[tuple[Any, ...], Conversion] = {}
+        self._conversions: dict[tuple[str, DType, str, ConversionOptions], Conversion] = {}
         self._backs: dict[str, Converter] = {}
         self._sums: dict[tuple[tuple[str, ...], DType | None], Accumulator] = {}
-        own_way = self._converter(self.layout, self.native)
-        self.base = Getting(self.layout, self.dtype, own_way, device)
+        identity_converter = self._converter(self.layout, self.native)
+        self.base = Conversion(self.layout, self.dtype, identity_converter, device)
         self._copier = self._converter(self.layout, None, copy=True)
 
-    def fits(self, layout: str, array: Seen, device: str = CPU) -> bool:
-        """Whether a base in this layout is of the kind that this was made for."""
-        # The type first: an array in place of the layout would compare by elements.
-        same = type(layout) is str and layout == self.layout
-        if not same and str(parse_layout(layout)) != self.layout:
+    def fits(self, layout: str, array: ArrayInfo, device: str = CPU) -> bool:
+        """Return True if a base in this layout can use the cache."""
+        # The type is tested first: an array given as the layout would compare elementwise.
+        same_layout = type(layout) is str and layout == self.layout
+        if not same_layout and str(parse_layout(layout)) != self.layout:
             return False
-        shape, kept, at = array.shape, self._shape, self.batch_axis
+        shape = array.shape
+        kept = self._shape
+        batch_axis = self.batch_axis
         return (
             len(shape) == len(kept)
-            and shape[at + 1 :] == kept[at + 1 :]
-            and shape[:at] == kept[:at]
+            and shape[batch_axis + 1 :] == kept[batch_axis + 1 :]
+            and shape[:batch_axis] == kept[:batch_axis]
             and array.dtype == self.dtype
             and device == self.device
         )
 
-    # -- what is asked ---------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------
 
-    def find(self, layout: Any, dtype: Any, device: Any, how: How = PLAIN) -> Getting:
-        """The getting of a layout, dtype and device in any spelling; None is the base's.
+    def find(
+        self, layout: Any, dtype: Any, device: Any, options: ConversionOptions = DEFAULT_OPTIONS
+    ) -> Conversion:
+        """Return the conversion to a layout, dtype and device in any spelling; None is the base's.
 
-        By default what a formula makes of integers is float32.
+        The default dtype of a formula on integers is float32.
 
         Raises
         ------
@@ -170,61 +178,69 @@ class Gettings:
             The cast is not allowed under "same_kind", or there is no such device.
         """
         if device is not None:
-            device = check_device(device)  # now: "cuda" is the current one, which may change
-        key: tuple[Any, ...] | None = (layout, dtype, device, how)
+            device = check_device(
+                device
+            )  # resolved now: "cuda" is the current device, which may change
+        key: tuple[Any, ...] | None = (layout, dtype, device, options)
         try:
-            found = self._aliases.get(key)  # type: ignore[arg-type]
+            conversion = self._aliases.get(key)  # type: ignore[arg-type]
         except TypeError:  # not hashable, such as a structured dtype in a list
-            found = key = None
-        if found is None:
-            found = self._resolve(layout, dtype, device, how)
+            conversion = key = None
+        if conversion is None:
+            conversion = self._resolve(layout, dtype, device, options)
             if key is not None:
-                remember(self._aliases, key, found)
-        return found
+                remember(self._aliases, key, conversion)
+        return conversion
 
     def name_of(self, layout: Any) -> str:
-        """A layout with blanks left out and `f` spelled out; PatternError if it cannot be read."""
+        """Return the canonical spelling of a layout; raise PatternError if it is invalid."""
         if layout is None:
             return self.layout
         name = self._names.get(layout) if type(layout) is str else None
         if name is None:
-            asked = parse_layout(layout)
-            _check_letters(asked)
-            name = str(parse_pattern(f"{self.layout}->{asked}").target)
+            parsed = parse_layout(layout)
+            _check_letters(parsed)
+            name = str(parse_pattern(f"{self.layout}->{parsed}").target)
             remember(self._names, layout, name)
         return name
 
     def back(self, layout: Any) -> Converter | None:
-        """The way from a layout to the base's, None where they are one."""
-        getting = self.find(layout, None, None)
-        if getting is self.base:
+        """Return the Converter from a layout to the base's, or None if they are equal."""
+        conversion = self.find(layout, None, None)
+        if conversion is self.base:
             return None
-        found = self._backs.get(getting.layout)
-        return found or remember(self._backs, getting.layout, getting.mover.inverse())
+        converter = self._backs.get(conversion.layout)
+        return converter or remember(self._backs, conversion.layout, conversion.converter.inverse())
 
     def copied(self, samples: Any, out: Array | None) -> Any:
-        """A copy of samples of the base's kind, in `out` if it is given."""
+        """Return a copy of samples of the base, in `out` if it is given."""
         return self._copier(samples, out)
 
-    def _resolve(self, layout: Any, dtype: Any, device: Any, how: How) -> Getting:
-        formula, place, name = how.formula, device or self.device, self.name_of(layout)
-        wanted = self._default(formula) if dtype is None else as_dtype(dtype)
-        own = place == self.device and name == self.layout and how == PLAIN
-        if own and self._is_own(dtype, wanted):
+    def _resolve(
+        self, layout: Any, dtype: Any, device: Any, options: ConversionOptions
+    ) -> Conversion:
+        formula = options.formula
+        target_device = device or self.device
+        name = self.name_of(layout)
+        target_dtype = self._default(formula) if dtype is None else as_dtype(dtype)
+        is_base_layout = (
+            target_device == self.device and name == self.layout and options == DEFAULT_OPTIONS
+        )
+        if is_base_layout and self._is_base_dtype(dtype, target_dtype):
             return self.base
-        key = name, wanted, place, how
-        found = self._gettings.get(key)
-        if found is None:
-            check_movable(wanted)
-            plain = formula is None or formula.keeps(self.dtype, wanted)
-            computed = self.dtype if plain else computed_dtype(self.dtype, wanted)
-            self._check_cast(computed, wanted, name)
-            getting = Getting(name, wanted, self._mover(*key), place, how)
-            found = remember(self._gettings, key, getting)
-        return found
+        key = name, target_dtype, target_device, options
+        conversion = self._conversions.get(key)
+        if conversion is None:
+            check_movable(target_dtype)
+            is_copy = formula is None or formula.keeps(self.dtype, target_dtype)
+            computed = self.dtype if is_copy else computed_dtype(self.dtype, target_dtype)
+            self._check_cast(computed, target_dtype, name)
+            new = Conversion(name, target_dtype, self._mover(*key), target_device, options)
+            conversion = remember(self._conversions, key, new)
+        return conversion
 
     def _check_cast(self, source: DType, target: DType, name: str) -> None:
-        """Raise DtypeError unless "same_kind" allows it; other rules are for `convert`."""
+        """Raise DtypeError unless "same_kind" allows the cast, the only rule of views."""
         if can_cast(source, target, "same_kind") or not can_cast(source, target, "saturate"):
             return check_cast(source, target, "same_kind")
         raise DtypeError(
@@ -234,109 +250,122 @@ class Gettings:
         )
 
     def _default(self, formula: Formula | None) -> DType:
-        """The dtype of a getting for which none is asked."""
+        """Return the default dtype of a conversion."""
         if formula is None or kind_of(self.native) not in "bui" or formula.keeps(self.dtype):
             return self.native
         return np.dtype(np.float32)
 
-    def _is_own(self, dtype: Any, wanted: DType) -> bool:
-        """Whether a dtype, `wanted` in native byte order, is the base's, byte order included."""
-        if dtype is None or wanted != self.native:
+    def _is_base_dtype(self, dtype: Any, target_dtype: DType) -> bool:
+        """Return True if a dtype is the base's, also in byte order.
+
+        `target_dtype` is `dtype` in native byte order.
+        """
+        if dtype is None or target_dtype != self.native:
             return dtype is None
         return self.dtype.isnative or np.dtype(dtype) == self.dtype
 
-    # -- how it is made --------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------
 
-    def _mover(self, name: str, dtype: DType, device: str, how: How) -> Mover:
-        """What takes the base to a layout, or the error that says why nothing can."""
+    def _mover(
+        self, name: str, dtype: DType, device: str, options: ConversionOptions
+    ) -> ConverterLike:
+        """Return the converter from the base to a layout, or raise why there is none."""
         pattern = parse_pattern(f"{self.layout}->{name}")
-        same = set(pattern.target.letters) == set(self._parsed.letters)
+        same_letters = set(pattern.target.letters) == set(self._parsed.letters)
         unfolds = pattern.source != self._parsed or not self._keeps_folds(pattern.target)
-        if unfolds or not (same or name in self._own):
+        if unfolds or not (same_letters or name in self._named_layouts):
             raise PatternError(self._why_not(name, unfolds))
-        converter = self._converter(name, dtype, device=device, how=how)
-        converter.target_shape(self._shape)  # raises where only the sizes forbid it
+        converter = self._converter(name, dtype, device=device, options=options)
+        converter.target_shape(self._shape)  # raises if only the sizes forbid it
         return converter
 
     def _converter(
-        self, name: str, dtype: DType | None, copy: bool | None = None, device: str | None = None,
-        how: How = PLAIN,
-    ) -> Converter:  # fmt: skip
+        self,
+        name: str,
+        dtype: DType | None,
+        copy: bool | None = None,
+        device: str | None = None,
+        options: ConversionOptions = DEFAULT_OPTIONS,
+    ) -> Converter:
         keywords: dict[str, Any] = self._folded(name)
-        keywords |= {} if how.formula is None else how.formula.keywords()
-        keywords["memory"] = how.memory
-        place = None if device == self.device else device
-        return Converter(f"{self.layout}->{name}", dtype=dtype, device=place, copy=copy, **keywords)
+        keywords |= {} if options.formula is None else options.formula.keywords()
+        keywords["memory"] = options.memory
+        target_device = None if device == self.device else device
+        return Converter(
+            f"{self.layout}->{name}", dtype=dtype, device=target_device, copy=copy, **keywords
+        )
 
     def _folded(self, *names: str) -> dict[str, Any]:
-        """The sizes of all axes that only the base or only one of these layouts folds."""
+        """Return the sizes of all axes that only the base or only one of these layouts folds."""
         folds = {group for group in self._parsed.groups if len(group) > 1}
         letters: set[str] = set()
         for name in names:
-            others = {group for group in parse_layout(name).groups if len(group) > 1}
-            letters.update(*(folds ^ others))
+            other_folds = {group for group in parse_layout(name).groups if len(group) > 1}
+            letters.update(*(folds ^ other_folds))
         return {letter: size for letter, size in self._sizes.items() if letter in letters}
 
     def _keeps_folds(self, target: Layout) -> bool:
-        """Whether every fold of the base stays together, or goes altogether."""
+        """Return True if every fold of the base is kept contiguous, or removed altogether."""
         folds = [group for group in self._parsed.groups if len(group) > 1]
-        whole = "|".join(target.groups)
-        return all(fold in whole or not set(fold) & set(whole) for fold in folds)
+        joined_groups = "|".join(target.groups)
+        return all(fold in joined_groups or not set(fold) & set(joined_groups) for fold in folds)
 
     def _why_not(self, name: str, unfolds: bool) -> str:
         axes = ", ".join(self._parsed.groups)
-        why = "the sizes inside a fold are not known" if unfolds else "its axes are others"
-        own = ", ".join(self._own)
+        reason = "the sizes inside a fold are not known" if unfolds else "its axes are others"
+        named_layouts = ", ".join(self._named_layouts)
         return (
-            f"a base in {self.layout} cannot become {name}: {why}; it can become its own axes "
-            f"({axes}) in any order and fold, and, adding and dropping axes of size 1, {own}; "
-            "put the batch in its most expanded layout"
+            f"a base in {self.layout} cannot become {name}: {reason}; it can become its own axes "
+            f"({axes}) in any order and fold, and, adding and dropping axes of size 1, "
+            f"{named_layouts}; put the batch in its most expanded layout"
         )
 
     # -- gradients -------------------------------------------------------------------------
 
     @property
     def gradient_dtype(self) -> DType | None:
-        """The dtype of a sum of gradients: the base's if floating, else None, that of the sum."""
+        """The dtype of a gradient sum: the base's if floating, else None for that of the parts."""
         return self.native if kind_of(self.native) in "fc" else None
 
-    def total(self, parts: list[tuple[Getting, Any]], base: Any, dtype: DType | None) -> Any:
-        """The sum, in the base's layout, of (getting, gradient) pairs, from left to right."""
-        parts = [(getting, self._at_base(getting, grad)) for getting, grad in parts]
+    def gradient_sum(
+        self, parts: list[tuple[Conversion, Any]], base: Any, dtype: DType | None
+    ) -> Any:
+        """Return the sum of (conversion, gradient) pairs, in order, in the base's layout."""
+        parts = [(conversion, self._at_base(conversion, grad)) for conversion, grad in parts]
         shape = tuple(base.shape)
         if len(parts) == 1:
-            getting, grad = parts[0]
-            wanted = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
-            like = ArraySpec(self.layout, shape, as_dtype(wanted), self.device)
-            return getting.back(grad, like, base)
-        moved = [self._movable(getting, grad, base) for getting, grad in parts]
-        names = tuple(name for name, _ in moved)
-        return self._accumulator(names, dtype)([grad for _, grad in moved])
+            conversion, grad = parts[0]
+            sum_dtype = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
+            like = ArraySpec(self.layout, shape, as_dtype(sum_dtype), self.device)
+            return conversion.back(grad, like, base)
+        summable = [self._summable(conversion, grad, base) for conversion, grad in parts]
+        names = tuple(name for name, _ in summable)
+        return self._accumulator(names, dtype)([grad for _, grad in summable])
 
-    def _at_base(self, getting: Getting, grad: Any) -> Any:
-        """A gradient where the base is, in the layout and dtype in which it was put."""
-        if getting.device == self.device:
+    def _at_base(self, conversion: Conversion, grad: Any) -> Any:
+        """Return a gradient on the base's device, in its own layout and dtype."""
+        if conversion.device == self.device:
             return grad
         return Converter(identity(len(grad.shape)), device=self.device)(grad)
 
-    def _movable(self, getting: Getting, grad: Any, base: Any) -> tuple[str, Any]:
-        """A gradient and its layout, as a sum can take it: one that is only moved."""
-        if isinstance(getting.mover, Converter) and getting.formula is None:
-            return getting.layout, grad
+    def _summable(self, conversion: Conversion, grad: Any, base: Any) -> tuple[str, Any]:
+        """Return a layout and a gradient in it that an Accumulator can sum without a formula."""
+        if isinstance(conversion.converter, Converter) and conversion.formula is None:
+            return conversion.layout, grad
         spec = ArraySpec(self.layout, tuple(base.shape), as_dtype(grad.dtype), self.device)
-        return self.layout, getting.back(grad, spec, base)
+        return self.layout, conversion.back(grad, spec, base)
 
     def _accumulator(self, names: tuple[str, ...], dtype: DType | None) -> Accumulator:
-        found = self._sums.get((names, dtype))
-        if found is None:
+        accumulator = self._sums.get((names, dtype))
+        if accumulator is None:
             sizes = self._folded(*names)
-            made = Accumulator(names, self.layout, dtype=dtype, **sizes)
-            found = remember(self._sums, (names, dtype), made)
-        return found
+            new = Accumulator(names, self.layout, dtype=dtype, **sizes)
+            accumulator = remember(self._sums, (names, dtype), new)
+        return accumulator
 
 
 def _check_letters(layout: Layout) -> None:
-    """Raise PatternError for names and `...`: views compare layouts letter by letter."""
+    """Raise PatternError for axis names and `...`: views compare layouts letter by letter."""
     if layout.names or layout.is_open:
         raise PatternError(
             f"layout {layout} of a view is one letter an axis, such as bhwc; names and ... are for "
@@ -345,10 +374,10 @@ def _check_letters(layout: Layout) -> None:
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
-    """The size of every axis but b.
+    """Return the size of every axis but b.
 
-    How a fold of the base divides is not known and does not matter, as it never comes apart:
-    its first axis has all of it.
+    The sizes inside a fold of the base are unknown and not needed, as it is never unfolded: its
+    first axis gets the whole size.
     """
     sizes: dict[str, int] = {}
     for group, size in zip(layout.groups, shape, strict=True):

@@ -1,4 +1,4 @@
-"""`channels=` of arrays of other libraries: their memory, their graphs, their names."""
+"""`channels=` with arrays of other libraries: memory, graphs and names."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ ORDERS = [(2, 1, 0), (2, 1, 0, 3), (0, 0), (3,), (0, 2, 1)]
 
 
 def made(order):
-    """A Converter, its result, a gradient of that and what becomes of it."""
+    """Return a Converter, its result, a gradient of the result and the gradient of x."""
     to = Converter("bhwc->bchw", channels=order, scale=0.5, std=tuple(range(1, 1 + len(order))))
     y = to(X)
     grad = RNG.standard_normal(y.shape).astype(np.float32)
@@ -23,9 +23,9 @@ def test_tensors(order):
     torch = pytest.importorskip("torch")
     to, y, grad, back = made(order)
     x = torch.from_numpy(X).clone().requires_grad_()
-    found = to(x)
-    np.testing.assert_allclose(found.detach().numpy(), y)
-    (first,) = torch.autograd.grad(found, x, torch.from_numpy(grad), create_graph=True)
+    result = to(x)
+    np.testing.assert_allclose(result.detach().numpy(), y)
+    (first,) = torch.autograd.grad(result, x, torch.from_numpy(grad), create_graph=True)
     np.testing.assert_allclose(first.detach().numpy(), back, rtol=1e-6)
     # Of second order, and in torch's own words.
     seed = torch.from_numpy(grad).requires_grad_()
@@ -50,8 +50,8 @@ def test_tensors_that_are_traced(order):
         return torch.autograd.grad(to(x), x, torch.from_numpy(grad))[0]
 
     graph = proxy.make_fx(gradient)(x.clone().requires_grad_())
-    found = graph(x.clone().requires_grad_())
-    np.testing.assert_allclose(found.detach().numpy(), back, rtol=1e-6)
+    result = graph(x.clone().requires_grad_())
+    np.testing.assert_allclose(result.detach().numpy(), back, rtol=1e-6)
     larger = {"channels": order, "pad_to": {"h": 8}, "fill": [1, 2, 3, 4]}
     graph = proxy.make_fx(lambda x: convert(x, "bhwc->bchw", **larger))(x)
     np.testing.assert_array_equal(graph(x).numpy(), convert(X, "bhwc->bchw", **larger))
@@ -65,17 +65,17 @@ def test_arrays_of_jax(order):
     np.testing.assert_allclose(to(x), y)
     np.testing.assert_allclose(jax.jit(to)(x), y, rtol=1e-6)
     np.testing.assert_allclose(to.backward(jax.numpy.asarray(grad), like=x), back, rtol=1e-6)
-    found = jax.grad(lambda x: (to(x) * grad).sum())(x)
-    np.testing.assert_allclose(found, back, rtol=1e-6)
+    result = jax.grad(lambda x: (to(x) * grad).sum())(x)
+    np.testing.assert_allclose(result, back, rtol=1e-6)
 
 
 def test_names_and_coordinates_of_xarray():
     xarray = pytest.importorskip("xarray")
     x = xarray.DataArray(X, dims=("time", "y", "x", "band"), coords={"band": ["b", "g", "r", "i"]})
-    found = convert(x, "bhwc->bchw", channels=(2, 1, 0))
-    assert list(found.band.values) == ["r", "g", "b"]
-    assert found.dims == ("time", "band", "y", "x")
-    np.testing.assert_array_equal(found, X[..., [2, 1, 0]].transpose(0, 3, 1, 2))
+    result = convert(x, "bhwc->bchw", channels=(2, 1, 0))
+    assert list(result.band.values) == ["r", "g", "b"]
+    assert result.dims == ("time", "band", "y", "x")
+    np.testing.assert_array_equal(result, X[..., [2, 1, 0]].transpose(0, 3, 1, 2))
     assert "band" not in convert(x, "bhwc->bf", channels=(2, 1, 0)).coords
 
 
@@ -86,8 +86,8 @@ def test_a_collator_shares_it():
             to = Collator(pattern, h=8, w=40, channels=order, fill=[1, 2, 3])
             expected = np.stack([photo[:8, :40][..., list(order)] for photo in photos])
             expected[1] = expected[1, :, ::-1]
-            found = to(photos, offset={"h": 0, "w": 0}, flip={"w": [False, True]})
-            np.testing.assert_array_equal(found, convert(expected, "b" + pattern))
+            result = to(photos, offset={"h": 0, "w": 0}, flip={"w": [False, True]})
+            np.testing.assert_array_equal(result, convert(expected, "b" + pattern))
             turned = to(photos, offset={"h": 0, "w": 0}, flip={"c": True})
             plain = np.stack([photo[:8, :40][..., list(order[::-1])] for photo in photos])
             np.testing.assert_array_equal(turned, convert(plain, "b" + pattern))

@@ -13,7 +13,7 @@ PLANES = reference_convert(IMAGES, "bhwc->bchw")
 
 
 def tensors(pyarrow, values, shape, order=None):
-    """A column of tensors that lie in memory as `values` says."""
+    """Return a column of tensors with the memory layout of `values`."""
     kind = pyarrow.fixed_shape_tensor(
         pyarrow.from_numpy_dtype(values.dtype), shape, permutation=order
     )
@@ -32,9 +32,9 @@ def pyarrow():
 
 @pytest.mark.parametrize("order", [None, *permutations(range(3))], ids=str)
 def test_tensors_are_read_by_their_permutation(pyarrow, order):
-    """The i-th axis is the permutation[i]-th in memory, as the format says."""
+    """Axis i is axis permutation[i] in memory, as the Arrow format defines."""
     column = tensors(pyarrow, IMAGES, IMAGES.shape[1:], order)
-    wanted = IMAGES if order is None else IMAGES.transpose(0, *(at + 1 for at in order))
+    wanted = IMAGES if order is None else IMAGES.transpose(0, *(start + 1 for start in order))
     for x, values in [
         (column, wanted),
         (column[1:], wanted[1:]),

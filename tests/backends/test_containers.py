@@ -1,4 +1,4 @@
-"""Whatever holds an array: NumPy's protocols, buffers, and lists of arrays."""
+"""Objects that contain an array: NumPy's protocols, buffers, and lists of arrays."""
 
 import array
 import mmap
@@ -26,7 +26,7 @@ PLANES = reference_convert(IMAGES, "bhwc->bchw")
 
 
 class Interface:
-    """What says where its memory is, and no more."""
+    """An object with `__array_interface__` only."""
 
     def __init__(self, values):
         self.values = values
@@ -37,11 +37,14 @@ class Interface:
 
 
 class Method:
-    """What makes an array when asked, such as a file."""
+    """An object that makes an array in `__array__`, such as a file."""
 
     def __init__(self, values, error=None):
-        self.values, self.error, self.asked = values, error, 0
-        self.shape, self.dtype = values.shape, values.dtype
+        self.values = values
+        self.error = error
+        self.asked = 0
+        self.shape = values.shape
+        self.dtype = values.dtype
 
     def __array__(self, dtype=None, copy=None):
         self.asked += 1
@@ -157,7 +160,7 @@ def test_lists_of_equal_arrays_are_a_batch(count, dtype, kind):
     np.testing.assert_array_equal(y, reference_convert(np.stack(arrays), "bhwc->bchw"))
     same = convert(kind(arrays), "bhwc->bhwc")
     np.testing.assert_array_equal(same, np.stack(arrays))
-    assert not any(np.shares_memory(same, each) for each in arrays)
+    assert not any(np.shares_memory(same, item) for item in arrays)
 
 
 def test_lists_of_what_holds_arrays():
@@ -185,7 +188,7 @@ def test_unequal_arrays_are_told_apart():
 
 def test_lists_of_a_library_become_its_arrays():
     torch = pytest.importorskip("torch", reason="a list of tensors needs torch")
-    y = convert([torch.from_numpy(each) for each in IMAGES], "bhwc->bchw")
+    y = convert([torch.from_numpy(item) for item in IMAGES], "bhwc->bchw")
     assert type(y) is torch.Tensor
     np.testing.assert_array_equal(y.numpy(), PLANES)
     x = torch.ones(4, 5, 3, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Arrays of cubed: lazy, in chunks of one size, and equal to those of the whole."""
+"""Arrays of cubed: lazy, in chunks of one size, and equal to conversions of the whole array."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Arrays of dask: lazy, of known shape, dtype, chunks and meta, and equal to those of the whole."""
+"""Arrays of dask: lazy, of known shape, dtype and chunks, and equal to eager conversions."""
 
 import pickle
 import subprocess
@@ -48,7 +48,8 @@ CASES = [
 @pytest.mark.parametrize(("pattern", "keywords", "chunks"), CASES)
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
-    x, want = lazy(), convert(X, pattern, **keywords)
+    x = lazy()
+    want = convert(X, pattern, **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(da.Array, "compute", never)
         patch.setattr("dask.base.compute", never)
@@ -62,8 +63,8 @@ def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
     got = y.compute(scheduler="threads")
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
-    for at in np.ndindex(*y.numblocks):  # each block is as large as the graph says
-        assert y.blocks[at].compute(scheduler="sync").shape == y.blocks[at].shape
+    for start in np.ndindex(*y.numblocks):  # each block is as large as the graph says
+        assert y.blocks[start].compute(scheduler="sync").shape == y.blocks[start].shape
 
 
 @pytest.mark.parametrize("chunks", [(2, 16, 3), (5, 7, 1), (5, 48, 3), (1, (1, 40, 7), 2)])
@@ -73,8 +74,8 @@ def test_folds_of_x_keep_the_chunks_of_their_first_axis(chunks):
     for pattern in ("b(hw)c->bchw", "b(hw)c->hb(wc)", "b(hw)c->bc(hw)"):
         y = convert(lazy(chunks, flat), pattern, w=6, mean=MEANS)
         np.testing.assert_array_equal(y.compute(), convert(flat, pattern, w=6, mean=MEANS))
-    whole = convert(lazy((2, 18, 3), flat), "b(hw)c->bchw", h=8)
-    assert whole.chunks == ((2, 2, 1), (3,), (3, 3, 2), (6,))
+    full = convert(lazy((2, 18, 3), flat), "b(hw)c->bchw", h=8)
+    assert full.chunks == ((2, 2, 1), (3,), (3, 3, 2), (6,))
 
 
 def test_a_warning_says_how_many_bytes_move():
@@ -170,13 +171,15 @@ def test_sums_and_views_are_lazy():
 
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_views_go_from_batch_to_batch_and_add_gradients_lazily(monkeypatch):
-    view, classes = ImageView("bhwc", lazy()), ClassView("b", da.from_array(LABELS, chunks=2), 3)
+    view = ImageView("bhwc", lazy())
+    classes = ClassView("b", da.from_array(LABELS, chunks=2), 3)
     with monkeypatch.context() as patch:
         patch.setattr(da.Array, "compute", never)
         patch.setattr("dask.base.compute", never)
         for x in (lazy(), lazy((3, 8, 3, 3), 2.0 * X)):
             view.forward_put("bhwc", x)
-            planes, flat = view.forward_get("bchw", "float32"), view.forward_get("bf", "float32")
+            planes = view.forward_get("bchw", "float32")
+            flat = view.forward_get("bf", "float32")
             view.backward_put("bchw", planes * 2)
             view.backward_put("bf", flat * 3)
             back = view.backward_get("bhwc", "float32")
@@ -226,11 +229,11 @@ def test_workers_plan_once_with_one_thread_each_on_a_cluster_of_processes():
 
 
 def _planned():
-    """How many Converters this process has made for chunks, and their threads."""
+    """Return the number of Converters that this process has made for chunks, and their threads."""
     import gc
 
     from layoutkit import Converter
     from layoutkit.backends import chunked
 
-    made = [each for each in gc.get_objects() if type(each) is Converter and each._programs]
-    return chunked._known.cache_info().currsize, {each.task.threads for each in made}
+    created = [item for item in gc.get_objects() if type(item) is Converter and item._programs]
+    return chunked._first_equal.cache_info().currsize, {item.task.threads for item in created}

@@ -1,4 +1,4 @@
-"""Arrays of any library that speaks DLPack, in and out; nothing has to be installed."""
+"""Arrays of any library with DLPack, as input and output; no library needs to be installed."""
 
 import ml_dtypes
 import numpy as np
@@ -12,10 +12,11 @@ IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 
 
 class Exporter:
-    """An array of a library that nobody knows."""
+    """An array of a library that is not registered."""
 
     def __init__(self, array, device=(1, 0)):
-        self.array, self.device = array, device
+        self.array = array
+        self.device = device
 
     def __dlpack__(self, **keywords):
         return self.array.__dlpack__(**keywords)
@@ -25,7 +26,7 @@ class Exporter:
 
 
 class Standard(Exporter):
-    """One of a library that follows the array API standard."""
+    """An array of a library that follows the array API standard."""
 
     def __array_namespace__(self, api_version=None):
         return Namespace
@@ -55,14 +56,16 @@ def test_a_numpy_array_comes_out(keywords):
 
 
 def test_an_array_of_a_standard_library_comes_out_in_the_same_memory(monkeypatch):
-    made = []
+    created = []
     call = Converter.__call__
     monkeypatch.setattr(
-        Converter, "__call__", lambda self, x, out=None: made.append(call(self, x, out)) or made[-1]
+        Converter,
+        "__call__",
+        lambda self, x, out=None: created.append(call(self, x, out)) or created[-1],
     )
     y = convert(Standard(IMAGES), "bhwc->bchw")
     assert type(y) is Standard
-    assert address(y.array) == address(made[0])
+    assert address(y.array) == address(created[0])
     np.testing.assert_array_equal(y.array, reference_convert(IMAGES, "bhwc->bchw"))
     x = Standard(IMAGES)
     assert convert(x, "bhwc->bhwc") is x
@@ -81,9 +84,9 @@ def test_nothing_is_copied_and_read_only_memory_is_not_written():
 
 def test_the_result_keeps_the_exporters_memory():
     y = convert(Exporter(IMAGES.copy()), "bhwc->b(hwc)")
-    others = [np.zeros_like(IMAGES) for _ in range(8)]
+    further = [np.zeros_like(IMAGES) for _ in range(8)]
     np.testing.assert_array_equal(y, IMAGES.reshape(2, -1))
-    assert len(others) == 8
+    assert len(further) == 8
 
 
 @pytest.mark.parametrize("kind", [lambda array: array, Exporter, Standard])
@@ -95,7 +98,8 @@ def test_out(kind):
 
 
 def test_backward_and_sums():
-    converter, grad = Converter("bhwc->bchw", std=2), np.ones((2, 3, 4, 5), np.float32)
+    converter = Converter("bhwc->bchw", std=2)
+    grad = np.ones((2, 3, 4, 5), np.float32)
     got = converter.backward(Exporter(grad), like=Exporter(IMAGES))
     np.testing.assert_array_equal(got, np.full((2, 4, 5, 3), 0.5, np.float32))
     parts = [(Standard(IMAGES), "bhwc"), (grad, "bchw")]
@@ -128,7 +132,7 @@ def test_what_dlpack_does_not_carry():
 
 
 def test_no_library_is_imported_to_recognise_an_array():
-    found = """
+    result = """
 import sys
 import numpy as np
 import layoutkit
@@ -145,11 +149,11 @@ for x in (Exporter(), Other()):
     layoutkit.accumulate([(x, "bc")], "cb")
 print(sorted({"jax", "torch", "scipy"} & set(sys.modules)))
 """
-    assert python(found) == "[]\n"
+    assert python(result) == "[]\n"
 
 
 def test_numpy_arrays_load_no_adapter():
-    found = """
+    result = """
 import sys
 import numpy as np
 import layoutkit
@@ -160,4 +164,4 @@ converter.backward(converter(x), like=x)
 layoutkit.accumulate([(x, "bc"), (x, "bc")], "cb")
 print("layoutkit.backends.dispatch" in sys.modules)
 """
-    assert python(found) == "False\n"
+    assert python(result) == "False\n"

@@ -1,4 +1,4 @@
-"""Pictures, files of arrays, and the tensors of ONNX Runtime and OpenVINO."""
+"""PIL images, files of arrays, and the tensors of ONNX Runtime and OpenVINO."""
 
 import io
 
@@ -43,7 +43,7 @@ def test_files_are_read_whole(opened):
 
 def test_pictures():
     image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
-    pictures = [image.fromarray(each) for each in IMAGES]
+    pictures = [image.fromarray(item) for item in IMAGES]
     np.testing.assert_array_equal(convert(pictures[0], "hwc->chw"), PLANES[0])
     np.testing.assert_array_equal(convert(pictures, "bhwc->bchw"), PLANES)
     gray = pictures[0].convert("L")

@@ -1,4 +1,4 @@
-"""Arrays of JAX, in and out, and conversions under jit and grad."""
+"""Arrays of JAX as input and output, and conversions under jit and grad."""
 
 import functools
 import gc
@@ -49,7 +49,8 @@ def pointer(x):
 @pytest.mark.parametrize(("pattern", "keywords"), CASES)
 def test_array_in_array_out_and_the_same_when_traced(pattern, keywords):
     wanted = reference_convert(IMAGES, pattern, **keywords)
-    x, converter = jnp.asarray(IMAGES), Converter(pattern, **keywords)
+    x = jnp.asarray(IMAGES)
+    converter = Converter(pattern, **keywords)
     for y in (converter(x), jax.jit(converter)(x)):
         assert isinstance(y, jax.Array)
         assert (y.shape, y.dtype) == (wanted.shape, wanted.dtype)
@@ -97,20 +98,20 @@ def test_where_nothing_moves_it_is_the_array_or_its_memory():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(dtype, monkeypatch):
-    made = []
+    created = []
     take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: made.append(take(n)) or made[-1])
+    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = jnp.asarray(IMAGES).astype(dtype)
     y = convert(x, "bhwc->bchw")
-    assert [block.address for block in made] == [pointer(y)]
+    assert [block.address for block in created] == [pointer(y)]
     kept = np.array(y)
     gc.collect()
-    others = [convert(x, "bhwc->bchw") for _ in range(4)]
-    assert pointer(y) not in map(pointer, others)
+    further = [convert(x, "bhwc->bchw") for _ in range(4)]
+    assert pointer(y) not in map(pointer, further)
     np.testing.assert_array_equal(np.asarray(y), kept)
-    del y, others
+    del y, further
     gc.collect()
-    assert made[0] not in buffers._pool._lent
+    assert created[0] not in buffers._pool._lent
 
 
 def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch):
@@ -133,7 +134,7 @@ def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch)
 def test_there_is_no_out(out):
     x = jnp.asarray(IMAGES)
     for run in (lambda f: f, jax.jit):
-        with pytest.raises(ArgumentError, match="arrays of jax are immutable; leave out= away"):
+        with pytest.raises(ArgumentError, match="arrays of jax are immutable; omit out="):
             run(lambda x: convert(x, "bhwc->bchw", out=out))(x)
     with pytest.raises(ArgumentError, match="arrays of jax are immutable"):
         accumulate([(x, "bhwc")], "bchw", out=out)
@@ -142,7 +143,7 @@ def test_there_is_no_out(out):
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "device_put"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
 def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
-    placer = jax_placing.Placer(jax)
+    placer = jax_placing.DevicePutter(jax)
     assert placer._put is not None  # this version's function is what it is taken for
     monkeypatch.setattr(placer, "_put", placer._put if quick else None)
     array = (
@@ -158,7 +159,7 @@ def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
 
 
 def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
-    """One that copies, and one that has another signature."""
+    """Test a jaxlib whose function copies, and one with another signature."""
     import jaxlib.xla_client
 
     def copies(shaped, sharding, arrays, devices, committed):
@@ -166,7 +167,7 @@ def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
 
     for function in (copies, lambda: None):
         monkeypatch.setattr(jaxlib.xla_client, "batched_device_put", function)
-        assert jax_placing.Placer(jax)._put is None
+        assert jax_placing.DevicePutter(jax)._put is None
 
 
 # ---- gradients ---------------------------------------------------------------------------
@@ -177,7 +178,8 @@ def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
     ("pattern", "keywords"), [case for case in CASES if case[1].get("dtype") in (None, "float16")]
 )
 def test_gradients_are_those_of_backward(pattern, keywords, compiled):
-    converter, x = Converter(pattern, **keywords), jnp.asarray(IMAGES)
+    converter = Converter(pattern, **keywords)
+    x = jnp.asarray(IMAGES)
     weights = RNG.random(converter.target_shape(IMAGES.shape), np.float32)
 
     def loss(x):
@@ -208,7 +210,7 @@ def test_backward_called_by_hand():
 
 
 def test_a_converter_is_a_static_argument():
-    """One that asks for the same is the same: nothing is compiled anew."""
+    """Equal Converters hash equal, so jit compiles once."""
     traced = []
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -241,7 +243,7 @@ def test_a_converter_is_a_static_argument():
     ],
 )
 def test_sizes_may_be_symbols(pattern, keywords, shape):
-    """Exported once, for batches of all sizes."""
+    """A function is exported once for batches of all sizes."""
     export = pytest.importorskip("jax.export", reason="this version of JAX exports elsewhere")
     converter = Converter(pattern, **keywords)
     open_shape = jax.ShapeDtypeStruct(export.symbolic_shape(shape), np.float32)
@@ -287,7 +289,8 @@ def test_accumulate():
     def total(a, b):
         return accumulate([(a, "bhwc"), (b, "bchw"), (planes, "bchw")], "chwb")
 
-    a, b = jnp.asarray(IMAGES), jnp.asarray(planes)
+    a = jnp.asarray(IMAGES)
+    b = jnp.asarray(planes)
     wanted = total(IMAGES, planes)
     for y in (total(a, b), jax.jit(total)(a, b)):
         assert isinstance(y, jax.Array)
@@ -339,7 +342,7 @@ def test_arrays_without_data():
 
 
 def test_another_device_is_named(monkeypatch):
-    """An array that says that it is on a TPU, since there may be none here."""
+    """Use an array that claims to be on a TPU, since there may be none here."""
 
     class Tpu:
         platform = "tpu"

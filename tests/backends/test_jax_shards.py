@@ -1,6 +1,6 @@
-"""Arrays of JAX in shards on four devices of the CPU.
+"""Arrays of JAX sharded over four devices of the CPU.
 
-In a process of its own, as JAX counts devices once: there is one test here, which runs the others.
+JAX counts devices once a process, so one test runs the others in a process with four devices.
 """
 
 import os
@@ -25,7 +25,7 @@ MESH = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model")) if FOUR el
 
 
 def four(test):
-    """Keep a test for the process with four devices; in the other it is none."""
+    """Run a test only in the process with four devices."""
     return test if FOUR else None
 
 
@@ -105,8 +105,9 @@ def test_tracing_takes_any_shards():
 
 @four
 def test_results_of_one_device_go_to_any_mesh():
-    """As results of JAX's own operations do, unless x was put on a device by name."""
-    free, bound = jnp.asarray(X), jax.device_put(X, jax.devices()[1])
+    """Results are committed only if x was put on a device by name, as JAX's own results are."""
+    free = jnp.asarray(X)
+    bound = jax.device_put(X, jax.devices()[1])
     assert [convert(x, "bhwc->bchw").committed for x in (free, bound)] == [False, True]
     assert convert(bound, "bhwc->bchw").devices() == {jax.devices()[1]}
     np.testing.assert_array_equal(

@@ -1,4 +1,4 @@
-"""Conversions as layers of Keras, on each of its backends: one is that of this process."""
+"""Conversions as layers of Keras, on each of its backends, one of which runs in this process."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PLANES = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
 
 @pytest.mark.parametrize("backend", [] if ALONE else {"jax", "torch"} - {BACKEND})
 def test_the_other_backend(backend):
-    """All tests of this page, in a process of that backend."""
+    """Run all tests of this module in a process of that backend."""
     pytest.importorskip(backend, reason=f"Keras on {backend} needs {backend}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", __file__],
@@ -76,8 +76,8 @@ def test_shapes_of_what_has_no_data(pattern, keywords, shape, wanted):
 
 
 def test_what_a_tensor_without_data_promises_is_kept():
-    for dtype, asked in [("uint8", None), ("int32", "float64"), ("bool", "int8")]:
-        layer = Convert("bhwc->b(wh)c", dtype=asked)
+    for dtype, requested in [("uint8", None), ("int32", "float64"), ("bool", "int8")]:
+        layer = Convert("bhwc->b(wh)c", dtype=requested)
         x = keras.ops.convert_to_tensor(IMAGES.astype(dtype))
         promised = layer(keras.KerasTensor((None, 4, 5, 3), dtype=dtype))
         y = layer(x)
@@ -111,7 +111,7 @@ def test_a_config_makes_the_layer():
 
 @pytest.mark.skipif(BACKEND == "numpy", reason="Keras on NumPy does not train")
 def test_gradients_go_back_through_it():
-    """One step of gradient descent, of which the weights of a layer before it tell."""
+    """A step of gradient descent changes the weights of a layer before the conversion."""
     x = np.array([[1, -2, 0.5]], "float32")
     before = keras.layers.Dense(6, use_bias=False)
     layers = [before, keras.layers.Reshape((2, 3)), Convert("bhc->bch", scale=3, std=(1, 2, 4))]

@@ -1,4 +1,4 @@
-"""A new array library is one new file: docs/how-it-runs.md says how, and a toy follows it here."""
+"""The recipe for a new array library in docs/how-it-runs.md works for a toy library."""
 
 import sys
 from types import ModuleType
@@ -11,7 +11,7 @@ import layoutkit.backends
 from layoutkit import ArgumentError, Converter, DataView, accumulate, convert
 from layoutkit.backends import registry
 
-# The library, which knows nothing of layoutkit, and the file of ours that knows it.
+# The library, which does not use layoutkit, and the backend module that adapts it.
 TOY = ModuleType("toy")
 exec(
     """
@@ -29,7 +29,7 @@ FILE = blocks("A new array library")[0]
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """The library and its file, both gone afterwards."""
+    """Install the toy library and its backend module, and remove both afterwards."""
     (tmp_path / "toy.py").write_text(FILE)
     monkeypatch.setitem(sys.modules, "toy", TOY)
     monkeypatch.setitem(registry.BACKENDS, "toy", "toy")
@@ -48,7 +48,8 @@ PLANES = np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2))
 
 
 def test_its_arrays_come_in_and_go_out(toy):
-    x, out = toy.Tensor(IMAGES), toy.Tensor(np.zeros_like(PLANES))
+    x = toy.Tensor(IMAGES)
+    out = toy.Tensor(np.zeros_like(PLANES))
     y = convert(x, "bhwc->bchw")
     assert type(y) is toy.Tensor
     np.testing.assert_array_equal(y.values, PLANES)

@@ -1,4 +1,4 @@
-"""Conversions as transformers of scikit-learn, which has checks of its own for those."""
+"""Conversions as transformers of scikit-learn, tested with scikit-learn's own checks."""
 
 import pickle
 

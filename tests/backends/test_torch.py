@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, in and out: kind, memory, dtypes, gradients, and what is refused."""
+"""PyTorch tensors as input and output: type, memory, dtypes, gradients, and errors."""
 
 import gc
 
@@ -30,7 +30,7 @@ def tensor(array=IMAGES, **keywords):
 
 
 def bits(x):
-    """A tensor of a dtype that NumPy lacks, as NumPy's."""
+    """Return a tensor of a dtype that NumPy lacks as its bits."""
     unsigned = getattr(torch, f"uint{8 * x.element_size()}")
     return x.view(unsigned).numpy()
 
@@ -64,13 +64,14 @@ def test_dtypes_of_numpy(dtype):
 
 @pytest.mark.parametrize("name", SPECIAL)
 def test_dtypes_that_numpy_lacks(name):
-    dtype, theirs = np.dtype(getattr(ml_dtypes, name)), getattr(torch, name)
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    theirs = getattr(torch, name)
     y = convert(tensor().to(theirs), "bhwc->bchw")
     assert y.dtype is theirs
     wanted = reference_convert(IMAGES.astype(dtype), "bhwc->bchw")
     np.testing.assert_array_equal(bits(y), wanted.view(f"u{dtype.itemsize}"))
-    for asked in (name, dtype, theirs):
-        assert torch.equal(convert(tensor(), "bhwc->bchw", dtype=asked).float(), y.float())
+    for requested in (name, dtype, theirs):
+        assert torch.equal(convert(tensor(), "bhwc->bchw", dtype=requested).float(), y.float())
 
 
 def test_dtypes_of_torch_are_names_of_dtypes():
@@ -98,23 +99,23 @@ def test_where_nothing_moves_it_is_the_tensor_or_its_memory():
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(name, monkeypatch):
-    made = []
+    created = []
     take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: made.append(take(n)) or made[-1])
+    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = tensor(dtype=getattr(torch, name))
     y = convert(x, "bhwc->bchw")
-    assert [block.address for block in made] == [y.data_ptr()]
+    assert [block.address for block in created] == [y.data_ptr()]
     row = y[0]
     kept = row.clone()
     del y
     gc.collect()
-    assert made[0] in buffers._pool._lent
-    others = [convert(x, "bhwc->bchw") for _ in range(4)]
-    assert row.data_ptr() not in [other.data_ptr() for other in others]
+    assert created[0] in buffers._pool._lent
+    further = [convert(x, "bhwc->bchw") for _ in range(4)]
+    assert row.data_ptr() not in [other.data_ptr() for other in further]
     assert torch.equal(row, kept)
-    del row, others
+    del row, further
     gc.collect()
-    assert made[0] not in buffers._pool._lent
+    assert created[0] not in buffers._pool._lent
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
@@ -144,7 +145,8 @@ def test_strided_and_expanded_tensors_and_none_is_written():
 
 
 def test_out_is_written_in_place_and_returned():
-    x, out = tensor(), torch.zeros(2, 3, 4, 10)[..., ::2]
+    x = tensor()
+    out = torch.zeros(2, 3, 4, 10)[..., ::2]
     version = out._version
     assert convert(x, "bhwc->bchw", out=out) is out
     assert torch.equal(out, x.permute(0, 3, 1, 2))
@@ -235,10 +237,11 @@ def test_a_view_of_a_recorded_tensor_is_known_to_torch():
 
 
 def test_out_and_gradients_exclude_each_other():
-    x, out = tensor(requires_grad=True), torch.zeros(2, 3, 4, 5)
-    with pytest.raises(ArgumentError, match=r"x requires a gradient.*leave out= away"):
+    x = tensor(requires_grad=True)
+    out = torch.zeros(2, 3, 4, 5)
+    with pytest.raises(ArgumentError, match=r"x requires a gradient.*omit out="):
         convert(x, "bhwc->bchw", out=out)
-    with pytest.raises(ArgumentError, match=r"out requires a gradient.*leave out= away"):
+    with pytest.raises(ArgumentError, match=r"out requires a gradient.*omit out="):
         convert(tensor(), "bhwc->bchw", out=out.clone().requires_grad_())
     with pytest.raises(ArgumentError, match=r"part 0 requires a gradient"):
         accumulate([(x, "bhwc")], "bchw", out=out)
@@ -246,7 +249,8 @@ def test_out_and_gradients_exclude_each_other():
 
 
 def test_backward_called_by_hand():
-    converter, grad = Converter("bhwc->bchw", dtype="float32", **FORMULA), torch.randn(2, 3, 4, 5)
+    converter = Converter("bhwc->bchw", dtype="float32", **FORMULA)
+    grad = torch.randn(2, 3, 4, 5)
     like = tensor().to(torch.uint8)
     got = converter.backward(grad, like=like)
     assert type(got) is torch.Tensor
@@ -320,7 +324,7 @@ def test_tensors_without_plain_memory(make, error, words):
 
 
 def test_another_device_is_named(monkeypatch):
-    """A tensor that says that it is on a GPU, since there may be none here."""
+    """Use a tensor that claims to be on a GPU, since there may be none here."""
 
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda:1")

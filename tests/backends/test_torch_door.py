@@ -1,4 +1,4 @@
-"""`layoutkit.torch`: the module, and what feeds batches from a DataLoader."""
+"""`layoutkit.torch`: the module, the collate function, and feeding from a DataLoader."""
 
 import collections
 import copy
@@ -20,12 +20,12 @@ Pair = collections.namedtuple("Pair", "photo label")
 
 
 def photos(count=2):
-    made = np.random.default_rng(0).integers(0, 256, (count, 4, 5, 3), np.uint8)
-    return torch.from_numpy(made)
+    created = np.random.default_rng(0).integers(0, 256, (count, 4, 5, 3), np.uint8)
+    return torch.from_numpy(created)
 
 
 class Photos(torch.utils.data.Dataset):
-    """Ten photographs, of which number n is all n, and their numbers."""
+    """Ten photographs with their numbers; every pixel of photograph n is n."""
 
     def __len__(self):
         return 10
@@ -50,7 +50,8 @@ def test_a_module_converts_as_convert_does():
 
 
 def test_a_module_may_be_copied_and_pickled():
-    x, module = photos(), Convert("bhwc->bchw", **FORMULA)
+    x = photos()
+    module = Convert("bhwc->bchw", **FORMULA)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(x), module(x))
         assert repr(other) == repr(module)
@@ -73,20 +74,21 @@ def test_a_module_among_transforms():
 
     steps = v2.Compose([v2.Identity(), Convert("chw->hwc", dtype="float32", scale=2.0)])
     photo = tv_tensors.Image(photos()[0].permute(2, 0, 1))
-    found, label = steps(photo, 3)
+    result, label = steps(photo, 3)
     assert label == 3
-    assert torch.equal(found, photos()[0] * 2.0)
+    assert torch.equal(result, photos()[0] * 2.0)
 
 
 @pytest.mark.skipif(find_spec("PIL") is None, reason="Pillow is not installed")
 def test_a_module_makes_tensors_of_pictures():
     from PIL import Image
 
-    array, module = photos()[0].numpy(), Convert("hwc->chw", dtype="float32", scale=2.0)
+    array = photos()[0].numpy()
+    module = Convert("hwc->chw", dtype="float32", scale=2.0)
     for x in (Image.fromarray(array), array, array[::-1, ::-1][::-1, ::-1]):
-        found, label = module(x, 3)
+        result, label = module(x, 3)
         assert label == 3
-        assert torch.equal(found, photos()[0].permute(2, 0, 1) * 2.0)
+        assert torch.equal(result, photos()[0].permute(2, 0, 1) * 2.0)
 
 
 def test_layoutkit_alone_imports_no_torch():
@@ -100,10 +102,10 @@ def test_layoutkit_alone_imports_no_torch():
 def test_samples_are_stacked_as_they_are():
     arrays = list(photos().numpy())
     read_only = np.broadcast_to(np.uint8(3), (4, 5, 3))
-    found = collate([arrays[0], arrays[1][::-1], torch.from_numpy(arrays[1]), read_only])
-    assert found.dtype is torch.uint8
+    result = collate([arrays[0], arrays[1][::-1], torch.from_numpy(arrays[1]), read_only])
+    assert result.dtype is torch.uint8
     wanted = np.stack([arrays[0], arrays[1][::-1], arrays[1], read_only])
-    np.testing.assert_array_equal(found.numpy(), wanted)
+    np.testing.assert_array_equal(result.numpy(), wanted)
 
 
 LARGE = np.random.default_rng(1).integers(0, 256, (4, 300, 301, 3), np.uint8)  # above 1 MiB
@@ -120,13 +122,13 @@ class Large(torch.utils.data.Dataset):
 def test_large_samples_are_stacked_by_layoutkit():
     read_only = np.broadcast_to(LARGE[0, :, :, :1], LARGE[0].shape)
     samples = [LARGE[0], LARGE[1][::-1], torch.from_numpy(LARGE[2]), read_only]
-    found = collate([(sample, {"n": n}) for n, sample in enumerate(samples)])
-    assert found[0].dtype is torch.uint8
-    np.testing.assert_array_equal(found[0].numpy(), np.stack([*map(np.asarray, samples)]))
-    assert found[1]["n"].tolist() == [0, 1, 2, 3]
-    tensors = [torch.from_numpy(each).transpose(0, 1) for each in LARGE]
+    result = collate([(sample, {"n": n}) for n, sample in enumerate(samples)])
+    assert result[0].dtype is torch.uint8
+    np.testing.assert_array_equal(result[0].numpy(), np.stack([*map(np.asarray, samples)]))
+    assert result[1]["n"].tolist() == [0, 1, 2, 3]
+    tensors = [torch.from_numpy(item).transpose(0, 1) for item in LARGE]
     assert torch.equal(collate(tensors), torch.stack(tensors))
-    recorded = [each.float().requires_grad_() for each in tensors]
+    recorded = [item.float().requires_grad_() for item in tensors]
     assert collate(recorded).requires_grad
     assert torch.equal(collate([x.bfloat16() for x in tensors]), torch.stack(tensors).bfloat16())
     with pytest.raises(ShapeError, match=r"sample 3 has shape \(299, 301, 3\)"):
@@ -149,10 +151,10 @@ def test_large_samples_of_a_worker_are_in_shared_memory(workers):
 def test_samples_of_several_parts():
     photo = photos()[0].numpy()
     samples = [{"x": photo, "y": (n, 0.5), "name": f"{n}"} for n in range(3)]
-    found = collate(samples)
-    assert found["x"].shape == (3, 4, 5, 3)
-    assert found["y"][0].tolist() == [0, 1, 2]
-    assert found["name"] == ["0", "1", "2"]
+    result = collate(samples)
+    assert result["x"].shape == (3, 4, 5, 3)
+    assert result["y"][0].tolist() == [0, 1, 2]
+    assert result["name"] == ["0", "1", "2"]
     pairs = collate([Pair(photo, n) for n in range(3)])
     assert type(pairs) is Pair
     assert pairs.label.tolist() == [0, 1, 2]
@@ -162,16 +164,16 @@ def test_samples_of_several_parts():
 def test_pictures_are_stacked():
     from PIL import Image
 
-    found = collate([(Image.fromarray(photo.numpy()), n) for n, photo in enumerate(photos())])
-    assert torch.equal(found[0], photos())
+    result = collate([(Image.fromarray(photo.numpy()), n) for n, photo in enumerate(photos())])
+    assert torch.equal(result[0], photos())
 
 
 def test_dtypes_that_numpy_lacks_are_stacked():
     import ml_dtypes
 
-    found = collate([np.ones(3, ml_dtypes.bfloat16), np.zeros(3, ml_dtypes.bfloat16)])
-    assert found.dtype is torch.bfloat16
-    assert found.sum() == 3
+    result = collate([np.ones(3, ml_dtypes.bfloat16), np.zeros(3, ml_dtypes.bfloat16)])
+    assert result.dtype is torch.bfloat16
+    assert result.sum() == 3
 
 
 def test_the_odd_sample_is_named():
@@ -209,12 +211,13 @@ def test_bytes_of_workers_are_in_shared_memory():
 
 
 def test_what_of_a_batch_is_converted():
-    x, labels = photos(), torch.arange(2)
+    x = photos()
+    labels = torch.arange(2)
     wanted = convert(x, "bhwc->bchw", **FORMULA)
 
     def fed(batch, **keywords):
-        (found,) = feed([batch], "bhwc->bchw", **FORMULA, **keywords)
-        return found
+        (result,) = feed([batch], "bhwc->bchw", **FORMULA, **keywords)
+        return result
 
     assert torch.equal(fed(x), wanted)
     assert torch.equal(fed((labels, x))[1], wanted)
@@ -223,9 +226,9 @@ def test_what_of_a_batch_is_converted():
     assert type(named) is Pair
     assert named.label is labels
     batch = {"label": labels, "first": x, "second": x}
-    found = fed(batch)
-    assert torch.equal(found["first"], wanted)
-    assert found["second"] is x
+    result = fed(batch)
+    assert torch.equal(result["first"], wanted)
+    assert result["second"] is x
     assert batch["first"] is x
     assert torch.equal(fed(batch, key="second")["second"], wanted)
     assert fed(x.numpy()).dtype == np.float32
@@ -236,10 +239,11 @@ def test_what_of_a_batch_is_converted():
 
 
 def test_axes_that_stay_are_of_any_rank_in_a_batch():
-    clip, labels = torch.rand(2, 3, 4, 5, 3), torch.arange(2)
+    clip = torch.rand(2, 3, 4, 5, 3)
+    labels = torch.arange(2)
     for x in (clip, clip[0], clip[0, 0]):
-        ((_, found),) = feed([(labels, x)], "...hwc->...chw")
-        assert torch.equal(found, x.movedim(-1, -3))
+        ((_, result),) = feed([(labels, x)], "...hwc->...chw")
+        assert torch.equal(result, x.movedim(-1, -3))
     with pytest.raises(ArgumentError, match="rank 3 or more, and a batch has none"):
         next(iter(feed([(labels, labels)], "...hwc->...chw")))
 
@@ -256,16 +260,16 @@ def test_channels_last():
 
 
 def test_a_gpu_is_one_batch_ahead(gpu):
-    """On a GPU that is none: what is asked of it is asked before a batch is handed out."""
-    asked = []
+    """On a fake GPU, the next batch is requested before the current one is yielded."""
+    requested = []
 
     class Loader:
         def __iter__(self):
             for n in range(3):
-                asked.append(n)
+                requested.append(n)
                 yield np.full((2, 4, 5, 3), n, np.uint8)
 
     seen = []
     for batch in feed(Loader(), "bhwc->bchw", device="cuda", dtype="float32"):
-        seen.append((len(asked), convert(batch, "bchw->bhwc", device="cpu").max()))
+        seen.append((len(requested), convert(batch, "bchw->bhwc", device="cpu").max()))
     assert seen == [(2, 0.0), (3, 1.0), (3, 2.0)]

@@ -1,4 +1,4 @@
-"""Tensors that stand for data: graphs, transforms and programs for elsewhere."""
+"""Traced tensors: graphs, transforms and exported programs."""
 
 import io
 import warnings
@@ -37,13 +37,13 @@ def photos(count=2, width=5, **keywords):
 
 
 def followed(function, **keywords):
-    """The function compiled as one graph; what torch generates from it is not the point."""
+    """Return the function compiled as one graph, with a backend that generates no code."""
     torch.compiler.reset()
     return torch.compile(function, fullgraph=True, backend="aot_eager", **keywords)
 
 
 def through(x):
-    """A conversion, a fold, and back; a view among them."""
+    """Return a conversion, a fold and the inverse, with a view among them."""
     return UNFOLD(FOLD(convert(TO(x), "bchw->bhwc")))
 
 
@@ -142,7 +142,8 @@ def test_compiled_out_is_written():
     def write(x, out):
         return convert(x, "bhwc->bchw", out=out) + 1
 
-    x, out = photos(), torch.zeros(2, 3, 4, 5)
+    x = photos()
+    out = torch.zeros(2, 3, 4, 5)
     y = followed(write)(x, out)
     assert torch.equal(out, x.permute(0, 3, 1, 2))
     assert torch.equal(y, out + 1)
@@ -162,7 +163,8 @@ def test_a_view_that_is_put_in_a_graph_is_a_view_afterwards():
 
 
 def test_an_accumulator_and_a_transform_compiled():
-    add, x = Accumulator(("bhwc", "bchw"), "bhwc"), photos()
+    add = Accumulator(("bhwc", "bchw"), "bhwc")
+    x = photos()
     planes = x.permute(0, 3, 1, 2).contiguous()
     assert torch.equal(followed(lambda x, y: add([x, y]))(x, planes), x + x)
     mapped = followed(torch.vmap(lambda v: convert(v, "hwc->chw", scale=2.0)))
@@ -170,7 +172,8 @@ def test_an_accumulator_and_a_transform_compiled():
 
 
 def test_constants_are_operands_of_a_graph():
-    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor(2.0)
+    mean = torch.tensor([0.1, 0.2, 0.3])
+    std = torch.tensor(2.0)
 
     def centred(x, mean, std):
         return convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
@@ -178,7 +181,8 @@ def test_constants_are_operands_of_a_graph():
     compiled = followed(centred)
     for count in SIZES:
         x = photos(count)
-        mean, std = mean + 1, std + 1
+        mean = mean + 1
+        std = std + 1
         torch.testing.assert_close(compiled(x, mean, std), centred(x, mean, std))
     array = np.array([0.1, 0.2, 0.3], np.float32)
     compiled = followed(lambda x: centred(x, array, 2.0))
@@ -192,11 +196,11 @@ def test_constants_may_be_learned():
     mean, std = ((torch.rand(3) + n).requires_grad_() for n in range(2))
     wanted = ((x * 1.5 - mean) / std).permute(0, 3, 1, 2)
     wanted.square().sum().backward()
-    grads = [each.grad.clone() for each in (mean, std)]
+    grads = [item.grad.clone() for item in (mean, std)]
     mean.grad = std.grad = None
-    found = convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
-    torch.testing.assert_close(found, wanted)
-    found.square().sum().backward()
+    result = convert(x, "bhwc->bchw", scale=1.5, mean=mean, std=std)
+    torch.testing.assert_close(result, wanted)
+    result.square().sum().backward()
     torch.testing.assert_close([mean.grad, std.grad], grads)
     jacobian = torch.func.jacrev(lambda m: convert(x, "bhwc->bchw", mean=m).sum((0, 2, 3)))
     torch.testing.assert_close(jacobian(mean.detach()), torch.eye(3) * -40)
@@ -206,7 +210,8 @@ def test_equal_converters_share_a_compiled_function():
     def block(converter, x):
         return converter(x)
 
-    compiled, x = followed(block), photos()
+    compiled = followed(block)
+    x = photos()
     for _ in range(12):  # more than torch compiles one function for
         assert torch.equal(compiled(Converter("bhwc->bchw"), x), x.permute(0, 3, 1, 2))
 
@@ -232,27 +237,28 @@ def test_the_operator_is_sound(dtype, pattern, keywords, names, sizes):
     x = (photos() * 9).to(dtype)
     x = (x.flatten(2) if names else x).requires_grad_(dtype.is_floating_point)
     operator = torch.ops.layoutkit.convert.default
-    found = torch.library.opcheck(operator, (x, pattern, keywords, names, sizes))
-    assert set(found.values()) == {"SUCCESS"}
+    result = torch.library.opcheck(operator, (x, pattern, keywords, names, sizes))
+    assert set(result.values()) == {"SUCCESS"}
 
 
 def test_the_operator_of_sums_is_sound():
     make_fx(TO)(photos())
     operator = torch.ops.layoutkit.accumulate.default
-    x, y = photos(requires_grad=True), torch.rand(2, 60, requires_grad=True, dtype=torch.float64)
+    x = photos(requires_grad=True)
+    y = torch.rand(2, 60, requires_grad=True, dtype=torch.float64)
     layouts = ["bhwc", "b(hwc)"]
     for names, sizes in [([], []), (["h", "c"], [4, 3])]:
         parts = [x, y] if names else [x, x.detach().double()]
-        others = (layouts if names else ["bhwc", "bhwc"], "bchw", "", names, sizes)
-        found = torch.library.opcheck(operator, (parts, *others))
-        assert set(found.values()) == {"SUCCESS"}
+        further = (layouts if names else ["bhwc", "bhwc"], "bchw", "", names, sizes)
+        result = torch.library.opcheck(operator, (parts, *further))
+        assert set(result.values()) == {"SUCCESS"}
 
 
 def test_operators_in_a_graph_can_be_mapped():
     graph = make_fx(lambda x: summed(x) + TO(x))(photos())
     assert "layoutkit" in graph.code
     x = photos(14).unflatten(0, (7, 2))
-    wanted = torch.stack([summed(each) + TO(each) for each in x])
+    wanted = torch.stack([summed(item) + TO(item) for item in x])
     torch.testing.assert_close(torch.vmap(graph)(x), wanted)
 
 
@@ -268,8 +274,10 @@ def test_make_fx(mode):
 
 @each_function
 def test_meta_tensors(function):
-    x, meta = photos(), torch.empty(2, 4, 5, 3, device="meta")
-    y, wanted = function(meta), function(x)
+    x = photos()
+    meta = torch.empty(2, 4, 5, 3, device="meta")
+    y = function(meta)
+    wanted = function(x)
     assert y.device.type == "meta"
     assert (y.shape, y.dtype, y.stride()) == (wanted.shape, wanted.dtype, wanted.stride())
 
@@ -297,7 +305,8 @@ def test_what_is_wrong_is_said_without_data():
 
 def test_inference_mode():
     with torch.inference_mode():
-        x, out = photos(), torch.empty(2, 3, 4, 5)
+        x = photos()
+        out = torch.empty(2, 3, 4, 5)
         assert convert(x, "bhwc->bchw", out=out) is out
         assert torch.equal(convert(x, "bhwc->bchw"), out)
         assert torch.equal(out, x.permute(0, 3, 1, 2))
@@ -310,8 +319,8 @@ def test_func_gradients():
     x = photos(dtype=torch.float64)
     recorded = x.clone().requires_grad_()
     (through(recorded) ** 2).sum().backward()
-    found = torch.func.grad(lambda v: (through(v) ** 2).sum())(x)
-    torch.testing.assert_close(found, recorded.grad)
+    result = torch.func.grad(lambda v: (through(v) ** 2).sum())(x)
+    torch.testing.assert_close(result, recorded.grad)
     y, back = torch.func.vjp(summed, x)
     torch.testing.assert_close(y, summed(x))
     torch.testing.assert_close(back(torch.ones_like(y))[0].shape, x.shape)
@@ -327,12 +336,13 @@ def test_func_jacobians_agree():
 
 def test_vmap_over_any_axis():
     x = photos(3).unsqueeze(2).repeat(1, 1, 2, 1, 1)  # the axis of the map is in the middle
-    found = torch.vmap(TO, in_dims=2, out_dims=1)(x)
-    torch.testing.assert_close(found, torch.stack([TO(x[:, :, n]) for n in range(2)], 1))
+    result = torch.vmap(TO, in_dims=2, out_dims=1)(x)
+    torch.testing.assert_close(result, torch.stack([TO(x[:, :, n]) for n in range(2)], 1))
 
 
 def test_tangents_are_carried():
-    x, way = photos(dtype=torch.float64), photos(dtype=torch.float64)
+    x = photos(dtype=torch.float64)
+    way = photos(dtype=torch.float64)
     for function in (TO, FOLD, through, laid, named):
         _, tangent = torch.func.jvp(function, (x,), (way,))
         zero = torch.zeros_like(x)
@@ -425,6 +435,7 @@ def test_words_say_what_kernels_do(pattern, keywords):
 
 
 def test_mixed_parts_of_a_traced_sum():
-    x, array = photos(), np.ones((2, 3, 4, 5), np.float32)
-    found = torch.vmap(lambda v: accumulate([(v, "bhwc"), (array, "bchw")], "bhwc"))(x[None])
-    torch.testing.assert_close(found[0], x + 1)
+    x = photos()
+    array = np.ones((2, 3, 4, 5), np.float32)
+    result = torch.vmap(lambda v: accumulate([(v, "bhwc"), (array, "bchw")], "bhwc"))(x[None])
+    torch.testing.assert_close(result[0], x + 1)

@@ -1,4 +1,4 @@
-"""Batches of samples that stand for data: in graphs of torch.compile, exported, under jax.jit."""
+"""Collation of traced samples: in graphs of torch.compile, exported, and under jax.jit."""
 
 import numpy as np
 import pytest
@@ -41,9 +41,9 @@ SAY_SO = "offset.'h'. is a .*, whose numbers cannot be read.*outside of compiled
 
 @pytest.fixture
 def torch():
-    found = pytest.importorskip("torch", reason="PyTorch is not installed")
-    found.compiler.reset()
-    return found
+    result = pytest.importorskip("torch", reason="PyTorch is not installed")
+    result.compiler.reset()
+    return result
 
 
 def followed(torch, function, fullgraph=True):
@@ -116,9 +116,9 @@ def test_arrays_of_numpy_in_a_compiled_function(torch):
         (lambda a, b: collate((a, b), "hwc->bhwc", h=5, w=5), PAIR),
         (lambda x: ROWS(x, indices=[2, 0]), [stack]),
     ]:
-        found = followed(torch, function)(*arrays)
-        assert type(found) is np.ndarray
-        assert_same(found, function(*arrays))
+        result = followed(torch, function)(*arrays)
+        assert type(result) is np.ndarray
+        assert_same(result, function(*arrays))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -152,12 +152,12 @@ def test_jax():
         assert (shape.shape, shape.dtype) == (wanted.shape, wanted.dtype)
     stack = np.stack([PAIR[0]] * 3)
     wanted = ROWS(stack, indices=[2, 0])
-    found = jax.jit(lambda x: ROWS(x, indices=[2, 0]))(stack)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    result = jax.jit(lambda x: ROWS(x, indices=[2, 0]))(stack)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
     assert_same(np.asarray(ROWS(jax.numpy.asarray(stack), indices=jax.numpy.array([2, 0]))), wanted)
     with pytest.raises(ArgumentError, match=SAY_SO):
         jax.jit(lambda a, b, n: TO([a, b], offset={"h": n}))(*arrays, jax.numpy.array([0, 1]))
     with pytest.raises(ArgumentError, match=r"flip\['h'\] is a .*, whose numbers"):
         jax.jit(lambda a, b, n: TO([a, b], flip={"h": [n, n]}))(*arrays, True)
-    with pytest.raises(ArgumentError, match=r"rows is a .*, whose numbers"):
+    with pytest.raises(ArgumentError, match=r"indices is a .*, whose numbers"):
         jax.jit(lambda x, n: ROWS(x, indices=n))(stack, jax.numpy.array([0, 1]))

@@ -1,4 +1,4 @@
-"""DataArrays of xarray: in and out, with dimensions, coordinates and attributes."""
+"""DataArrays of xarray as input and output, with dimensions, coordinates and attributes."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ def test_a_dimension_that_is_dropped_leaves_its_coordinate():
     ],
 )
 def test_names_are_dimensions_in_any_order(pattern, dims, order):
-    x = scene().transpose(*(scene().dims[at] for at in order))
+    x = scene().transpose(*(scene().dims[start] for start in order))
     if "rgb" in pattern:
         x = x.rename(band="rgb_one")
         y = convert(x, pattern, one=1)
@@ -192,11 +192,12 @@ def test_arrays_inside_may_be_of_another_library():
 
 def test_chunks_of_dask_stay_lazy_and_named():
     pytest.importorskip("dask.array", reason="chunks are of dask")
-    lazy, whole = scene().chunk({"time": 1}), scene()
+    lazy = scene().chunk({"time": 1})
+    full = scene()
     y = convert(lazy, "bhwc->bchw")
     assert y.chunks is not None
-    assert y.dims == convert(whole, "bhwc->bchw").dims
-    xarray.testing.assert_identical(y.compute(), convert(whole, "bhwc->bchw"))
+    assert y.dims == convert(full, "bhwc->bchw").dims
+    xarray.testing.assert_identical(y.compute(), convert(full, "bhwc->bchw"))
     total = accumulate([(lazy, "bhwc"), (lazy, "bhwc")], "bchw")
     assert total.chunks is not None
     np.testing.assert_array_equal(total.values, 2 * PLANES)
@@ -205,12 +206,12 @@ def test_chunks_of_dask_stay_lazy_and_named():
     assert (y.attrs, y.name) == (lazy.attrs, lazy.name)
     plan = Converter("time lat lon band -> time band lat lon").plan(lazy.transpose(..., "time"))
     assert (plan.tasks, plan.chunks[1]) == (2, ((1, 1), (3,), (4,), (5,)))
-    assert Converter("bhwc->bchw").plan(whole).kernel == "split"
+    assert Converter("bhwc->bchw").plan(full).kernel == "split"
     by_name = {"dtype": "float32", "mean": {"band": list(MEANS)}}
     chunked = convert(lazy, "time lat lon band -> time band lat lon", **by_name)
     assert chunked.chunks == ((1, 1), (3,), (4,), (5,))
     xarray.testing.assert_identical(
-        chunked.compute(), convert(whole, "bhwc->bchw", dtype="float32", mean=MEANS)
+        chunked.compute(), convert(full, "bhwc->bchw", dtype="float32", mean=MEANS)
     )
 
 

@@ -1,10 +1,10 @@
-"""Things that are indexed like arrays, and keep account of what is asked of them."""
+"""Objects that are indexed like arrays and record the keys that they are indexed with."""
 
 import numpy as np
 
 
 class Like:
-    """What has shape, dtype and [], and no more: read-only."""
+    """A read-only object with shape, dtype and `[]` only."""
 
     def __init__(self, array):
         self.array = array
@@ -35,7 +35,7 @@ class WritableLike(Like):
 
 
 class StrictLike(WritableLike):
-    """As strict about keys as files are: ints, forward slices, one increasing list, no mix."""
+    """An object that accepts the keys that files accept: ints, forward slices, one sorted list."""
 
     def __getitem__(self, key):
         check_strict(key)

@@ -1,4 +1,4 @@
-"""Arrays as users have them: any dtype, any strides, any address."""
+"""Arrays of any dtype, strides and alignment."""
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,7 @@ LAYINGS = ("plain", "fortran", "backward", "sliced", "unaligned", "pages", "zero
 
 
 def random_array(rng, shape, dtype):
-    """Contiguous elements of any bits, but proper bools."""
+    """Return a contiguous array of random bits; bools are 0 or 1."""
     dtype = np.dtype(dtype)
     raw = rng.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8)
     if dtype.kind == "b":
@@ -25,7 +25,7 @@ def random_array(rng, shape, dtype):
 
 
 def laid(values, how):
-    """The same values in memory that lies differently (of "zero", those of the first index)."""
+    """Return equal values with other strides ("zero": those of the first index)."""
     if how == "fortran":
         return np.asfortranarray(values)
     if how == "backward":
@@ -47,7 +47,7 @@ def laid(values, how):
 
 
 def paged(values):
-    """Rows of the last axis a multiple of 4 KiB apart."""
+    """Return rows of the last axis at multiples of 4 KiB."""
     room = -(-values.shape[-1] * values.itemsize // 4096) * 4096
     raw = np.zeros((*values.shape[:-1], room), np.uint8)
     lines = raw[..., : values.shape[-1] * values.itemsize]
@@ -60,12 +60,12 @@ def filled(array, values):
 
 
 def bits(array):
-    """Elements as bytes, so that NaN equals itself and 0 differs from -0."""
+    """Return elements as bytes, so that NaN equals itself and 0 differs from -0."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def assert_same(got, wanted):
-    """Equal in shape, dtype and every bit."""
+    """Assert that two arrays are equal in shape, dtype and every bit."""
     assert got.shape == wanted.shape
     assert got.dtype == wanted.dtype
     np.testing.assert_array_equal(bits(got), bits(wanted))

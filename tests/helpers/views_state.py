@@ -1,4 +1,4 @@
-"""What can be seen of a view, so that a test can say: it is as it was."""
+"""The observable state of a view, so that tests can assert that it is unchanged."""
 
 from contextlib import contextmanager
 
@@ -9,7 +9,7 @@ from layoutkit import ListView
 
 
 def state(view):
-    """Base, results, gradients and plans, by identity, and the base's bytes."""
+    """Return base, results, gradients and plans by identity, and the base's bytes."""
     if isinstance(view, ListView):
         return [state(component) for component in view.components]
     seen = [getattr(view, "classes", None)]
@@ -21,8 +21,8 @@ def state(view):
         *seen,
         (view.layout, view.dtype, len(view), id(view.input), id(batch.plans)),
         np.ascontiguousarray(batch.array).tobytes(),
-        {key: id(found) for key, found in batch.results.items()},
-        {id(getting): id(found) for getting, found in batch.got.items()},
+        {key: id(result) for key, result in batch.results.items()},
+        {id(getting): id(result) for getting, result in batch.got.items()},
         [(id(getting), id(grad)) for getting, grad in batch.gradients],
         {key: id(total) for key, total in batch._totals.items()},
     ]
@@ -30,7 +30,7 @@ def state(view):
 
 @contextmanager
 def refused(error, words, *views):
-    """The block raises `error`, no subclass of it, and its words, and changes no view."""
+    """Assert that the block raises exactly `error` with `words`, and changes no view."""
     before = [state(view) for view in views]
     with pytest.raises(error, match=words) as caught:
         yield

@@ -1,4 +1,4 @@
-"""Gradients: what may be put, what comes back, in which dtype, and that it is the gradient."""
+"""Gradients: valid puts, values and dtypes of the sum, and finite differences."""
 
 import itertools
 
@@ -29,7 +29,7 @@ LAYOUTS = ["bhwc", "bchw", "chwb", "b(hwc)", "(chw)b"]
 
 
 def consumed(x, layouts, dtypes, base="bhwc", kind=ImageView):
-    """A view of x, got in layouts and dtypes, and a gradient for each of them."""
+    """Return a view of x, results in layouts and dtypes, and a gradient for each."""
     view = kind(base, x)
     grads = []
     for layout, dtype in zip(layouts, dtypes, strict=True):
@@ -39,7 +39,7 @@ def consumed(x, layouts, dtypes, base="bhwc", kind=ImageView):
 
 
 def brought_back(grad, layout, base="bhwc"):
-    """A gradient of a batch of SHAPE in the base's layout, by the reference."""
+    """Return the gradient of a batch of SHAPE in the base's layout, by the reference."""
     sizes = dict(zip("hwc", SHAPE[1:], strict=True))
     folded = {letter: size for letter, size in sizes.items() if "(" in layout}
     return reference_convert(grad, f"{layout}->{base}", **folded)
@@ -63,7 +63,8 @@ def test_one_gradient_is_moved_and_cast(layout, dtype):
 
 
 def test_a_gradient_of_the_base_comes_back_itself():
-    view, grad = ImageView("bhwc", X), np.ones(SHAPE)
+    view = ImageView("bhwc", X)
+    grad = np.ones(SHAPE)
     view.backward_put("bhwc", grad)  # without a get
     assert view.backward_get() is grad
     other = ImageView("bhwc", X)
@@ -157,7 +158,7 @@ def test_a_new_batch_begins_without_gradients_and_gettings(begin):
 
 
 def test_sums_of_batches_of_other_sizes():
-    """The stale accumulator bug: the sum had the shape of the first batch."""
+    """A bug of the original: a stale accumulator had the shape of the first batch."""
     view = ImageView()
     for shape in ((8, 3, 4, 2), (3, 3, 4, 2), (3, 4, 3, 2), (1, 1, 1, 72), (8, 3, 4, 2)):
         for dtype in ("f4", "f8"):
@@ -168,7 +169,7 @@ def test_sums_of_batches_of_other_sizes():
 
 
 def test_the_first_get_may_ask_for_another_dtype():
-    """The lost copy bug: the base's dtype could then be got but took no gradient."""
+    """A bug of the original: after such a get the base's dtype took no gradient."""
     view = ImageView("bhwc", X)
     view.forward_get("bchw", "f4")
     planes = view.forward_get("bchw")
@@ -178,7 +179,8 @@ def test_the_first_get_may_ask_for_another_dtype():
 
 
 def test_an_earlier_sum_is_never_written():
-    view, held = ImageView(), []
+    view = ImageView()
+    held = []
     for number in range(4):
         view.forward_put("bhwc", X)
         for layout in ("bchw", "chwb"):
@@ -211,7 +213,8 @@ def test_dtype_of_the_sum(base, dtypes, wanted):
 
 
 def test_what_is_added_in_float64():
-    big, one = np.full(SHAPE, 2.0**24, "f4"), np.ones(SHAPE, "f4")
+    big = np.full(SHAPE, 2.0**24, "f4")
+    one = np.ones(SHAPE, "f4")
     view = ImageView("bhwc", big)
     for grad in (big, one, -big):
         view.backward_put("bhwc", grad)
@@ -270,16 +273,19 @@ KINDS = [
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.sampled_from(KINDS), st.data())
 def test_inner_products_are_kept(kinds, data):
-    """<g, Jx> = <J'g, x>, summed over consumers; in whole numbers, so exactly."""
+    """<g, Jx> = <J'g, x>, summed over consumers; exact, since the values are integers."""
     kind, base, shape, layouts = kinds
-    asked = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=4))
+    requested = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=4))
     dtypes = data.draw(
-        st.lists(st.sampled_from([None, "f4", "f8"]), min_size=len(asked), max_size=len(asked))
+        st.lists(
+            st.sampled_from([None, "f4", "f8"]), min_size=len(requested), max_size=len(requested)
+        )
     )
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     x = rng.integers(-9, 10, shape).astype("f8")
-    view, product = kind(base, x), 0
-    for layout, dtype in zip(asked, dtypes, strict=True):
+    view = kind(base, x)
+    product = 0
+    for layout, dtype in zip(requested, dtypes, strict=True):
         y = view.forward_get(layout, dtype)
         grad = rng.integers(-9, 10, y.shape).astype(y.dtype)
         view.backward_put(layout, grad)
@@ -291,7 +297,7 @@ def test_inner_products_are_kept(kinds, data):
 
 @pytest.mark.parametrize(("kind", "base", "shape", "layouts"), KINDS)
 def test_finite_differences_through_the_forward(kind, base, shape, layouts):
-    """A loss of all consumers, moved along every element of the base."""
+    """The loss of all consumers changes with every element of the base as the gradient says."""
     x = RNG.standard_normal(shape)
     weights = [RNG.standard_normal(kind(base, x).forward_get(n).shape) for n in layouts]
 
@@ -303,9 +309,11 @@ def test_finite_differences_through_the_forward(kind, base, shape, layouts):
     _, gots, view = loss(x)
     for layout, weight, got in zip(layouts, weights, gots, strict=True):
         view.backward_put(layout, 2 * weight * got)
-    total, step = view.backward_get(), 1e-5
+    total = view.backward_get()
+    step = 1e-5
     for place in np.ndindex(shape):
-        ahead, behind = x.copy(), x.copy()
+        ahead = x.copy()
+        behind = x.copy()
         ahead[place] += step
         behind[place] -= step
         slope = (loss(ahead)[0] - loss(behind)[0]) / (2 * step)
@@ -384,7 +392,8 @@ def test_dates_have_no_gradient():
 
 
 def test_backward_is_put_or_get():
-    view, grad = ImageView("bhwc", X), np.ones(SHAPE)
+    view = ImageView("bhwc", X)
+    grad = np.ones(SHAPE)
     assert view.backward("bhwc", grad) is None
     assert view.backward() is grad
     assert view.backward("bhwc") is grad

@@ -1,4 +1,4 @@
-"""Labels: ranks from 0, the primary class first, one-hot and many-hot."""
+"""Labels: indices from 0, the primary class first, one-hot and many-hot."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,8 @@ def test_the_first_columns_converter(columns):
 
 
 def test_misuse_of_the_first_columns_converter():
-    first, grad = ClassView("bt", TWO).b(), np.ones(4)
+    first = ClassView("bt", TWO).b()
+    grad = np.ones(4)
     full = np.full((4, 2), 7.0)
     shut = np.full((4, 2), 7.0)
     shut.flags.writeable = False
@@ -113,7 +114,7 @@ def test_misuse_of_the_first_columns_converter():
 
 
 def test_the_primary_class_of_a_column_that_stands_alone():
-    """Layouts with other axes take the ordinary way."""
+    """Layouts with other axes use an ordinary Converter."""
     view = ClassView("bt", TWO[:, :1].copy())
     assert view.forward_get("b").tolist() == [3, 2, 1, 2]
     assert ClassView("bwt", TWO.reshape(4, 1, 2)).forward_get("bt").tolist() == TWO.tolist()
@@ -127,7 +128,8 @@ def test_the_primary_class_of_a_column_that_stands_alone():
 @pytest.mark.parametrize("layout", ["bt", "tb"])
 def test_the_gradient_goes_to_the_first_column(layout):
     x = np.ones((4, 3)) if layout == "bt" else np.ones((3, 4))
-    view, grad = ClassView(layout, x), RNG.random(4)
+    view = ClassView(layout, x)
+    grad = RNG.random(4)
     view.forward_get("b")
     view.backward_put("b", grad)
     wanted = reference_convert(np.pad(grad[:, None], ((0, 0), (0, 2))), f"bt->{layout}")
@@ -157,7 +159,8 @@ def test_sums_of_both_are_exact_from_left_to_right(layouts, base, dtypes, column
     """Column 0 is the sum of all gradients, the others that of the full ones."""
     rng = np.random.default_rng(seed)
     x = np.zeros((5, columns) if base == "bt" else (columns, 5), "f4")
-    view, wanted = ClassView(base, x), None
+    view = ClassView(base, x)
+    wanted = None
     precise = "f8" if "f8" in dtypes[: len(layouts)] else "f4"
     for layout, dtype in zip(layouts, dtypes, strict=False):
         shape = view.forward_get(layout, dtype).shape
@@ -192,11 +195,12 @@ def test_a_sum_of_first_columns_only():
 def test_hot_arrays(dtype, labels):
     for layout, x in (("bt", TWO), ("tb", TWO.T), ("b", ONE)):
         view = ClassView(layout, x.astype(labels), NAMES)
-        one, many = np.zeros((len(view), 4)), np.zeros((len(view), 4))
-        for at in range(len(view)):
-            ranks = x[:, at] if layout == "tb" else np.atleast_1d(x[at])
-            one[at, ranks[0]] = 1
-            many[at, list(ranks)] = 1
+        one = np.zeros((len(view), 4))
+        many = np.zeros((len(view), 4))
+        for start in range(len(view)):
+            ranks = x[:, start] if layout == "tb" else np.atleast_1d(x[start])
+            one[start, ranks[0]] = 1
+            many[start, list(ranks)] = 1
         assert_same(view.one_hot(dtype), one.astype(dtype))
         assert_same(view.many_hot(dtype), many.astype(dtype))
     assert view.one_hot().dtype == view.many_hot().dtype == np.float32
@@ -307,7 +311,7 @@ def test_replacing_the_only_column():
 
 
 def test_replacing_one_of_several_columns():
-    """The original set the others to zero."""
+    """The original set the other columns to zero."""
     view = ClassView("bt", TWO, NAMES)
     with refused(ShapeError, "b has the first column only", view):
         view.replace("b", np.zeros(4, int))

@@ -1,4 +1,4 @@
-"""Views in words and in HTML: always, and never in the way."""
+"""Text and HTML representations of views, which never raise and never change a view."""
 
 import re
 
@@ -11,7 +11,7 @@ X = np.zeros((8, 3, 3, 1))
 
 
 def cells(html):
-    """The text of every row of the tables."""
+    """Return the text of every row of the tables."""
     rows = re.findall(r"<tr>(.*?)</tr>", html)
     return [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows]
 
@@ -92,7 +92,7 @@ def test_text_is_escaped():
 
 
 def test_a_getting_that_shares_nothing_with_its_gradient():
-    """A gradient of another dtype than its getting, and of no samples."""
+    """The gradient has another dtype than the result, and no samples."""
     view = ImageView("bhwc", X[:0].astype("u1"))
     view.forward_get("bchw")
     view.backward_put("bchw", np.zeros((0, 1, 3, 3), "f4"))

@@ -1,4 +1,4 @@
-"""What stands in the place of a layout is asked: views know its methods and nothing else."""
+"""View targets in place of a layout: views call only the methods of the protocol."""
 
 import subprocess
 import sys
@@ -14,10 +14,11 @@ VECTORS = np.arange(8.0).reshape(4, 2)
 
 
 class Doubled:
-    """Twice the base, which is no space; its gradients are of the base too."""
+    """A target that is twice the base and is not a space; its gradients are the base's too."""
 
     def __init__(self, name="doubled"):
-        self.name, self.asked = name, 0
+        self.name = name
+        self.asked = 0
 
     def __repr__(self):
         return self.name
@@ -45,18 +46,20 @@ def test_views_load_no_spaces():
 
 
 def test_a_view_is_got_in_a_form_once():
-    view, form = ImageView("bhwc", IMAGES), Doubled()
-    found = view.forward_get(form)
-    assert found.tolist() == (2 * IMAGES).tolist()
-    assert view.forward_get(form) is found
+    view = ImageView("bhwc", IMAGES)
+    form = Doubled()
+    result = view.forward_get(form)
+    assert result.tolist() == (2 * IMAGES).tolist()
+    assert view.forward_get(form) is result
     assert form.asked == 1
-    assert view.forward_get(form, "float32") is found
+    assert view.forward_get(form, "float32") is result
     assert "got doubled" in repr(view)
     assert "doubled" in view._repr_html_()
 
 
 def test_gradients_of_forms_and_layouts_are_summed():
-    view, form = DataView("bf", VECTORS), Doubled()
+    view = DataView("bf", VECTORS)
+    form = Doubled()
     with refused(BackwardError, "nothing was got as doubled", view):
         view.backward_put(form, VECTORS)
     view.forward_get(form), view.forward_get("fb")
@@ -76,7 +79,8 @@ def test_components_are_asked_for_forms_and_layouts():
 
 
 def test_a_form_that_refuses_one_component_is_asked_before_anything_is_made():
-    many, form = np.zeros((5, 2)), Doubled()
+    many = np.zeros((5, 2))
+    form = Doubled()
     view = ListView([DataView("bf", many), ListView([DataView("bf", many)])])
     with refused(ShapeError, r"component \[1\]\[0\]: too many samples to double", view):
         view.forward_get(("fb", (form,)))

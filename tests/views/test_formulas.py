@@ -1,4 +1,4 @@
-"""A formula in a get: computed in the pass, kept from then on, and scaling gradients."""
+"""A formula in a get: computed in the same pass, cached, and applied to gradients."""
 
 import re
 
@@ -105,7 +105,8 @@ def test_gradients_of_several_formulas_say_which():
 @pytest.mark.parametrize("dtype", [None, "float64"])
 def test_gradients_under_clip_are_zero_outside(dtype):
     x = RNG.normal(size=(2, 3, 4)).astype(np.float32)
-    view, grad = DataView("bwc", x), np.ones((2, 4, 3), np.float32)
+    view = DataView("bwc", x)
+    grad = np.ones((2, 4, 3), np.float32)
     view.forward_get("bcw", clip=(-0.5, 0.5), scale=2)
     view.backward_put("bcw", grad)
     wanted = np.where(np.abs(x) > 0.5, 0, 2).astype(dtype or "f4")
@@ -117,7 +118,8 @@ def test_gradients_under_clip_are_zero_outside(dtype):
 
 
 def test_tensors_and_arrays_of_jax():
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    torch = pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
     wanted = convert(PHOTOS, "bhwc->bchw", dtype="f4", **FORMULA)
     constants = {name: torch.tensor(value) for name, value in FORMULA.items()}
     for make in (torch.tensor, jax.numpy.asarray):

@@ -1,4 +1,4 @@
-"""Put once, get in any layout and dtype: values, identity, aliasing and what is kept."""
+"""Put once, get in any layout and dtype: values, identity, aliasing and caching."""
 
 import copy
 import pickle
@@ -68,10 +68,10 @@ def test_every_getting_has_the_values_of_the_reference(kind, base, shape, layout
         for layout in layouts:
             for wanted in (None, "f8") if dtype != "u1" else (None,):
                 got = view.forward_get(layout, wanted)
-                asked = reference_convert(x, f"{base}->{layout}", dtype=wanted)
-                assert_same(got, asked)
+                requested = reference_convert(x, f"{base}->{layout}", dtype=wanted)
+                assert_same(got, requested)
                 assert got.flags.c_contiguous
-                assert_same(view.converter(layout, wanted)(x), asked)
+                assert_same(view.converter(layout, wanted)(x), requested)
 
 
 FOLDED = [
@@ -120,7 +120,8 @@ def test_bases_of_any_strides(how):
     st.sampled_from(LAYINGS[:4]),
 )
 def test_any_base_into_any_layout_and_dtype(base, target, shape, source, dtype, fold, how):
-    base, target = "".join(base), "".join(target)
+    base = "".join(base)
+    target = "".join(target)
     if 4 - fold > 1 and "b" not in target[fold:]:
         target = f"{target[:fold]}({target[fold:]})"
     x = laid(random_array(RNG, shape, "u1").astype(source), how)
@@ -208,7 +209,7 @@ def test_what_does_not_move_shares_memory_and_the_rest_does_not():
 
 
 def test_edits_of_a_result_stay_when_another_dtype_is_asked():
-    """The original made the layout again for every dtype, and edits were lost."""
+    """The original converted the layout again for every dtype, and edits were lost."""
     view = ImageView("bhwc", IMAGES)
     planes = view.forward_get("bchw")
     planes[...] = 7
@@ -218,8 +219,9 @@ def test_edits_of_a_result_stay_when_another_dtype_is_asked():
 
 
 def test_a_result_of_an_earlier_batch_is_never_written():
-    """The original handed the same output buffer out for every batch."""
-    view, held = ImageView(), []
+    """The original returned one output buffer for every batch."""
+    view = ImageView()
+    held = []
     for number in range(5):
         view.forward_put("bhwc", np.full((8, 3, 4, 2), number, "f4"))
         held.append([view.forward_get("bchw"), view.forward_get("bf", "f8")])
@@ -254,8 +256,10 @@ def test_forward_is_put_or_get():
 
 
 def test_named_gettings_are_converters():
-    image, volume = ImageView("bhwc", IMAGES), ImageView("bdhwc", IMAGES[:, None])
-    sequence, data = SequenceView("bwc", IMAGES[:, 0]), DataView("bf", IMAGES[:, 0, :1, 0])
+    image = ImageView("bhwc", IMAGES)
+    volume = ImageView("bdhwc", IMAGES[:, None])
+    sequence = SequenceView("bwc", IMAGES[:, 0])
+    data = DataView("bf", IMAGES[:, 0, :1, 0])
     for view, names in (
         (image, ["bhwc", "bchw", "chwb", "bf"]),
         (volume, ["bdhwc", "bcdhw", "bf"]),
@@ -277,7 +281,7 @@ def test_named_gettings_are_converters():
 
 
 def test_bf_follows_the_order_of_the_base():
-    """Each base gives its own order of features, outermost axis first."""
+    """The order of features is the base's, outermost axis first."""
     planes = IMAGES.transpose(0, 3, 1, 2).copy()
     last = IMAGES.transpose(3, 1, 2, 0).copy()
     assert_same(ImageView("bhwc", IMAGES).forward_get("bf"), IMAGES.reshape(8, -1))
@@ -317,7 +321,7 @@ def test_children_share_plans():
 
 
 def test_another_dtype_in_the_same_layout():
-    """The stale type bug: the old dtype's converters were used on the new base."""
+    """A bug of the original: the old dtype's converters were used on the new base."""
     view = DataView("bf", np.ones((4, 3), "f8"))
     view.forward_get("bf", "f4"), view.forward_get("fb")
     view.forward_put("bf", np.full((4, 3), 2, "f4"))
@@ -330,7 +334,7 @@ def test_another_dtype_in_the_same_layout():
 
 
 def test_another_sample_size_in_the_same_layout():
-    """The stale size bug: `bf` was made for the first batch's features."""
+    """A bug of the original: `bf` had the features of the first batch."""
     view = ImageView("bhwc", np.ones((2, 2, 2, 1)))
     assert view.forward_get("bf").shape == (2, 4)
     view.forward_put("bhwc", np.ones((4, 1, 1, 1)))
@@ -472,7 +476,8 @@ def test_dtypes_and_devices_that_are_refused():
     ],
 )
 def test_puts_that_are_refused(layout, array, error, words):
-    full, empty = ImageView("bhwc", IMAGES), ImageView()
+    full = ImageView("bhwc", IMAGES)
+    empty = ImageView()
     full.forward_get("bf")
     full.backward_put("bf", np.ones((8, 24)))
     full.backward_get()
@@ -483,7 +488,7 @@ def test_puts_that_are_refused(layout, array, error, words):
 
 
 def test_a_base_of_too_few_axes_after_one_that_was_right():
-    """Without the axis b, which is the last, all sizes of a sample are the same."""
+    """Without the last axis, b, all sizes of a sample are equal."""
     view = DataView("fb", np.zeros((3, 5)))
     with refused(ShapeError, "rank 2", view):
         view.forward_put("fb", np.zeros(3))

@@ -1,4 +1,4 @@
-"""Views whose base is an array of another library, or on a GPU: results and parts are its kind."""
+"""Views whose base is of another library, or on a GPU: results are of that library too."""
 
 from importlib.util import find_spec
 
@@ -33,7 +33,7 @@ LABELS = np.array([[3, 1], [2, 0], [1, 2]])
 
 
 class Torch:
-    """Tensors of PyTorch on the CPU."""
+    """PyTorch tensors on the CPU."""
 
     device = "cpu"
 
@@ -49,7 +49,7 @@ class Torch:
 
 
 class Jax:
-    """Arrays of JAX on the CPU."""
+    """JAX arrays on the CPU."""
 
     device = "cpu"
 
@@ -65,7 +65,7 @@ class Jax:
 
 
 class Cuda:
-    """CuPy's arrays on a fake GPU."""
+    """CuPy arrays on a fake GPU."""
 
     device = "cuda:0"
 
@@ -256,7 +256,8 @@ def test_a_view_is_an_array_to_numpy():
 
 
 def test_views_stay_components_and_values_of_their_own():
-    view, other = DataView("bf", OTHER), DataView("bf", OTHER)
+    view = DataView("bf", OTHER)
+    other = DataView("bf", OTHER)
     assert ListView([view, other]).components == (view, other)
     assert view != other
     assert [view, other].index(other) == 1
@@ -286,7 +287,7 @@ def test_memory_that_the_cpu_reaches_is_shared_with_numpy(library):
 
 
 class Exporter:
-    """An array of a library that is known by DLPack alone."""
+    """An array of an unregistered library, imported by DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -308,7 +309,8 @@ def test_arrays_known_by_dlpack_are_shared_too():
 @needs_compiler
 def test_the_devices_of_several_components(monkeypatch):
     library = Cuda(monkeypatch)
-    x, y = library.make(IMAGES), library.make(OTHER)
+    x = library.make(IMAGES)
+    y = library.make(OTHER)
     near = ListView([ImageView("bhwc", IMAGES), ListView([DataView("bf", OTHER)])])
     assert near.device == "cpu"
     mixed = ListView([ImageView("bhwc", x), ListView([DataView("bf", OTHER), DataView("bf", y)])])
@@ -340,7 +342,7 @@ def test_a_batch_of_any_library_has_a_view(library):
 
 
 def abstract_batches():
-    """Batches of shape (5, 72) that hold no data."""
+    """Return batches of shape (5, 72) that hold no data."""
     space = VectorSpace(72)
     yield space.make_symbolic_batch(5)
 
@@ -359,15 +361,15 @@ def test_a_traced_batch_has_a_view():
     import jax
 
     space = VectorSpace(72)
-    found = jax.jit(lambda x: space.view(x).forward_get("fb"))(OTHER)
-    np.testing.assert_array_equal(found, OTHER.T)
+    result = jax.jit(lambda x: space.view(x).forward_get("fb"))(OTHER)
+    np.testing.assert_array_equal(result, OTHER.T)
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 def test_a_meta_batch_has_a_view():
     batch = VectorSpace(72).make_symbolic_batch(5, framework="torch")
-    found = VectorSpace(72).view(batch).forward_get("fb", "float16")
-    assert (tuple(found.shape), str(found.dtype), found.device.type) == (
+    result = VectorSpace(72).view(batch).forward_get("fb", "float16")
+    assert (tuple(result.shape), str(result.dtype), result.device.type) == (
         (72, 5), "torch.float16", "meta",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""ListView: several views as one batch, all of it or none."""
+"""ListView: several views as one batch; a call changes all of them or none."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ ARRAYS = (IMAGES, (WORDS, LABELS))
 
 
 def nested():
-    """Pictures, and beside them a list of sentences and labels, put."""
+    """Return a ListView of images and a nested list of sentences and labels, with a batch."""
     view = ListView([ImageView(), ListView([SequenceView(), ClassView(classes=3)])])
     view.forward_put(LAYOUTS, ARRAYS)
     return view
@@ -130,25 +130,26 @@ def test_index_and_sub():
     assert_samples(view.sub(-3, -1), slice(-3, -1))
     window = view.sub(1, 3, copy=False)
     assert_samples(window, slice(1, 3))
-    for part, whole, shared in (
+    for part, full, shared in (
         (window, view, True), (view.sub(1, 3), view, False), (view.index([1]), view, False),
     ):  # fmt: skip
-        assert np.shares_memory(part.input[0], whole.input[0]) is shared
-        assert np.shares_memory(part.input[1][1], whole.input[1][1]) is shared
+        assert np.shares_memory(part.input[0], full.input[0]) is shared
+        assert np.shares_memory(part.input[1][1], full.input[1][1]) is shared
 
 
 def test_batches():
     view = nested()
     parts = list(view.batches(2))
     assert [len(part) for part in parts] == [2, 2, 1]
-    for at, part in zip((0, 2, 4), parts, strict=True):
-        assert_samples(part, slice(at, at + 2))
+    for start, part in zip((0, 2, 4), parts, strict=True):
+        assert_samples(part, slice(start, start + 2))
     with refused(ArgumentError, "batch_size is 0", view):
         view.batches(0)
 
 
 def test_out():
-    view, out = nested(), nested()
+    view = nested()
+    out = nested()
     plans = [leaf._batch.plans for leaf in out._leaves]
     held = out.input[0].copy()
     assert view.index([3, 1], out=out) is out
@@ -163,7 +164,8 @@ def test_out():
 
 
 def test_outs_that_are_refused():
-    view, other = nested(), nested()
+    view = nested()
+    other = nested()
     image, pair = other.components
     flat = ListView([ImageView(), SequenceView(), ClassView()])
     short = ListView([ImageView(), ListView([SequenceView()])])
@@ -268,8 +270,10 @@ def test_gets_that_are_refused_get_nothing():
 def test_gradients_that_are_refused_change_no_component():
     view = nested()
     view.forward_get("bf", "f8")
-    flat, words, labels = np.ones((5, 24)), np.ones((5, 12)), np.ones((5, 2))
-    for layouts, grads, error, said in (
+    flat = np.ones((5, 24))
+    words = np.ones((5, 12))
+    labels = np.ones((5, 2))
+    for layouts, grads, error, message in (
         ("bf", (flat, (words, labels[:4])), BackwardError, r"component \[1\]\[1\]: a gradient"),
         ("bf", (flat, (words.astype("f4"), labels)), BackwardError, r"component \[1\]\[0\]: "),
         (("bf", ("bcw", "bt")), (flat, (WORDS, labels)), BackwardError, r"\[1\]\[0\]: a grad"),
@@ -278,7 +282,7 @@ def test_gradients_that_are_refused_change_no_component():
         (("bf",), (flat, (words, labels)), ShapeError, "layouts: 1 given"),
         ("bf", (flat, (words, None)), ArgumentError, "grad is a NoneType"),
     ):
-        with refused(error, said, view):
+        with refused(error, message, view):
             view.backward_put(layouts, grads)
     view.components[0].backward_put("bf", flat)
     with refused(BackwardError, r"component \[1\]\[0\]: no gradient", view):
@@ -292,7 +296,8 @@ def test_gradients_that_are_refused_change_no_component():
 
 
 def test_samples_that_are_refused():
-    view, out = nested(), nested()
+    view = nested()
+    out = nested()
     for call, error, words in (
         (lambda: view.index([5], out=out), ShapeError, "index 5 at position 0"),
         (lambda: view.index([0.5], out=out), ArgumentError, "give ints"),
@@ -306,7 +311,8 @@ def test_samples_that_are_refused():
 
 
 def test_components():
-    first, second = ImageView(), ClassView()
+    first = ImageView()
+    second = ClassView()
     assert ListView(v for v in (first, second)).components == (first, second)
     for components, words in (
         ([], "at least one"), (3, "at least one"), ([first, IMAGES], "is a ndarray; give views"),
@@ -318,7 +324,8 @@ def test_components():
 
 
 def test_components_of_different_lengths():
-    long, short = DataView("b", np.ones(5)), DataView("b", np.ones(2))
+    long = DataView("b", np.ones(5))
+    short = DataView("b", np.ones(2))
     with refused(ShapeError, "the components have 5, 2 samples", long, short):
         ListView([long, short])
     view = ListView([long, DataView()])

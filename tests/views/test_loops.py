@@ -1,4 +1,4 @@
-"""Training loops: right to the last bit, in memory that is used again; threads and forks."""
+"""Training loops: exact to the last bit, in reused memory; threads and forks."""
 
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ LABELS = RNG.integers(0, 9, (SAMPLES, 2))
 
 
 def step(view, factor):
-    """One batch with two consumers; the gradient of factor * (sum(planes^2) + sum(flat))."""
+    """Return one batch with two consumers; the gradient of factor * (sum(planes^2) + sum(flat))."""
     planes = view.forward_get("bchw")
     flat = view.forward_get("bf", "f8")
     view.backward_put("bchw", planes * np.float32(2 * factor))
@@ -29,7 +29,7 @@ def step(view, factor):
 
 
 def wanted(x, factor):
-    """The same in plain NumPy, in the precision that views add in."""
+    """Return the expected gradient in plain NumPy, in the precision of a view's sums."""
     return ((x * np.float32(2 * factor)).astype("f8") + factor).astype("f4")
 
 
@@ -38,49 +38,54 @@ def wanted(x, factor):
 
 @pytest.mark.parametrize("feed", ["put", "windows", "sub", "sub into", "index into"])
 def test_a_thousand_batches_right_to_the_last_bit(feed):
-    data, view, out = ImageView("bhwc", DATA), ImageView(), ImageView()
+    data = ImageView("bhwc", DATA)
+    view = ImageView()
+    out = ImageView()
     steps = 0
     while steps < 1000:
-        for at, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
-            x, stop = DATA[at : at + 16], at + 16
+        for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
+            x = DATA[start : start + 16]
+            stop = start + 16
             if feed == "put":
                 view.forward_put("bhwc", x)
             elif feed == "windows":
                 view = window
             elif feed == "sub":
-                view = data.sub(at, stop)
+                view = data.sub(start, stop)
             elif feed == "sub into":
-                view = data.sub(at, stop, out=out)
+                view = data.sub(start, stop, out=out)
             else:
-                view = data.index(range(at, min(stop, SAMPLES)), out=out)
+                view = data.index(range(start, min(stop, SAMPLES)), out=out)
             assert_same(step(view, steps % 7), wanted(x, steps % 7))
             steps += 1
     assert_same(data.input, DATA)
 
 
 def test_gradients_of_batches_that_are_held_stay():
-    """Everything of a hundred batches is kept, so nothing of them may be written again."""
-    data, held = ImageView("bhwc", DATA), []
+    """All arrays of a hundred batches are kept, so their memory must not be reused."""
+    data = ImageView("bhwc", DATA)
+    held = []
     for number in range(20):
-        for at, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
-            held.append((at, number, step(window, number), window.forward_get("bchw")))
-    for at, number, gradient, planes in held:
-        x = DATA[at : at + 16]
+        for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
+            held.append((start, number, step(window, number), window.forward_get("bchw")))
+    for start, number, gradient, planes in held:
+        x = DATA[start : start + 16]
         assert_same(gradient, wanted(x, number))
         assert_same(planes, x.transpose(0, 3, 1, 2).copy())
 
 
 def test_no_converter_is_made_after_the_first_batch(monkeypatch):
-    data, out = ListView([ImageView("bhwc", DATA), ClassView("bt", LABELS, 9)]), None
-    made = []
+    data = ListView([ImageView("bhwc", DATA), ClassView("bt", LABELS, 9)])
+    out = None
+    created = []
     init = Converter.__init__
-    monkeypatch.setattr(Converter, "__init__", lambda *a, **k: made.append(a) or init(*a, **k))
+    monkeypatch.setattr(Converter, "__init__", lambda *a, **k: created.append(a) or init(*a, **k))
 
     def epoch():
         nonlocal out
-        for at, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
-            out = data.sub(at, at + 16, out=out)
-            for view in (window, out, data.index(range(at, min(at + 16, SAMPLES)))):
+        for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
+            out = data.sub(start, start + 16, out=out)
+            for view in (window, out, data.index(range(start, min(start + 16, SAMPLES)))):
                 image, labels = view.components
                 step(image, 3)
                 labels.forward_get("b")
@@ -91,11 +96,11 @@ def test_no_converter_is_made_after_the_first_batch(monkeypatch):
             image.replace("bchw", image.forward_get("bchw"))
 
     epoch()
-    count = len(made)
+    count = len(created)
     assert count > 0
     for _ in range(3):
         epoch()
-    assert len(made) == count
+    assert len(created) == count
 
 
 # ---- memory: in processes of their own, where nothing else comes and goes -------------------
@@ -210,8 +215,9 @@ def test_a_hundred_batches_fault_no_pages():
 
 
 def run(work, count=4):
-    """Run `work(number)` in threads that start together; their exceptions."""
-    start, failed = threading.Barrier(count), []
+    """Call `work(number)` in threads that start together; raise their exceptions."""
+    start = threading.Barrier(count)
+    failed = []
 
     def one(number):
         start.wait()
@@ -230,14 +236,15 @@ def run(work, count=4):
 
 def test_threads_that_get_at_once_get_one_object():
     for _ in range(200):
-        view, got = ImageView("bhwc", DATA), [None] * 4
+        view = ImageView("bhwc", DATA)
+        got = [None] * 4
         words = [("bchw", "f4"), ("b c h w", None), ("bchw", np.float32), (" bchw", None)]
 
         def get(number, view=view, got=got, words=words):
             got[number] = view.forward_get(*words[number])
 
         assert run(get) == []
-        assert all(found is got[0] for found in got)
+        assert all(result is got[0] for result in got)
         assert_same(got[0], DATA.transpose(0, 3, 1, 2).copy())
 
 
@@ -246,14 +253,14 @@ def test_threads_with_windows_of_one_view():
 
     def train(number):
         for _ in range(20):
-            for at, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
-                assert_same(step(window, number), wanted(DATA[at : at + 16], number))
+            for start, window in zip(range(0, SAMPLES, 16), data.batches(16), strict=True):
+                assert_same(step(window, number), wanted(DATA[start : start + 16], number))
 
     assert run(train) == []
 
 
 def train_once(seed):
-    """For another process: one epoch, right or not."""
+    """Run one epoch in another process; return True if it is correct."""
     data = ImageView("bhwc", DATA + np.float32(seed))
     return all(
         np.array_equal(step(window, seed), wanted(window.input, seed))
@@ -277,7 +284,7 @@ def make_part(bounds):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_views_travel_between_processes():
-    """As a loader's workers send them: the base travels, what was made of it doesn't."""
+    """A pickled view keeps its base but not its results, as between a loader's workers."""
     method = "fork" if hasattr(os, "fork") else "spawn"
     with multiprocessing.get_context(method).Pool(1) as pool:
         part = pool.map_async(make_part, [(3, 9)]).get(timeout=100)[0]

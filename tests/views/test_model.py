@@ -1,4 +1,4 @@
-"""A view against a naive model, through random sequences of everything it can do."""
+"""A view compared with a naive model, through random sequences of all its methods."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ SIZES = {"h": 3, "w": 2, "c": 2}
 
 
 class ViewMachine(RuleBasedStateMachine):
-    """The model: the base as it was put, the words of all gettings, the gradients in its layout."""
+    """The model: the base, the arguments of all gets, and the gradients in the base's layout."""
 
     def __init__(self):
         super().__init__()
@@ -109,7 +109,8 @@ class ViewMachine(RuleBasedStateMachine):
     @rule()
     def flush(self):
         self.view.flush()
-        self.gettings, self.gradients = set(), []
+        self.gettings = set()
+        self.gradients = []
 
     # -- what always holds -----------------------------------------------------------------
 
@@ -127,14 +128,16 @@ class ViewMachine(RuleBasedStateMachine):
     # -- the model -------------------------------------------------------------------------
 
     def started(self, base, array):
-        self.base, self.array = base, array
-        self.gettings, self.gradients = set(), []
+        self.base = base
+        self.array = array
+        self.gettings = set()
+        self.gradients = []
 
     def moved(self, layout, dtype):
         return reference_convert(self.array, f"{self.base}->{layout}", dtype=dtype)
 
     def brought_back(self, array, layout):
-        """An array in a layout of a getting in the base's."""
+        """Return an array of a get's layout in the base's layout."""
         if layout == "bf":
             layout = f"b({self.base.replace('b', '')})"
             return reference_convert(array, f"{layout}->{self.base}", **SIZES)

@@ -1,4 +1,4 @@
-"""index, sub, batches, out, replace, input and flush: whose memory is whose."""
+"""index, sub, batches, out, replace, input and flush: copies and shared memory."""
 
 import itertools
 
@@ -91,7 +91,8 @@ def test_indices_of_any_integer_dtype(dtype):
     ],
 )
 def test_indices_that_are_refused(indices, error, words):
-    view, out = ImageView("bhwc", X), ImageView("bhwc", X[:2])
+    view = ImageView("bhwc", X)
+    out = ImageView("bhwc", X[:2])
     with refused(error, words, view, out):
         view.index(indices)
     with refused(error, words, view, out):
@@ -116,7 +117,8 @@ def test_sub_clips_as_slices_do(layout):
     view = ImageView(layout, x)
     for start, stop in itertools.product(ENDS, ENDS):
         wanted = x[(slice(None),) * axis_of(layout) + (slice(start, stop),)]
-        own, window = view.sub(start, stop), view.sub(start, stop, copy=False)
+        own = view.sub(start, stop)
+        window = view.sub(start, stop, copy=False)
         assert_same(own.input, wanted.copy())
         assert own.input.flags.c_contiguous
         assert not np.shares_memory(own.input, x)
@@ -143,7 +145,8 @@ def test_a_window_writes_to_its_parent_and_a_copy_does_not():
 
 
 def test_the_numbers_of_sub_that_are_refused():
-    view, out = ImageView("bhwc", X), ImageView()
+    view = ImageView("bhwc", X)
+    out = ImageView()
     for bad in (1.0, "1", True, np.True_, [1], X):
         with refused(ArgumentError, "start is", view, out):
             view.sub(bad, 3, out=out)
@@ -156,7 +159,8 @@ def test_the_numbers_of_sub_that_are_refused():
 
 
 def test_out_is_put_anew_and_returned():
-    view, out = ImageView("bhwc", X), ImageView("bhwc", X[:1] + 1)
+    view = ImageView("bhwc", X)
+    out = ImageView("bhwc", X[:1] + 1)
     out.forward_get("bchw")
     planner = out.bchw()
     assert view.index([4, 2], out=out) is out
@@ -180,7 +184,7 @@ def test_an_empty_out_shares_plans_and_one_of_another_dtype_takes_them():
 
 @pytest.mark.parametrize("take", ["sub", "index"])
 def test_out_never_writes_through_a_window(take):
-    """The write-through bug: a window that was filled again changed its parent."""
+    """A bug of the original: a window that was filled again changed its parent."""
     parent = np.arange(1.0, 9).reshape(4, 2)
     view = DataView("bf", parent)
     window = view.sub(0, 2, copy=False)
@@ -193,7 +197,9 @@ def test_out_never_writes_through_a_window(take):
 
 
 def test_what_anyone_holds_of_outs_last_batch_is_never_written():
-    view, out, held = ImageView("bhwc", X), ImageView(), []
+    view = ImageView("bhwc", X)
+    out = ImageView()
+    held = []
     for start in range(5):
         view.sub(start, start + 2, out=out)
         held.append((start, out.input, out.forward_get("bf"), out.forward_get("bchw")))
@@ -205,7 +211,8 @@ def test_what_anyone_holds_of_outs_last_batch_is_never_written():
 
 
 def test_results_and_gradients_of_out_are_dropped():
-    view, out = ImageView("bhwc", X), ImageView("bhwc", X[:2])
+    view = ImageView("bhwc", X)
+    out = ImageView("bhwc", X[:2])
     old = out.forward_get("bf")
     out.backward_put("bf", old)
     view.sub(0, 2, out=out)
@@ -215,7 +222,7 @@ def test_results_and_gradients_of_out_are_dropped():
 
 
 class Photos(ImageView):
-    """A user's own class, whose __init__ wants something else."""
+    """A user's subclass whose `__init__` takes other arguments."""
 
     def __init__(self, name):
         super().__init__()
@@ -267,7 +274,9 @@ def test_batches_are_windows_and_none_is_lost(layout, size):
     x = base_of(layout)
     view = ImageView(layout, x)
     windows = list(view.batches(size))
-    assert [len(w) for w in windows] == [len(range(6)[at : at + size]) for at in range(0, 6, size)]
+    assert [len(w) for w in windows] == [
+        len(range(6)[start : start + size]) for start in range(0, 6, size)
+    ]
     assert len({id(w) for w in windows}) == len(windows)
     assert all(np.shares_memory(w.input, x) for w in windows)
     np.testing.assert_array_equal(np.concatenate([w.input for w in windows], axis_of(layout)), x)
@@ -296,7 +305,7 @@ def test_batch_sizes_that_are_refused_at_once(size):
 
 
 def test_preprocessing_window_by_window():
-    """get, compute, replace in windows, and write the result where it came from."""
+    """Get, compute and replace in windows, and write the result to its source."""
     x = X.copy()
     view = ImageView("bhwc", x)
     for window in view.batches(4):
@@ -339,7 +348,8 @@ def test_replace_of_other_sizes_where_nothing_is_folded():
 
 
 def test_replace_in_the_base_layout_is_by_reference():
-    view, other = ImageView("bhwc", X), X[::2, ::-1]
+    view = ImageView("bhwc", X)
+    other = X[::2, ::-1]
     view.replace("bhwc", other)
     assert view.input is other
 
@@ -390,7 +400,8 @@ def test_replacements_that_are_refused(layout, array, error, words):
 
 
 def test_input_is_put_in_the_layout_of_the_base():
-    view, other = ImageView("bhwc", X), X[:2].astype("f4")
+    view = ImageView("bhwc", X)
+    other = X[:2].astype("f4")
     old = view.forward_get("bf")
     view.input = other
     assert view.input is other
@@ -404,7 +415,8 @@ def test_input_is_put_in_the_layout_of_the_base():
 
 def test_flush_keeps_the_base_and_plans_anew():
     view = ImageView("bhwc", X)
-    planes, planner = view.forward_get("bchw"), view.bchw()
+    planes = view.forward_get("bchw")
+    planner = view.bchw()
     view.flush()
     assert view.forward_get() is X
     again = view.forward_get("bchw")

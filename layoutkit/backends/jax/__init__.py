@@ -1,16 +1,12 @@
-"""Arrays of JAX: their memory, their words, and conversions of what JAX traces.
+"""Adapters of JAX arrays: concrete on the CPU, on a GPU or in shards, and traced.
 
-Of an array that JAX traces there is no memory yet: a conversion of it is judged as any other, by
-the same plan, and then said in operations of JAX, which compiles and differentiates them.
+A traced array has no memory yet: its conversion is validated by the plan of its shape and dtype,
+and expressed in JAX operations, which JAX compiles and differentiates.
 
-How conversions of JAX are checked where constants of their formula are traced.
-
-How a result on the CPU becomes an array of JAX, which shares its memory.
-
-`jax.device_put` does that for whatever it is given, and takes 35 us to find out what that is. Here
-it is known, and the function of jaxlib that it ends in takes 4. It is no public one, so it is tried
-once, on an array of a few bytes; where it is not there or does something else, `jax.device_put` is
-called instead.
+A result on the CPU becomes a JAX array that shares its memory. `jax.device_put` does that for any
+input, and takes 35 us to find out what the input is. `DevicePutter` calls the jaxlib function at
+its end directly, which takes 4 us. That function is not public, so it is tried once on an array of
+a few bytes; if it is missing or behaves differently, `jax.device_put` is called instead.
 """
 
 from __future__ import annotations
@@ -29,67 +25,57 @@ from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError, DtypeError
 from ...memory import Array, address
 from ...spec import DType, as_dtype, kind_of
-from ..base import Adapter, on_device, out_of_reach
-from ..cupy import CudaAdapter, ForeignAdapter, handed
-from ..symbolic import Symbolic, converted, summed
+from ..base import Adapter, device_error, memory_error
+from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
+from ..symbolic import Symbolic, convert_symbolic, sum_symbolic
 from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...planning.plan import Larger, Plan
 
-__all__ = [
-    "JaxAdapter",
-    "JaxCudaAdapter",
-    "Placer",
-    "TracedAdapter",
-    "adapter_for",
-    "library",
-    "plan_of",
-]
-
 
 def plan_of(converter: Converter, x: Any) -> Plan:
-    """How a conversion is checked; with ones in place of constants that are traced."""
+    """Return the plan of a conversion, with ones in place of traced constants."""
     task = converter.task
     if task.formula is not None and task.formula.is_traced:
         task = task._replace(formula=task.formula.stand_in())
     return plan_of_spec(task, converter.spec_of(x))
 
 
-_ALIGNMENT = 64  # bytes; what begins elsewhere JAX copies
+_ALIGNMENT = 64  # bytes; JAX copies arrays with another alignment
 
 
-class Placer:
-    """Makes arrays of JAX of NumPy arrays, as `jax.device_put(array, device)` does, and sooner.
+class DevicePutter:
+    """A faster `jax.device_put(array, device)` for NumPy arrays.
 
-    Like results of JAX's own operations, they are committed to a device where `like` is.
+    Like results of JAX's own operations, arrays are committed to a device if `like` is.
     """
 
     def __init__(self, jax: Any) -> None:
         self._jax = jax
         self._sharding = lru_cache(maxsize=64)(jax.sharding.SingleDeviceSharding)
-        self._put = self._found()
+        self._put = self._probe_batched_put()
 
     def __call__(self, array: Array, like: Any) -> Any:
-        """The array of JAX on the device of `like`; its dtype is one that JAX has as it is."""
+        """Return the JAX array on the device of `like`; JAX must have the dtype unchanged."""
         (device,) = like.devices()
         committed = bool(getattr(like, "committed", True))
         if self._put is not None and self._is_plain(array.dtype):
-            return self._placed(array, device, committed)
-        where = device if committed else None
-        return self._jax.device_put(array, where, may_alias=True)
+            return self._put_array(array, device, committed)
+        target_device = device if committed else None
+        return self._jax.device_put(array, target_device, may_alias=True)
 
-    def _placed(self, array: Array, device: Any, committed: bool) -> Any:
-        shaped = self._jax.core.ShapedArray(array.shape, array.dtype)
-        return self._put(shaped, self._sharding(device), [array], [device], committed)
+    def _put_array(self, array: Array, device: Any, committed: bool) -> Any:
+        abstract_array = self._jax.core.ShapedArray(array.shape, array.dtype)
+        return self._put(abstract_array, self._sharding(device), [array], [device], committed)
 
     def _is_plain(self, dtype: np.dtype[Any]) -> bool:
-        """Whether JAX has the dtype whatever its settings are."""
+        """Return True if JAX has the dtype under all of its settings."""
         return dtype.itemsize < 8 or dtype.name == "complex64"
 
-    def _found(self) -> Any:
-        """The function of jaxlib, if it does what it is taken for."""
+    def _probe_batched_put(self) -> Any:
+        """Return the function of jaxlib, or None if a trial shows that it behaves differently."""
         try:
             from jaxlib.xla_client import batched_device_put
 
@@ -99,179 +85,194 @@ class Placer:
             probe = memory[start : start + 16].view(np.float32).reshape(2, 2)
             probe[:] = [[1, 2], [3, 4]]
             device = self._jax.local_devices(backend="cpu")[0]
-            made = self._placed(probe, device, False)
-            same = made.unsafe_buffer_pointer() == address(probe) and made.devices() == {device}
-            right = same and isinstance(made, self._jax.Array) and not made.committed
-            return batched_device_put if right and (np.asarray(made) == probe).all() else None
-        except Exception:  # whatever another version of jaxlib makes of it
+            result = self._put_array(probe, device, False)
+            shares_memory = result.unsafe_buffer_pointer() == address(
+                probe
+            ) and result.devices() == {device}
+            is_valid = (
+                shares_memory and isinstance(result, self._jax.Array) and not result.committed
+            )
+            return batched_device_put if is_valid and (np.asarray(result) == probe).all() else None
+        except Exception:  # another version of jaxlib may raise anything
             return None
 
 
 class Jax(Symbolic):
-    """Tracers, concrete arrays and ShapeDtypeStructs."""
+    """The namespace of JAX, for tracers, concrete arrays and ShapeDtypeStructs."""
 
-    name, module = "jax", "jax.numpy"
+    name = "jax"
+    module = "jax.numpy"
 
     def __init__(self) -> None:
         super().__init__()
         self.jax: Any = import_module("jax")
 
     def dtype(self, x: Any) -> DType:
+        """Return the dtype, as NumPy's."""
         return as_dtype(x.dtype)
 
     def check(self, dtype: DType) -> None:
+        """Raise DtypeError unless JAX has the dtype."""
         if kind_of(dtype) not in "buifc" or dtype.itemsize > (8, 16)[kind_of(dtype) == "c"]:
             raise DtypeError(f"jax has no dtype {dtype}; use a number of at most 64 bits")
 
     def to(self, x: Any, dtype: DType) -> Any:
+        """Return x cast to a dtype, as the settings of JAX allow it."""
         return x.astype(self.width(dtype))
 
     def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        """Return a ShapeDtypeStruct."""
         return self.jax.ShapeDtypeStruct(shape, self.width(dtype))
 
     def order(self, x: Any, order: Sequence[int]) -> Any:
+        """Return x with its axes permuted."""
         return self.xp.transpose(x, order)
 
     def join(self, parts: Sequence[Any]) -> Any:
+        """Return matrices concatenated along their columns."""
         return self.xp.concatenate(parts, axis=1)
 
     def hot(self, labels: Any, count: int) -> Any:
+        """Return a bool for every label and class: True if the label is that class."""
         return self.to(labels, np.dtype(np.int64))[..., None] == self.xp.arange(count)
 
     def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
-        """Run it, or find the shapes of its results where a ShapeDtypeStruct stands for data."""
+        """Return `function(batch, self)`, or its abstract result for ShapeDtypeStructs."""
         abstract = self.jax.ShapeDtypeStruct
         if any(isinstance(leaf, abstract) for leaf in self.jax.tree.leaves(batch)):
             return self.jax.eval_shape(lambda traced: function(traced, self), batch)
         return function(batch, self)
 
-    def cut(self, x: Any, dtype: DType) -> Any:
-        """Floats as integers; JAX would clip negative ones to 0."""
+    def cast_wrapping(self, x: Any, dtype: DType) -> Any:
+        """Return floats as integers; JAX itself would clip negative ones to 0."""
         if kind_of(dtype) != "u" or dtype.itemsize < 4:
-            return super().cut(x, dtype)
+            return super().cast_wrapping(x, dtype)
         wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
 
     def constant(self, values: Array, like: Any) -> Any:
+        """Return values in the dtype that the settings of JAX allow."""
         return values.astype(self.width(values.dtype))
 
     def width(self, dtype: DType) -> DType:
-        """The dtype as the settings of JAX allow it: without x64, of 32 bits."""
-        found: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
-        return found
+        """Return the dtype as the settings of JAX allow it: of 32 bits without x64."""
+        result: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
+        return result
 
 
-class _JaxArrays:
-    """What holds for all arrays of JAX, which are immutable."""
+class JaxMixin:
+    """The methods common to all adapters of JAX arrays, which are immutable."""
 
     traces_constants = True
 
     def __init__(self, words: Jax) -> None:
         self.words = words
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, which need no memory."""
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, which need no memory."""
         return self.words.shape(x), self.words.dtype(x)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Copies of the samples at positions that exist."""
+        """Return copies of the samples at validated positions."""
         return x[(slice(None),) * axis + (positions,)]
 
-    def same(self, x: Any, array: Any) -> Any:
-        """`x` itself."""
+    def unchanged_result(self, x: Any, array: Any) -> Any:
+        """Return `x` itself."""
         return x
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Raise: where elements lie is for XLA to say."""
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Raise ArgumentError: XLA chooses the memory layout."""
         raise ArgumentError(
-            "memory= says how a result lies in memory, which for arrays of jax XLA decides; leave "
-            "it away"
+            "memory= sets the memory layout of a result, which XLA chooses for arrays of jax; omit "
+            "memory="
         )
 
     def target(self, out: Any) -> Any:
-        """Raise: nothing is written into an array of JAX."""
+        """Raise ArgumentError: JAX arrays are immutable."""
         raise _immutable()
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter` makes of an array, where it or a constant is traced.
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return the conversion of an array if it or a constant is traced.
 
-        Unfold, compute, permute, fold, cast.
+        It is expressed as unfold, compute, permute, fold and cast.
         """
         if out is not None:
             raise _immutable()
         if converter.is_away:
-            self.on_gpu()
-        if not any(map(is_symbol, x.shape)):  # else it is judged by what is known of its shape
-            plan_of(converter, x)  # raises where it is refused
+            self.cuda_adapter()
+        if not any(map(is_symbol, x.shape)):  # symbolic shapes are validated by convert_symbolic
+            plan_of(converter, x)  # raises if the conversion is invalid
         elif converter.task.copy is False:
             raise ArgumentError(
                 f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
                 "have to move is not known; allow a copy (copy=None)"
             )
-        return converted(converter.task, x, self.words)
+        return convert_symbolic(converter.task, x, self.words)
 
-    def on_gpu(self) -> CudaAdapter:
-        """Raise: JAX puts arrays on devices itself."""
+    def cuda_adapter(self) -> CudaAdapter:
+        """Raise DeviceError: JAX itself places arrays on devices."""
         raise DeviceError(
-            "x is an array of jax, which places arrays itself; use jax.device_put and leave "
-            "device= away"
+            "x is an array of jax, which places arrays itself; use jax.device_put and omit device="
         )
 
 
-class JaxAdapter(_JaxArrays, Adapter):
-    """Arrays that hold data, on the CPU."""
+class JaxAdapter(JaxMixin, Adapter):
+    """The adapter of concrete arrays on the CPU."""
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`; read-only."""
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the read-only NumPy array that shares the memory of `x`."""
         self.words.dtype(x)
         if x.is_deleted():
-            raise out_of_reach(what, x, "it was deleted or donated; pass one that holds data")
+            raise memory_error(arg_name, x, "it was deleted or donated; pass one that holds data")
         devices = x.devices()
         if len(devices) > 1 or any(device.platform != "cpu" for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, f'pass jax.device_put({what}, jax.devices("cpu")[0])')
+            raise device_error(
+                arg_name, names, f'pass jax.device_put({arg_name}, jax.devices("cpu")[0])'
+            )
         try:
             return np.asarray(x)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise out_of_reach(what, x, "pass an array that holds data") from error
+            raise memory_error(arg_name, x, "pass an array that holds data") from error
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The array of JAX that shares the memory of `array`."""
+        """Return the JAX array that shares the memory of `array`."""
         self.words.check(array.dtype)
-        return _placer()(array, like)
+        return _device_putter()(array, like)
 
 
-class TracedAdapter(_JaxArrays, Adapter):
-    """Arrays that stand for data, under jit or grad: conversions are operations of jnp."""
+class TracedAdapter(JaxMixin, Adapter):
+    """The adapter of arrays traced by jit or grad, whose conversions are operations of jnp."""
 
-    is_traced = makes_larger = True
+    is_traced = pads_input = True
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, with all folds taken apart."""
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x unfolded and padded to a larger shape."""
         xp = self.words.xp
-        made = xp.broadcast_to(xp.asarray(found.fill), found.full)
-        return made.at[found.window].set(xp.reshape(x, found.sizes))
+        result = xp.broadcast_to(xp.asarray(padding.fill), padding.full)
+        return result.at[padding.window].set(xp.reshape(x, padding.sizes))
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """Raise: there is no memory."""
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Raise ArgumentError: a traced array has no memory."""
         raise ArgumentError(
-            f"{what} is traced by jax and holds no data yet; call this outside jax.jit and jax.grad"
+            f"{arg_name} is traced by jax and holds no data yet; call this outside jax.jit and "
+            "jax.grad"
         )
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether it is traced."""
+        """Return True if x is a tracer."""
         return isinstance(x, self.words.jax.core.Tracer)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum from left to right, computed in the dtype that numeric sums are."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return the sum from left to right, computed in the accumulation dtype."""
         if out is not None:
             raise _immutable()
         facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
         arrays = [self.words.xp.asarray(part) for part in parts]
-        return summed(accumulator, arrays, facts, self.words)
+        return sum_symbolic(accumulator, arrays, facts, self.words)
 
     def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype of a part of a sum; raises where JAX cannot trace it."""
+        """Return shape and dtype of a part of a sum; raise if JAX cannot trace it."""
         if isinstance(part, np.ndarray) and not isinstance(part, np.ma.MaskedArray):
             return part.shape, part.dtype
         if isinstance(part, self.words.jax.Array):
@@ -282,39 +283,39 @@ class TracedAdapter(_JaxArrays, Adapter):
         )
 
 
-class JaxCudaAdapter(_JaxArrays, ForeignAdapter):
-    """Arrays on a GPU, reached through DLPack."""
+class JaxCudaAdapter(JaxMixin, ForeignAdapter):
+    """The adapter of arrays on a GPU, imported by DLPack."""
 
     name = "jax"
 
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where an array lies."""
+    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+        """Return the address, strides and dtype of an array."""
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise on_device(what, names, "pass one that is on one GPU")
+            raise device_error(arg_name, names, "pass one that is on one GPU")
         runtime()
         (device,) = devices
-        return self.located(self.imported(x, what, int(device.local_hardware_id)))
+        return self.located(self.import_dlpack(x, arg_name, int(device.local_hardware_id)))
 
     def check(self, dtype: DType) -> None:
-        """Raise DtypeError unless JAX has the dtype."""
+        """Raise DtypeError unless both JAX and CuPy have the dtype."""
         self.words.check(dtype)
         super().check(dtype)
 
-    def target_on(
+    def device_output(
         self, out: Any, adapter: Adapter | None, first: DeviceArray, name: str
     ) -> DeviceArray:
-        """Raise: nothing is written into an array of JAX."""
+        """Raise ArgumentError: JAX arrays are immutable."""
         raise _immutable()
 
     def finished(self, owner: Any, like: Any) -> Any:
-        """A result as an array of JAX."""
-        return handed(owner, self.words.jax.dlpack.from_dlpack)
+        """Return a result as a JAX array."""
+        return export_on_stream(owner, self.words.jax.dlpack.from_dlpack)
 
 
 def adapter_for(x: Any) -> Adapter | None:
-    """The adapter of an array; None for a ShapeDtypeStruct, which is none."""
+    """Return the adapter of a JAX array, or None, also for a ShapeDtypeStruct."""
     host, traced, on_gpu, sharded = _adapters()
     if traced.is_recorded(x):
         return traced
@@ -328,27 +329,32 @@ def adapter_for(x: Any) -> Adapter | None:
 
 
 def library_of(x: Any) -> Jax | None:
-    """JAX's words, for what it can trace or has traced."""
+    """Return the namespace of JAX if x is an array, tracer or ShapeDtypeStruct, else None."""
     jax = library().jax
     return library() if isinstance(x, jax.Array | jax.ShapeDtypeStruct) else None
 
 
 @lru_cache(maxsize=1)
 def library() -> Jax:
-    """JAX's words; ImportError where it is not installed."""
+    """Return the namespace of JAX; raise ImportError if JAX is not installed."""
     return Jax()
 
 
 @lru_cache(maxsize=1)
-def _placer() -> Placer:
-    return Placer(library().jax)
+def _device_putter() -> DevicePutter:
+    return DevicePutter(library().jax)
 
 
 @lru_cache(maxsize=1)
 def _adapters() -> tuple[JaxAdapter, TracedAdapter, JaxCudaAdapter, ShardedAdapter]:
-    words = library()
-    return JaxAdapter(words), TracedAdapter(words), JaxCudaAdapter(words), ShardedAdapter(words)
+    namespace = library()
+    return (
+        JaxAdapter(namespace),
+        TracedAdapter(namespace),
+        JaxCudaAdapter(namespace),
+        ShardedAdapter(namespace),
+    )
 
 
 def _immutable() -> ArgumentError:
-    return ArgumentError("out= is given, but arrays of jax are immutable; leave out= away")
+    return ArgumentError("out= is given, but arrays of jax are immutable; omit out=")

@@ -1,4 +1,4 @@
-"""Whose tensors of PyTorch are: with memory, or standing for data. The quick way of plain ones."""
+"""Adapters of torch tensors, concrete or traced, and a fast path for plain CPU tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...errors import ArgumentError, DeviceError
 from ...memory import Array
 from ...spec import CPU, name_of
 from ..base import Adapter
-from ..cupy import convert_again, sum_again
+from ..cupy import convert_cached, sum_cached
 from .symbolic import Torch, library
-from .tensors import Tensors, adapter_of_memory, adapter_on_gpu, refuse_recorded_out
-from .tracing import converted, is_traced, is_watched, sizes_of, summed
+from .tensors import TensorMixin, adapter_of_memory, check_no_out, cuda_adapter
+from .tracing import convert_traced, has_active_dispatch_mode, is_traced, sizes_of, sum_traced
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -24,73 +24,71 @@ if TYPE_CHECKING:
     from ...planning.plan import Larger
     from ...spec import DType
 
-__all__ = ["TracedTensors", "adapter_for", "library", "library_of", "memory_of"]
-
 _torch: Any = import_module("torch")
 
 
-class TracedTensors(Tensors, Adapter):
-    """Tensors that stand for data, or are differentiated by torch.func."""
+class TracedTensors(TensorMixin, Adapter):
+    """The adapter of tensors without data, or differentiated by torch.func."""
 
-    is_traced = makes_larger = True
+    is_traced = pads_input = True
 
-    def enlarged(self, x: Any, found: Larger) -> Any:
-        """A larger x, with all folds taken apart."""
-        windows = zip(reversed(found.window), reversed(found.full), strict=True)
+    def padded(self, x: Any, padding: Larger) -> Any:
+        """Return x unfolded and padded to a larger shape."""
+        windows = zip(reversed(padding.window), reversed(padding.full), strict=True)
         edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
         pad = _torch.nn.functional.pad
-        inside = pad(_torch.ones(found.sizes, dtype=_torch.bool, device=x.device), edges)
-        fill = self.words.constant(found.fill, x)
-        return _torch.where(inside, pad(x.reshape(found.sizes), edges), fill)
+        mask = pad(_torch.ones(padding.sizes, dtype=_torch.bool, device=x.device), edges)
+        fill = self.words.constant(padding.fill, x)
+        return _torch.where(mask, pad(x.reshape(padding.sizes), edges), fill)
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, as numbers where torch.jit would have tensors of them."""
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype; sizes are ints also under torch.jit, which would give tensors."""
         return sizes_of(x), self.words.dtype(x)
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """Raise: there is no memory."""
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Raise: a traced tensor has no memory to read."""
         if x.device.type == "meta":
-            raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
+            raise DeviceError(f"{arg_name} is on meta and holds no data; pass a tensor on the CPU")
         raise ArgumentError(
-            f"{what} is traced by torch and holds no data that could be read; call this outside of "
-            "torch.compile, torch.export, torch.func and torch.jit.trace"
+            f"{arg_name} is traced by torch and holds no data that could be read; call this "
+            "outside of torch.compile, torch.export, torch.func and torch.jit.trace"
         )
 
-    def device(self, x: Any, what: str) -> str:
-        """Where the data will be."""
+    def device(self, x: Any, arg_name: str) -> str:
+        """Return the device that the data will be on."""
         return name_of(x.device.index or 0) if x.device.type == "cuda" else CPU
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether it is such a tensor."""
+        """Return True if x is a traced tensor."""
         return isinstance(x, _torch.Tensor) and is_traced(x)
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter` makes of it, as an operator or in torch's words."""
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return the conversion, as a custom operator or in torch operations."""
         self._check_grad(x, out, "x")
-        return converted(converter.task, x, out)
+        return convert_traced(converter.task, x, out)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum, likewise."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return the sum, as a custom operator or in torch operations."""
         for ordinal, part in enumerate(parts):
             self._check_grad(part, out, f"part {ordinal}")
-        return summed(accumulator, parts, out)
+        return sum_traced(accumulator, parts, out)
 
-    def _check_grad(self, x: Any, out: Any, what: str) -> None:
+    def _check_grad(self, x: Any, out: Any, arg_name: str) -> None:
         if out is not None and super().is_recorded(x):
-            refuse_recorded_out(out, what)
+            check_no_out(out, arg_name)
         if out is not None and super().is_recorded(out):
             self.check_out(out)
 
 
 def adapter_for(x: Any) -> Adapter | None:
-    """The adapter of a tensor."""
+    """Return the adapter of a tensor, or None for other objects."""
     if not isinstance(x, _torch.Tensor):
         return None
     return _traced() if is_traced(x) else adapter_of_memory(x)
 
 
 def library_of(x: Any) -> Torch | None:
-    """Torch's words, for tensors."""
+    """Return the namespace of torch for tensors, or None for other objects."""
     return library() if isinstance(x, _torch.Tensor) else None
 
 
@@ -103,24 +101,30 @@ def _traced() -> TracedTensors:
 
 
 def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
-    """The memory of tensors on the CPU; None where one is no such tensor, or is looked at."""
-    if {*map(type, tensors)} != {_torch.Tensor} or is_watched():
+    """Return NumPy views of plain CPU tensors, or None if that is not possible."""
+    if {*map(type, tensors)} != {_torch.Tensor} or has_active_dispatch_mode():
         return None
     try:
         return [x.numpy() for x in tensors]
-    except (RuntimeError, TypeError):  # one has no plain memory, or no dtype of NumPy's
+    except (RuntimeError, TypeError):  # one has no plain memory, or a dtype that NumPy lacks
         return None
 
 
 def _convert(converter: Converter, x: Any, out: Any) -> Any:
-    """`converter(x, out)` of a plain tensor that nobody looks at; else NotImplemented."""
+    """Return `converter(x, out)` for a plain tensor without observers, else NotImplemented."""
     if x.is_cuda and not is_traced(x):
-        return convert_again(adapter_on_gpu(), converter, x, out)
-    if out is not None or converter.is_away or not x.is_cpu or x.requires_grad or is_watched():
+        return convert_cached(cuda_adapter(), converter, x, out)
+    if (
+        out is not None
+        or converter.is_away
+        or not x.is_cpu
+        or x.requires_grad
+        or has_active_dispatch_mode()
+    ):
         return NotImplemented
     try:
         array = x.numpy()
-    except (RuntimeError, TypeError):  # it has no plain memory, or no dtype of NumPy's
+    except (RuntimeError, TypeError):  # it has no plain memory, or a dtype that NumPy lacks
         return NotImplemented
     try:
         result = converter(array)
@@ -132,15 +136,15 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         return x
     try:
         return _torch.from_numpy(result)
-    except TypeError:  # no dtype of NumPy's
+    except TypeError:  # a dtype that torch.from_numpy does not support
         return adapter_of_memory(x).leave(result, x)
 
 
 def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """`accumulator(parts, out)` of plain tensors on a GPU; else NotImplemented."""
+    """Return `accumulator(parts, out)` for plain tensors on a GPU, else NotImplemented."""
     if not all(isinstance(x, _torch.Tensor) and x.is_cuda and not is_traced(x) for x in parts):
         return NotImplemented
-    return sum_again(adapter_on_gpu(), accumulator, parts, out)
+    return sum_cached(cuda_adapter(), accumulator, parts, out)
 
 
 shortcuts[id(_torch.Tensor)] = _convert

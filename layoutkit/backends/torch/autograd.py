@@ -1,4 +1,4 @@
-"""Conversions in the graph of PyTorch: `Converter.backward` is their backward.
+"""Conversions as nodes of the autograd graph; `Converter.backward` is their backward.
 
 Imported with the first tensor that requires a gradient.
 """
@@ -15,16 +15,14 @@ if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
 
-__all__ = ["added", "converted"]
-
 _torch: Any = import_module("torch")
 
 
-class _Recorded(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """`run(tensors)`, whose gradient for tensor n is `back(grad, n)`."""
+class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """The autograd function `run(tensors)`; the gradient for tensor n is `backward_fn(grad, n)`."""
 
     @staticmethod
-    def forward(run: Callable[..., Any], back: Callable[..., Any], *tensors: Any) -> Any:
+    def forward(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any) -> Any:
         return run(tensors)
 
     @staticmethod
@@ -38,23 +36,26 @@ class _Recorded(_torch.autograd.Function):  # type: ignore[misc]  # torch has no
         return None, None, *(ctx.back(grad, n) if need else None for n, need in enumerate(needed))
 
 
-def converted(converter: Converter, x: Any) -> Any:
-    """The converted tensor, whose gradient goes back through `converter.backward`."""
-    back = _backward(converter, x)
-    return _Recorded.apply(lambda tensors: converter(tensors[0]), lambda grad, _: back(grad), x)
+def convert_with_gradient(converter: Converter, x: Any) -> Any:
+    """Return the converted tensor, whose gradient flows through `converter.backward`."""
+    backward_fn = _backward(converter, x)
+    return _RecordedFunction.apply(
+        lambda tensors: converter(tensors[0]), lambda grad, _: backward_fn(grad), x
+    )
 
 
-def added(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
-    """The sum, whose gradient goes back to every tensor in its own layout."""
-    ways = [_backward(*pair) for pair in zip(accumulator.converters(), parts, strict=True)]
-    return _Recorded.apply(accumulator, lambda grad, n: ways[n](grad), *parts)
+def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
+    """Return the sum, whose gradient flows to every tensor in the layout of that tensor."""
+    backwards = [_backward(*pair) for pair in zip(accumulator.converters(), parts, strict=True)]
+    return _RecordedFunction.apply(accumulator, lambda grad, n: backwards[n](grad), *parts)
 
 
 def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
-    """The gradient of an `x` that is clipped, which has to be what it was then."""
-    kept, version = x.detach(), x._version
+    """Return the backward of a clipped `x`, which must not change until it is called."""
+    kept = x.detach()
+    version = x._version
 
-    def back(grad: Any) -> Any:
+    def backward_fn(grad: Any) -> Any:
         if kept._version != version:
             raise RuntimeError(
                 "x was changed in place since it was converted with clip, whose gradient needs it; "
@@ -62,19 +63,19 @@ def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
             )
         return converter.backward(grad, like=kept)
 
-    return back
+    return backward_fn
 
 
 def _backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
-    """The gradient of `x`, of which no more than shape and dtype is kept, where that is enough."""
+    """Return the backward of `x`, which keeps only shape and dtype unless `x` is clipped."""
     spec: Any = converter.spec_of(x)
     is_real = kind_of(spec.dtype) != "c"
     formula = converter.task.formula
     if formula is not None and formula.clip is not None:
         return _clipped_backward(converter, x)
 
-    def back(grad: Any) -> Any:
+    def backward_fn(grad: Any) -> Any:
         grad = grad.real if is_real and grad.is_complex() else grad
         return converter.backward(grad, like=spec)
 
-    return back
+    return backward_fn

@@ -1,11 +1,11 @@
-"""What torch.compile puts into its graph in place of a conversion.
+"""The operations that torch.compile inserts into its graph in place of a conversion.
 
-It follows Python's bytecode up to `put`, `put_call` and `put_sum`, and takes the functions below as
-they are: they stand in the graph and are called with fake tensors when it is made ready, and only
-then say what becomes of a tensor (`torch_traced`). They are given words, numbers and tensors, which
-a graph can hold.
+torch.compile follows Python bytecode up to `put`, `put_call` and `put_sum`. It does not follow the
+functions below (`_convert`, `_accumulate`, `_collate`): the graph holds calls of them, which run
+with fake tensors when the graph is compiled, and dispatch there (`tracing.py`). Their arguments are
+strings, numbers and tensors, which a graph can hold.
 
-Imported while torch.compile looks at a conversion, as its own modules take seconds to import.
+Imported only under torch.compile, as torch's compiler modules take seconds to import.
 """
 
 from __future__ import annotations
@@ -22,123 +22,146 @@ from ...converter import Converter
 from ...planning.collate import make_windows
 from ...planning.options import make_task
 from ...spec import as_dtype
-from .symbolic import keywords_of, told
-
-__all__ = ["put", "put_batch", "put_batch_call", "put_call", "put_sum"]
+from .symbolic import options_from_json, told
 
 _torch: Any = import_module("torch")
 
 
-def put(asked: Any, x: Any, out: Any) -> Any:
-    """What `asked(x, out)` is in a graph, of a Converter or of an Accumulator and its parts."""
-    words: Any = _words_of(asked) if asked.words is None else asked.words
-    if isinstance(asked, Accumulator):
-        return _accumulate(x, out, *words)
-    pattern, keywords, names, sizes = words
+def put(obj: Any, x: Any, out: Any) -> Any:
+    """Insert `obj(x, out)` into the graph, of a Converter, or of an Accumulator and its parts."""
+    arguments: Any = _converter_arguments(obj) if obj.words is None else obj.words
+    if isinstance(obj, Accumulator):
+        return _accumulate(x, out, *arguments)
+    pattern, keywords, names, sizes = arguments
     return _convert(x, out, pattern, keywords, names, sizes, {})
 
 
 def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
-    """What `convert` of these arguments is in a graph, which may hold symbols among the sizes."""
-    traced = {
+    """Insert a call of `convert` into the graph; sizes may be symbols."""
+    traced_constants = {
         name: _torch.as_tensor(constant)
         for name, constant in keywords.items()
         if isinstance(constant, _torch.Tensor | np.ndarray)
     }
-    words = _words_of_call(
-        pattern, **{name: each for name, each in keywords.items() if name not in traced}
+    options = _call_arguments(
+        pattern, **{name: value for name, value in keywords.items() if name not in traced_constants}
     )
-    return _convert(x, out, *words, list(sizes), list(sizes.values()), traced)
+    return _convert(x, out, *options, list(sizes), list(sizes.values()), traced_constants)
 
 
-def put_batch(asked: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any) -> Any:
-    """What a Collator makes of samples in a graph."""
-    words: Any = _words_of_windows(asked) if asked.words is None else asked.words
-    return _like(samples, _collate(samples, indices, offset, flip, out, *words))
+def put_batch(collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any) -> Any:
+    """Insert the call of a Collator into the graph."""
+    options: Any = _collator_arguments(collator) if collator.words is None else collator.words
+    return _like_samples(samples, _collate(samples, indices, offset, flip, out, *options))
 
 
 def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
-    """What `collate` of these arguments is in a graph."""
-    told = _told_of_call(pattern, tuple(sizes), **keywords)
+    """Insert a call of `collate` into the graph."""
+    options = _collate_options_json(pattern, tuple(sizes), **keywords)
     indices, offset, flip, out = windows
     values = list(sizes.values())
-    found = _collate(samples, indices, offset, flip, out, pattern, told, list(sizes), values)
-    return _like(samples, found)
+    batch = _collate(samples, indices, offset, flip, out, pattern, options, list(sizes), values)
+    return _like_samples(samples, batch)
 
 
-def _like(samples: Any, found: Any) -> Any:
-    """A batch of arrays of NumPy, which are tensors in a graph, as one of them."""
+def _like_samples(samples: Any, batch: Any) -> Any:
+    """Return a batch as a NumPy array if the samples are; in a graph both are tensors."""
     first = samples[0] if isinstance(samples, list | tuple) else samples
-    return found.numpy() if isinstance(first, np.ndarray) else found
+    return batch.numpy() if isinstance(first, np.ndarray) else batch
 
 
 def put_sum(
     parts: list[Any], out: Any, layouts: Any, layout: str, dtype: Any, sizes: dict[str, Any]
 ) -> Any:
-    """What `accumulate` of these arguments is in a graph."""
-    name = "" if dtype is None else _name_of(dtype)
+    """Insert a call of `accumulate` into the graph."""
+    name = "" if dtype is None else _dtype_name(dtype)
     return _accumulate(parts, out, list(layouts), layout, name, list(sizes), list(sizes.values()))
 
 
-def _name_of(dtype: Any) -> str:
+def _dtype_name(dtype: Any) -> str:
     return as_dtype(dtype).name
 
 
-def _words_of_call(pattern: str, **keywords: Any) -> tuple[str, str]:
+def _call_arguments(pattern: str, **keywords: Any) -> tuple[str, str]:
     return pattern, told(make_task(pattern, **keywords))
 
 
-def _words_of(asked: Any) -> tuple[Any, ...]:
-    """What is asked of a Converter, in words, where it was made before torch was there."""
-    task = asked.task
+def _converter_arguments(converter: Any) -> tuple[Any, ...]:
+    """Return the graph arguments of a Converter made before torch was imported."""
+    task = converter.task
     return str(task.pattern), told(task), list(task.sizes), list(task.sizes.values())
 
 
-def _words_of_windows(asked: Any) -> Any:
-    return words_of_windows(asked.windows)
+def _collator_arguments(collator: Any) -> Any:
+    return words_of_windows(collator.windows)
 
 
-def _told_of_call(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
-    asked = make_windows(pattern, **keywords, **dict.fromkeys(names, 1))
-    return json.dumps(asked._replace(task=asked.task._replace(sizes={})).keywords())
+def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
+    windows = make_windows(pattern, **keywords, **dict.fromkeys(names, 1))
+    return json.dumps(windows._replace(task=windows.task._replace(sizes={})).keywords())
 
 
 def _collate(
-    samples: Any, indices: Any, offset: Any, flip: Any, out: Any, pattern: str, keywords: str,
-    names: list[str], sizes: list[int],
-) -> Any:  # fmt: skip
-    found = keywords_of(keywords, names, [*map(_number, sizes)])
-    offset = {axis: _number(each) for axis, each in offset.items()} if offset else None
-    return makers["Collator"](pattern, **found)(
-        samples, indices=_number(indices), offset=offset, flip=flip, out=out
+    samples: Any,
+    indices: Any,
+    offset: Any,
+    flip: Any,
+    out: Any,
+    pattern: str,
+    keywords: str,
+    names: list[str],
+    sizes: list[int],
+) -> Any:
+    options = options_from_json(keywords, names, [*map(_concrete_sizes, sizes)])
+    offset = {axis: _concrete_sizes(value) for axis, value in offset.items()} if offset else None
+    return makers["Collator"](pattern, **options)(
+        samples, indices=_concrete_sizes(indices), offset=offset, flip=flip, out=out
     )
 
 
-def _number(value: Any) -> Any:
-    """Symbols as the numbers that they stand for now: a graph is for these windows."""
+def _concrete_sizes(value: Any) -> Any:
+    """Return symbols as their current numbers: the graph is specialized to these windows."""
     if isinstance(value, list | tuple):
-        return [_number(each) for each in value]
+        return [_concrete_sizes(item) for item in value]
     return int(value) if isinstance(value, _torch.SymInt) else value
 
 
 def _convert(
-    x: Any, out: Any, pattern: str, keywords: str, names: list[str], sizes: list[int],
+    x: Any,
+    out: Any,
+    pattern: str,
+    keywords: str,
+    names: list[str],
+    sizes: list[int],
     constants: dict[str, Any],
-) -> Any:  # fmt: skip
-    return Converter(pattern, **{**keywords_of(keywords, names, sizes), **constants})(x, out)
+) -> Any:
+    return Converter(pattern, **{**options_from_json(keywords, names, sizes), **constants})(x, out)
 
 
 def _accumulate(
-    parts: list[Any], out: Any, layouts: list[str], layout: str, dtype: str,
-    names: list[str], sizes: list[int],
-) -> Any:  # fmt: skip
-    known: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **known)(parts, out)
+    parts: list[Any],
+    out: Any,
+    layouts: list[str],
+    layout: str,
+    dtype: str,
+    names: list[str],
+    sizes: list[int],
+) -> Any:
+    axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
+    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)(parts, out)
 
 
-_words_of, _words_of_call, _name_of, _words_of_windows, _told_of_call = map(
-    _torch.compiler.assume_constant_result,
-    (_words_of, _words_of_call, _name_of, _words_of_windows, _told_of_call),
+_converter_arguments, _call_arguments, _dtype_name, _collator_arguments, _collate_options_json = (
+    map(
+        _torch.compiler.assume_constant_result,
+        (
+            _converter_arguments,
+            _call_arguments,
+            _dtype_name,
+            _collator_arguments,
+            _collate_options_json,
+        ),
+    )
 )
 _convert, _accumulate, _collate = map(
     _torch.compiler.allow_in_graph, (_convert, _accumulate, _collate)

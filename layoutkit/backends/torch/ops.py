@@ -1,11 +1,11 @@
-"""Operators of PyTorch that carry our kernels through graphs that others run later.
+"""Custom torch operators that run our kernels in graphs executed later.
 
     layoutkit::convert(x, pattern, keywords, names, sizes)
     layoutkit::accumulate(parts, layouts, layout, dtype, names, sizes)
 
-Both give new memory. They have gradients of any order, shapes of fake tensors, symbols among their
-sizes included, and a rule for vmap. Keywords are JSON, so that a graph says them in words; sizes
-are numbers beside their axes, since torch may hold symbols there.
+Both allocate their result. They have gradients of any order, a fake implementation (also for
+symbolic sizes), and a vmap rule. Keywords are JSON, since a graph holds only plain values; sizes
+are separate arguments beside their axes' names, since torch may pass symbols for them.
 
 Imported with the first tensor that is traced.
 """
@@ -29,10 +29,8 @@ from ...planning.options import Task, make_task
 from ...spec import DType, kind_of
 from ..gradients import spread as spread_out
 from ..gradients import stopped
-from .symbolic import keywords_of, library
+from .symbolic import library, options_from_json
 from .tensors import adapter_of_memory
-
-__all__ = ["accumulate", "convert"]
 
 _torch: Any = import_module("torch")
 _words = library()
@@ -45,35 +43,35 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
     converter = _converter(pattern, keywords, tuple(names), tuple(sizes))
     x = x.detach()
     if x.is_cpu and not converter.is_away:
-        here = adapter_of_memory(x)
-        y = here.leave(converter(here.arrive(x, "x")), x)
+        adapter = adapter_of_memory(x)
+        result = adapter.leave(converter(adapter.arrive(x, "x")), x)
     else:
-        y = converter(x)
-    return y.clone() if y.data_ptr() == x.data_ptr() else y
+        result = converter(x)
+    return result.clone() if result.data_ptr() == x.data_ptr() else result
 
 
 def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     task = _task(pattern, keywords, names, sizes)
     move, target = task.judge(tuple(x.shape), _words.dtype(x))
-    if task.formula is not None:  # one constant for each index, as the kernels will want it
+    if task.formula is not None:  # validates one constant for each index, as the kernels will
         task.formula.coefficients(task.formula.indices(move))
     return _empty(move.target_shape, target, task.device or x.device)
 
 
 def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, *ctx.asked = inputs
-    ctx.x = _Facts(x)
-    ctx.clip = _clip_of(_task(*ctx.asked))
+    x, *ctx.arguments = inputs
+    ctx.x = _TensorInfo(x)
+    ctx.clip = _clip_of(_task(*ctx.arguments))
     if ctx.clip is not None:
         ctx.save_for_backward(x)
 
 
 def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    found = _gradient(_task(*ctx.asked), ctx.x, grad)
+    grad_x = _gradient(_task(*ctx.arguments), ctx.x, grad)
     if ctx.clip is not None:
         (x,) = ctx.saved_tensors
-        found = stopped(found, x, ctx.clip)
-    return found, None, None, None, None
+        grad_x = stopped(grad_x, x, ctx.clip)
+    return grad_x, None, None, None, None
 
 
 def _map_convert(
@@ -82,7 +80,9 @@ def _map_convert(
     source, target = (
         str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target)
     )
-    mapped = f"{_mapped(source, source + target)}->{_mapped(target, source + target)}"
+    mapped = (
+        f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
+    )
     return convert(x.movedim(axes[0], 0), mapped, keywords, names, sizes), 0
 
 
@@ -98,11 +98,13 @@ def _accumulate(
     sizes: list[int],
 ) -> Any:
     accumulator = _accumulator(tuple(layouts), layout, dtype, tuple(names), tuple(sizes))
-    plain = [part.detach() for part in parts]
-    if not plain[0].is_cpu:
-        return accumulator(plain)
-    here = adapter_of_memory(plain[0])
-    return here.leave(accumulator([here.arrive(part, "a part") for part in plain]), plain[0])
+    detached = [part.detach() for part in parts]
+    if not detached[0].is_cpu:
+        return accumulator(detached)
+    adapter = adapter_of_memory(detached[0])
+    return adapter.leave(
+        accumulator([adapter.arrive(part, "a part") for part in detached]), detached[0]
+    )
 
 
 def _fake_accumulate(
@@ -120,58 +122,63 @@ def _fake_accumulate(
 
 
 def _remember_parts(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    parts, *ctx.asked = inputs
-    ctx.parts = [_Facts(part) for part in parts]
+    parts, *ctx.arguments = inputs
+    ctx.parts = [_TensorInfo(part) for part in parts]
 
 
 def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    ways = _accumulator_of(*ctx.asked).converters()
+    converters = _accumulator_of(*ctx.arguments).converters()
     grads = [
-        _gradient(way.task, part, grad) if part.is_differentiable else None
-        for way, part in zip(ways, ctx.parts, strict=True)
+        _gradient(converter.task, part, grad) if part.is_differentiable else None
+        for converter, part in zip(converters, ctx.parts, strict=True)
     ]
-    # An empty list is taken for one of tensors, and wants a list of gradients.
-    return grads, *([] if asked == [] else None for asked in ctx.asked)
+    # torch takes an empty list for one of tensors, and expects a list of gradients for it.
+    return grads, *([] if argument == [] else None for argument in ctx.arguments)
 
 
 def _map_accumulate(
-    info: Any, axes: Any, parts: list[Any], layouts: list[str], layout: str, *others: Any
+    info: Any, axes: Any, parts: list[Any], layouts: list[str], layout: str, *rest: Any
 ) -> tuple[Any, int]:
     moved = [
         part.expand(info.batch_size, *part.shape) if axis is None else part.movedim(axis, 0)
         for part, axis in zip(parts, axes[0], strict=True)
     ]
-    mapped = [_mapped(each, "".join((*layouts, layout))) for each in (*layouts, layout)]
-    return accumulate(moved, mapped[:-1], mapped[-1], *others), 0
+    mapped = [_with_batch_axis(name, "".join((*layouts, layout))) for name in (*layouts, layout)]
+    return accumulate(moved, mapped[:-1], mapped[-1], *rest), 0
 
 
-# ---- what both need ----------------------------------------------------------------------
+# ---- common to both ----------------------------------------------------------------------
 
 
-class _Facts:
-    """What a gradient needs to know of a tensor; of its data nothing is kept."""
+class _TensorInfo:
+    """The properties of a tensor that its gradient needs; the data is not kept alive."""
 
     def __init__(self, x: Any) -> None:
-        self.shape, self.device = tuple(x.shape), x.device
+        self.shape = tuple(x.shape)
+        self.device = x.device
         self.dtype: DType = _words.dtype(x)
         self.is_differentiable = kind_of(self.dtype) in "fc"
 
 
-def _gradient(task: Task, x: _Facts, grad: Any) -> Any:
-    """The gradient of x for that of the result: a conversion back."""
+def _gradient(task: Task, x: _TensorInfo, grad: Any) -> Any:
+    """Return the gradient of x from that of the result, by a conversion in the other direction."""
     if kind_of(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
-    spread = spread_of(task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, ""))
-    move, dtype = task.picked(x.shape)[0], x.dtype
-    if spread is not None:
-        task, dtype = taken(task), spread[0][1]
-    known = folded(task, move.named_sizes)
-    place = None if grad.device == x.device else str(x.device)
-    pattern, keywords = gradient(task, known, dtype, place)
-    words = {name: value for name, value in keywords.items() if name not in known}
-    told = json.dumps({**words, "dtype": dtype.name})
-    found = convert(grad.contiguous(), pattern, told, list(known), list(known.values()))
-    return found if spread is None else spread_out(found, *spread[1:], x.dtype)
+    selection = spread_of(task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, ""))
+    move = task.picked(x.shape)[0]
+    dtype = x.dtype
+    if selection is not None:
+        task = taken(task)
+        dtype = selection[0][1]
+    axis_sizes = folded(task, move.named_sizes)
+    device = None if grad.device == x.device else str(x.device)
+    pattern, keywords = gradient(task, axis_sizes, dtype, device)
+    options = {name: value for name, value in keywords.items() if name not in axis_sizes}
+    options_json = json.dumps({**options, "dtype": dtype.name})
+    grad_x = convert(
+        grad.contiguous(), pattern, options_json, list(axis_sizes), list(axis_sizes.values())
+    )
+    return grad_x if selection is None else spread_out(grad_x, *selection[1:], x.dtype)
 
 
 def _clip_of(task: Task) -> Bounds | None:
@@ -184,33 +191,33 @@ def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
 
 
 def _task(pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]) -> Task:
-    return make_task(pattern, **keywords_of(keywords, names, sizes))
+    return make_task(pattern, **options_from_json(keywords, names, sizes))
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _converter(
     pattern: str, keywords: str, names: tuple[str, ...], sizes: tuple[int, ...]
 ) -> Converter:
-    return Converter(pattern, **keywords_of(keywords, names, sizes))
+    return Converter(pattern, **options_from_json(keywords, names, sizes))
 
 
 def _accumulator_of(
     layouts: Sequence[str], layout: str, dtype: str, names: Sequence[str], sizes: Sequence[int]
 ) -> Accumulator:
-    known: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **known)
+    axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
+    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)
 
 
 _accumulator = lru_cache(maxsize=MAX_KEPT)(_accumulator_of)
 
 
-def _mapped(layout: str, others: str) -> str:
-    """The layout with one more axis in front, of a name that is in none of the others."""
-    name = next(letter for letter in ascii_lowercase if letter not in others + "fc")
+def _with_batch_axis(layout: str, used_letters: str) -> str:
+    """Return the layout with one more axis in front, of a letter not in `used_letters`."""
+    name = next(letter for letter in ascii_lowercase if letter not in used_letters + "fc")
     return f"{name} {layout}" if " " in layout else f"{name}{layout}"
 
 
-def _registered(
+def _register_operator(
     name: str, run: Any, fake: Any, setup: Any, back: Any, mapped: Any, schema: str
 ) -> Any:
     operator = _torch.library.custom_op(f"layoutkit::{name}", run, mutates_args=(), schema=schema)
@@ -220,11 +227,21 @@ def _registered(
     return operator
 
 
-convert = _registered(
-    "convert", _convert, _fake_convert, _remember_x, _convert_back, _map_convert,
+convert = _register_operator(
+    "convert",
+    _convert,
+    _fake_convert,
+    _remember_x,
+    _convert_back,
+    _map_convert,
     "(Tensor x, str pattern, str keywords, str[] names, SymInt[] sizes) -> Tensor",
-)  # fmt: skip
-accumulate = _registered(
-    "accumulate", _accumulate, _fake_accumulate, _remember_parts, _accumulate_back, _map_accumulate,
+)
+accumulate = _register_operator(
+    "accumulate",
+    _accumulate,
+    _fake_accumulate,
+    _remember_parts,
+    _accumulate_back,
+    _map_accumulate,
     "(Tensor[] parts, str[] layouts, str layout, str dtype, str[] names, SymInt[] sizes) -> Tensor",
-)  # fmt: skip
+)

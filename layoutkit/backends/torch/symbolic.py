@@ -1,4 +1,4 @@
-"""What is said of tensors in PyTorch's own words, so that it can be traced and differentiated."""
+"""Operations on tensors in PyTorch itself, so that it can trace and differentiate them."""
 
 from __future__ import annotations
 
@@ -17,114 +17,130 @@ from ..symbolic import Symbolic
 if TYPE_CHECKING:
     from ...planning.options import Task
 
-__all__ = ["keywords_of", "library", "told", "untraced"]
-
 
 class Torch(Symbolic):
-    """Tensors, those of the meta device and those that require a gradient included."""
+    """The namespace of torch, also for meta tensors and tensors that require a gradient."""
 
-    name, module = "torch", "torch"
+    name = "torch"
+    module = "torch"
 
     def is_sparse(self, x: Any) -> bool:
+        """Return True unless the tensor is strided."""
         return x.layout is not self.xp.strided
 
     def dtype(self, x: Any) -> DType:
+        """Return the dtype, as NumPy's."""
         return _named_dtype(str(x.dtype).removeprefix("torch."))
 
     def check(self, dtype: DType) -> None:
+        """Raise DtypeError unless torch has the dtype."""
         if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
             raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
 
     def to(self, x: Any, dtype: DType) -> Any:
+        """Return x cast to a dtype, without checks."""
         return x.to(getattr(self.xp, dtype.name))
 
     def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        """Return a meta tensor."""
         return self.xp.empty(shape, dtype=getattr(self.xp, dtype.name), device="meta")
 
     def order(self, x: Any, order: Sequence[int]) -> Any:
+        """Return x with its axes permuted."""
         return x.permute(*order)
 
     def contiguous(self, x: Any) -> Any:
+        """Return x contiguous in memory."""
         return x.contiguous()
 
-    def take(self, x: Any, axis: int, places: Sequence[int]) -> Any:
-        # Without an array of places, which some that trace would not let beside theirs.
-        return self.xp.stack([x.select(axis, place) for place in places], axis)
+    def take(self, x: Any, axis: int, indices: Sequence[int]) -> Any:
+        """Return the elements at validated indices of an axis."""
+        # An index tensor is avoided: some tracers refuse a tensor that they did not make.
+        return self.xp.stack([x.select(axis, index) for index in indices], axis)
 
     def join(self, parts: Sequence[Any]) -> Any:
+        """Return matrices concatenated along their columns."""
         return self.xp.cat(list(parts), dim=1)
 
     def hot(self, labels: Any, count: int) -> Any:
+        """Return a bool for every label and class: True if the label is that class."""
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 
-    def unfolded(self, x: Any, move: Move, given: Collection[str] = ()) -> Any:
-        """Folds opened one by one; the first size that was not given is left to torch."""
-        # So a graph holds no size that the next batch may not have.
+    def unfold(self, x: Any, move: Move, given_sizes: Collection[str] = ()) -> Any:
+        """Return x unfolded by group; torch infers the first size not in `given_sizes`."""
+        # Then a graph does not hold a size that may differ in the next batch.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         groups = list(enumerate(move.source.groups))
-        for at, group in reversed(groups):
+        for axis, group in reversed(groups):
             if len(group) != 1:
-                inside = [sizes[axis] for axis in group]
+                group_sizes = [sizes[axis] for axis in group]
                 names = map(move.source.name, group)
-                open_at = next((n for n, name in enumerate(names) if name not in given), None)
-                if open_at is not None and 0 not in inside:
-                    inside[open_at] = -1
-                x = x.unflatten(at, inside)
+                open_at = next((n for n, name in enumerate(names) if name not in given_sizes), None)
+                if open_at is not None and 0 not in group_sizes:
+                    group_sizes[open_at] = -1
+                x = x.unflatten(axis, group_sizes)
         return x
 
-    def folded(self, x: Any, move: Move) -> Any:
-        """Permuted, with axes dropped and added, and folded one by one."""
+    def fold(self, x: Any, move: Move) -> Any:
+        """Return x permuted, with axes of size 1 removed and inserted, and folded."""
         if move.permutation != tuple(range(len(move.axes))):
             x = x.permute(move.permutation)
         for _ in move.dropped:
             x = x.squeeze(-1)
-        for at, axis in enumerate(move.target_axes):
+        for position, axis in enumerate(move.target_axes):
             if axis not in move.axes:
-                x = x.unsqueeze(at)
-        for at, group in enumerate(move.target.groups):
+                x = x.unsqueeze(position)
+        for position, group in enumerate(move.target.groups):
             if len(group) != 1:
-                x = x.flatten(at, at + len(group) - 1)
+                x = x.flatten(position, position + len(group) - 1)
         return x
 
-    def view(self, x: Any, move: Move, given: Collection[str]) -> Any:
-        """What a move makes of a tensor where nothing has to move, else None."""
+    def view(self, x: Any, move: Move, given_sizes: Collection[str]) -> Any:
+        """Return a view of x with a move applied if no element has to move, else None."""
         if move.is_identity:
             return x if x.is_contiguous() else None
-        y = self.unfolded(x, move, given)
-        return self.folded(y, move) if y.permute(move.permutation).is_contiguous() else None
+        unfolded = self.unfold(x, move, given_sizes)
+        return (
+            self.fold(unfolded, move)
+            if unfolded.permute(move.permutation).is_contiguous()
+            else None
+        )
 
     def constant(self, values: Array, like: Any) -> Any:
-        kind = getattr(self.xp, values.dtype.name)
-        with untraced():
-            return self.xp.tensor(values.tolist(), dtype=kind, device=like.device)
+        """Return values as a tensor on the device of `like`."""
+        dtype = getattr(self.xp, values.dtype.name)
+        with pause_jit_trace():
+            return self.xp.tensor(values.tolist(), dtype=dtype, device=like.device)
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
-    """Let torch.jit.trace not see what is no part of the computation."""
-    jit = library().xp._C
-    state = jit._get_tracing_state()
-    jit._set_tracing_state(None)
+def pause_jit_trace() -> Iterator[None]:
+    """Hide operations that are not part of the computation from torch.jit.trace."""
+    torch_c = library().xp._C
+    state = torch_c._get_tracing_state()
+    torch_c._set_tracing_state(None)
     try:
         yield
     finally:
-        jit._set_tracing_state(state)
+        torch_c._set_tracing_state(state)
 
 
 @lru_cache(maxsize=1)
 def library() -> Torch:
-    """Torch's words; ImportError where it is not installed."""
+    """Return the namespace of torch; raise ImportError if torch is not installed."""
     return Torch()
 
 
 def told(task: Task) -> str:
-    """The keywords of a task but for sizes, as an operator takes them."""
+    """Return the options of a task without sizes as JSON, as the operators take them."""
     return json.dumps(task._replace(sizes={}).keywords())
 
 
-def keywords_of(told: str, names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """The keywords of a task, sizes included, from those of an operator."""
-    return {**json.loads(told), **dict(zip(names, sizes, strict=True))}
+def options_from_json(
+    options_json: str, names: Sequence[str], sizes: Sequence[int]
+) -> dict[str, Any]:
+    """Return the options of a task from the JSON and the sizes that an operator takes."""
+    return {**json.loads(options_json), **dict(zip(names, sizes, strict=True))}
 
 
 _named_dtype = lru_cache(maxsize=64)(as_dtype)

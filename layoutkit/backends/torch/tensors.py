@@ -1,4 +1,4 @@
-"""Tensors of PyTorch that hold data: their memory, their dtypes, and what their graph records."""
+"""Adapters of tensors that hold data: their memory, dtypes and autograd state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...layout.pattern import Move
 from ...memory import Array
 from ...spec import DType, kind_of, name_of
 from .. import symbolic
-from ..base import Adapter, on_device, out_of_reach
+from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter
 from .symbolic import Torch, library
 
@@ -25,18 +25,9 @@ if TYPE_CHECKING:
     from ...converter import Converter
     from ...cuda.program import Quick, QuickSum
 
-__all__ = [
-    "Tensors",
-    "TorchAdapter",
-    "TorchCudaAdapter",
-    "adapter_of_memory",
-    "adapter_on_gpu",
-    "refuse_recorded_out",
-]
 
-
-class Tensors:
-    """What holds for tensors on the CPU and on a GPU. Where a gradient is asked, they record."""
+class TensorMixin:
+    """The methods common to tensors on the CPU and on a GPU, recorded by autograd if needed."""
 
     traces_constants = True
 
@@ -44,101 +35,105 @@ class Tensors:
         self.words = words
         self.torch = words.xp
 
-    def facts(self, x: Any, what: str) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype, which need no memory."""
+    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+        """Return shape and dtype, which need no memory."""
         return self.words.shape(x), self.words.dtype(x)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Copies of the samples at positions that exist."""
+        """Return copies of the samples at validated positions."""
         return x.index_select(axis, self.torch.as_tensor(positions, device=x.device))
 
-    def same(self, x: Any, array: Any) -> Any:
-        """`x` itself."""
+    def unchanged_result(self, x: Any, array: Any) -> Any:
+        """Return `x` itself."""
         return x
 
     def written(self, out: Any) -> Any:
-        """The caller's output, after its memory has changed."""
-        # So that a graph that has kept it for its backward notices.
+        """Return the caller's output after its memory was written."""
+        # Then autograd detects the write if the graph saved the tensor for its backward.
         if not out.is_inference():
             self.torch.autograd.graph.increment_version(out)
         return out
 
-    def permuted(self, x: Any, order: tuple[int, ...]) -> Any:
-        """The view of a result whose axes are in another order."""
+    def permute(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Return a view of a result with its axes permuted."""
         return x.permute(order)
 
     def is_recorded(self, x: Any) -> bool:
-        """Whether what is done to a tensor now is kept for its gradient."""
+        """Return True if autograd records operations on a tensor now."""
         return bool(
             isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
         )
 
-    def record(self, converter: Converter, x: Any, out: Any) -> Any:
-        """What `converter(x, out)` is, in the graph of `x`."""
-        refuse_recorded_out(out, "x")
+    def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return `converter(x, out)`, recorded in the graph of `x`."""
+        check_no_out(out, "x")
         if converter.task.formula is not None and converter.task.formula.is_traced:
-            return symbolic.converted(converter.task, x, self.words).contiguous()
+            return symbolic.convert_symbolic(converter.task, x, self.words).contiguous()
         plan = converter.plan(x)
         if plan.kernel != "view":
-            return _autograd().converted(converter, x)
-        # In torch's own words, so that it knows whose memory the view shares.
-        return self.words.rearranged(x, plan.move)
+            return _autograd().convert_with_gradient(converter, x)
+        # In torch operations, so that autograd knows the base of the view.
+        return self.words.apply_move(x, plan.move)
 
-    def record_sum(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """The sum, in the graph of its parts."""
+    def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+        """Return the sum, recorded in the graph of its parts."""
         first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
-        refuse_recorded_out(out, f"part {first}")
-        return _autograd().added(accumulator, parts)
+        check_no_out(out, f"part {first}")
+        return _autograd().sum_with_gradient(accumulator, parts)
 
-    def check_plain(self, x: Any, what: str) -> None:
-        """Raise unless a tensor's memory holds its values."""
+    def check_plain(self, x: Any, arg_name: str) -> None:
+        """Raise ArgumentError unless the memory of a tensor holds its values."""
         if x.layout is not self.torch.strided:
-            raise ArgumentError(f"{what} is of {x.layout}, not dense; pass {what}.to_dense()")
+            raise ArgumentError(
+                f"{arg_name} is of {x.layout}, not dense; pass {arg_name}.to_dense()"
+            )
         if x.is_quantized:
-            raise ArgumentError(f"{what} is quantized ({x.dtype}); pass {what}.dequantize()")
+            raise ArgumentError(
+                f"{arg_name} is quantized ({x.dtype}); pass {arg_name}.dequantize()"
+            )
         for bit in ("conj", "neg"):
             if getattr(x, f"is_{bit}")():
                 raise ArgumentError(
-                    f"{what} has its {bit} bit set, so its memory does not hold its values; pass "
-                    f"{what}.resolve_{bit}()"
+                    f"{arg_name} has its {bit} bit set, so its memory does not hold its values; "
+                    f"pass {arg_name}.resolve_{bit}()"
                 )
 
     def check_out(self, out: Any) -> None:
-        """Raise where writing into a tensor would falsify a graph."""
+        """Raise ArgumentError if autograd records operations on the output."""
         if self.is_recorded(out):
             raise ArgumentError(
-                "out requires a gradient, which writing into it would falsify; leave out= away, "
+                "out requires a gradient, which writing into it would falsify; omit out=, "
                 "or call under torch.no_grad()"
             )
 
 
-class TorchAdapter(Tensors, Adapter):
-    """Tensors that the CPU reaches."""
+class TorchAdapter(TensorMixin, Adapter):
+    """The adapter of tensors on the CPU."""
 
-    def arrive(self, x: Any, what: str) -> Array:
-        """The NumPy array that shares the memory of `x`."""
-        self._check_host(x, what)
-        self.check_plain(x, what)
+    def arrive(self, x: Any, arg_name: str) -> Array:
+        """Return the NumPy array that shares the memory of `x`."""
+        self._check_host(x, arg_name)
+        self.check_plain(x, arg_name)
         dtype = self.words.dtype(x)
         try:
-            if not _is_foreign(dtype):
+            if not _is_ml_dtype(dtype):
                 return x.detach().numpy()  # type: ignore[no-any-return]
             bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
             return bits.numpy().view(dtype)  # type: ignore[no-any-return]
         except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise out_of_reach(what, x, "pass a plain torch.Tensor that holds data") from error
+            raise memory_error(arg_name, x, "pass a plain torch.Tensor that holds data") from error
 
     def leave(self, array: Array, like: Any) -> Any:
-        """The tensor that shares the memory of `array`."""
+        """Return the tensor that shares the memory of `array`."""
         dtype = array.dtype
         self.words.check(dtype)
-        if not _is_foreign(dtype):
+        if not _is_ml_dtype(dtype):
             return self.torch.from_numpy(array)
         bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
         return bits.view(getattr(self.torch, dtype.name))
 
     def target(self, out: Any) -> Array:
-        """The memory of the caller's output."""
+        """Return the memory of the caller's output."""
         if not isinstance(out, self.torch.Tensor):
             raise ArgumentError(
                 f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
@@ -146,42 +141,42 @@ class TorchAdapter(Tensors, Adapter):
         self.check_out(out)
         return self.arrive(out, "out")
 
-    def on_gpu(self) -> CudaAdapter:
-        """The adapter of tensors on a GPU."""
-        return adapter_on_gpu()
+    def cuda_adapter(self) -> CudaAdapter:
+        """Return the adapter of tensors on a GPU."""
+        return cuda_adapter()
 
-    def _check_host(self, x: Any, what: str) -> None:
-        """Raise unless the tensor is on the CPU."""
+    def _check_host(self, x: Any, arg_name: str) -> None:
+        """Raise DeviceError unless the tensor is on the CPU."""
         if x.device.type == "meta":
-            raise DeviceError(f"{what} is on meta and holds no data; pass a tensor on the CPU")
+            raise DeviceError(f"{arg_name} is on meta and holds no data; pass a tensor on the CPU")
         if x.device.type != "cpu":
-            raise on_device(what, str(x.device), f"pass {what}.cpu()")
+            raise device_error(arg_name, str(x.device), f"pass {arg_name}.cpu()")
 
 
-class TorchCudaAdapter(Tensors, CudaAdapter):
-    """Tensors on a GPU: torch's memory, torch's stream. Results come from torch's allocator."""
+class TorchCudaAdapter(TensorMixin, CudaAdapter):
+    """The adapter of tensors on a GPU, with torch's allocator and current stream."""
 
     name = "torch"
 
-    def reach(self, x: Any, what: str) -> DeviceArray:
-        """Where a tensor lies."""
+    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+        """Return the address, strides and dtype of a tensor."""
         runtime()
-        self.check_plain(x, what)
+        self.check_plain(x, arg_name)
         dtype = self.words.dtype(x)
-        strides = tuple(step * dtype.itemsize for step in x.stride())
+        strides = tuple(stride * dtype.itemsize for stride in x.stride())
         ordinal = x.device.index or 0
         return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
     def located(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Where a tensor lies that `empty`, `view` or a conversion has made."""
+        """Return the address, strides and dtype of a tensor made by `empty`, `view` or a kernel."""
         return self.reach(x, "the result")
 
-    def device(self, x: Any, what: str) -> str:
-        """Where a tensor is."""
+    def device(self, x: Any, arg_name: str) -> str:
+        """Return the name of the device of a tensor."""
         return name_of(x.device.index or 0)
 
     def stream(self, ordinal: int) -> Any:
-        """The current stream of torch."""
+        """Return the current stream of torch."""
         return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
 
     def check(self, dtype: DType) -> None:
@@ -189,62 +184,64 @@ class TorchCudaAdapter(Tensors, CudaAdapter):
         self.words.check(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """A new contiguous tensor."""
+        """Allocate a contiguous tensor."""
         return self.located(self._empty(shape, dtype, ordinal))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """The same: a graph of torch has a pool of its own, which nobody else is lent from."""
+        """Allocate a temporary; a CUDA graph of torch has a private pool, so it stays reserved."""
         return self.empty(shape, dtype, ordinal)
 
     def view(self, array: DeviceArray, move: Move) -> Any:
-        """The tensor that shares the memory, moved where nothing has to move."""
-        return self.words.rearranged(array.owner, move)
+        """Return torch's view of a tensor whose elements need not move."""
+        return self.words.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
-        """Write one tensor to another as NumPy's unsafe cast does, in torch's words."""
+        """Write `values` to `out` with NumPy's unsafe cast, in torch operations."""
         source = values.owner.detach()
         if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
-            source = self.words.cut(source, out.dtype)
+            source = self.words.cast_wrapping(source, out.dtype)
         out.owner.detach().copy_(source)
 
-    def key(self, x: Any, out: Any) -> Any:
-        """What quick ways are kept by; of plain tensors."""
-        found = (x.device.index, x.shape, x.stride(), x.dtype)
+    def cache_key(self, x: Any, out: Any) -> Any:
+        """Return the cache key of plain tensors in the fast path."""
+        key = (x.device.index, x.shape, x.stride(), x.dtype)
         if out is None:
-            return found
-        return (*found, out.device.index, out.shape, out.stride(), out.dtype)
+            return key
+        return (*key, out.device.index, out.shape, out.stride(), out.dtype)
 
     def address(self, x: Any) -> Any:
-        """Where the first element is."""
+        """Return the address of the first element."""
         return x.data_ptr()
 
-    def new(self, quick: Quick | QuickSum) -> Any:
-        """A tensor for what a quick way writes."""
-        return self._empty(quick.shape, quick.dtype, quick.ordinal)
+    def new_result(self, launch: Quick | QuickSum) -> Any:
+        """Allocate the result of a cached launch."""
+        return self._empty(launch.shape, launch.dtype, launch.ordinal)
 
     def _empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> Any:
-        kind = getattr(self.torch, dtype.name)
-        return self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", ordinal))
+        dtype_of_torch = getattr(self.torch, dtype.name)
+        return self.torch.empty(
+            shape, dtype=dtype_of_torch, device=self.torch.device("cuda", ordinal)
+        )
 
     def is_plain(self, x: Any) -> bool:
-        """Whether a tensor is its memory, and no graph records what is done to it."""
+        """Return True if memory holds the tensor's values and autograd does not record it."""
         return x.is_cuda and not (
             x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
         )
 
-    def target_of(self, out: Any) -> DeviceArray:
-        """Where the caller's output lies."""
+    def output_array(self, out: Any) -> DeviceArray:
+        """Return the memory of the caller's output."""
         self.check_out(out)
         return self.reach(out, "out")
 
-    def on_cpu(self) -> Adapter:
-        """The adapter of tensors on the CPU."""
+    def cpu_adapter(self) -> Adapter:
+        """Return the adapter of tensors on the CPU."""
         return _adapters()[0]
 
 
 @fork.once
 def _autograd() -> ModuleType:
-    from . import autograd  # which makes classes of torch's
+    from . import autograd  # late: it defines subclasses of torch.autograd.Function
 
     return autograd
 
@@ -255,24 +252,24 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
 
 
 def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
-    """The adapter of a tensor that has memory."""
+    """Return the adapter of a tensor that has memory."""
     return _adapters()[x.is_cuda]
 
 
-def adapter_on_gpu() -> TorchCudaAdapter:
-    """The adapter of tensors on a GPU."""
+def cuda_adapter() -> TorchCudaAdapter:
+    """Return the adapter of tensors on a GPU."""
     return _adapters()[1]
 
 
-def refuse_recorded_out(out: Any, name: str) -> None:
-    """Raise where there is an output that a gradient does not pass through."""
+def check_no_out(out: Any, name: str) -> None:
+    """Raise ArgumentError if there is an output, through which no gradient would flow."""
     if out is not None:
         raise ArgumentError(
-            f"{name} requires a gradient, which does not pass through out=; leave out= away, or "
+            f"{name} requires a gradient, which does not pass through out=; omit out=, or "
             f"call under torch.no_grad()"
         )
 
 
-def _is_foreign(dtype: DType) -> bool:
-    """Whether a dtype is a float of ml_dtypes, which goes in and out as its bits."""
+def _is_ml_dtype(dtype: DType) -> bool:
+    """Return True for a float dtype of ml_dtypes, exchanged with torch as its bits."""
     return dtype.type.__module__ == "ml_dtypes" and kind_of(dtype) == "f"

@@ -1,10 +1,10 @@
-"""Tensors that stand for data: which they are, and conversions of them.
+"""Conversions of traced tensors, and the tests for them.
 
-torch.compile, make_fx, FakeTensor and meta tensors want to know of an operation its shape and dtype
-now, and to run it later: they are given an operator that carries our kernels (`torch_operators`).
-Where an operator of ours has no place (torch.func, forward-mode AD, torch.jit.trace, torch.export
-and ONNX, whose programs run without us, DTensor and other classes that see every operation), a
-conversion is said in torch's own words.
+torch.compile, make_fx, FakeTensor and meta tensors need the shape and dtype of a result now and
+run the operation later: they get a custom operator that runs our kernels (`ops.py`). Custom
+operators do not work under torch.func, forward-mode AD, torch.jit.trace, torch.export and ONNX
+(whose programs run without layoutkit), and with DTensor and other classes that intercept every
+operation: there a conversion consists of torch operations.
 """
 
 from __future__ import annotations
@@ -19,42 +19,43 @@ from ...errors import ArgumentError, DeviceError, ShapeError
 from ...memory import as_numpy
 from ...spec import CPU
 from .. import symbolic
-from .symbolic import library, told, untraced
+from .symbolic import library, pause_jit_trace, told
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...planning.options import Task
 
-__all__ = ["converted", "is_traced", "is_watched", "sizes_of", "summed"]
-
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
-_modes, _jit_state = _torch._C._len_torch_dispatch_stack, _torch._C._get_tracing_state
+_count_dispatch_modes = _torch._C._len_torch_dispatch_stack
+_jit_state = _torch._C._get_tracing_state
 _forward_ad: Any = import_module("torch.autograd.forward_ad")
 _own_dispatch = _torch.Tensor.__torch_dispatch__
 _FAKES = "torch._subclasses"  # FakeTensor and FunctionalTensor, which hold no data themselves
 
 
-# ---- which they are ----------------------------------------------------------------------
+# ---- tests -------------------------------------------------------------------------------
 
 
-def is_watched() -> bool:
-    """Whether anything looks on at operations of this thread, whatever the tensor."""
-    return bool(_modes()) or _jit_state() is not None or _forward_ad._current_level >= 0
+def has_active_dispatch_mode() -> bool:
+    """Return True if a mode of this thread intercepts operations on any tensor."""
+    return (
+        bool(_count_dispatch_modes()) or _jit_state() is not None or _forward_ad._current_level >= 0
+    )
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a tensor stands for data, or what happens to it is looked at."""
+    """Return True if a tensor has no data, or operations on it are intercepted."""
     return (
-        is_watched()
+        has_active_dispatch_mode()
         or type(x).__torch_dispatch__ is not _own_dispatch
         or _functorch.is_functorch_wrapped_tensor(x)
         or x.device.type == "meta"
     )
 
 
-def _takes_no_operator(tensors: Sequence[Any]) -> bool:
-    """Whether a conversion of these has to be said in torch's words."""
+def _needs_torch_operations(tensors: Sequence[Any]) -> bool:
+    """Return True if custom operators do not work for these tensors."""
     onnx = sys.modules.get("torch.onnx")
     return (
         _jit_state() is not None
@@ -66,34 +67,38 @@ def _takes_no_operator(tensors: Sequence[Any]) -> bool:
 
 
 def _is_wrapped(x: Any) -> bool:
-    """Whether a class that is no fake, or torch.func, is around the data of a tensor."""
-    other = type(x).__torch_dispatch__ is not _own_dispatch
-    fake = type(x).__module__.startswith(_FAKES)
-    return (other and not fake) or bool(_functorch.is_functorch_wrapped_tensor(x))
+    """Return True if torch.func, or a class that is not a fake tensor, wraps the tensor."""
+    has_dispatch = type(x).__torch_dispatch__ is not _own_dispatch
+    is_fake = type(x).__module__.startswith(_FAKES)
+    return (has_dispatch and not is_fake) or bool(_functorch.is_functorch_wrapped_tensor(x))
 
 
-# ---- what becomes of them ----------------------------------------------------------------
+# ---- conversions and sums ----------------------------------------------------------------
 
 
-def converted(task: Task, x: Any, out: Any) -> Any:
-    """What a task makes of `x`; judged as any other conversion, by shape and dtype."""
-    words = library()
+def convert_traced(task: Task, x: Any, out: Any) -> Any:
+    """Return the conversion of `x`, validated by shape and dtype."""
+    namespace = library()
     _check_dense(x, "x")
-    move, target = task.judge(sizes_of(x), words.dtype(x), None if out is None else _Like(out))
-    words.check(target)
+    move, target = task.judge(
+        sizes_of(x), namespace.dtype(x), None if out is None else _OutputInfo(out)
+    )
+    namespace.check(target)
     if out is not None:
-        return _written(out, _moved(task._replace(dtype=target), x))
-    stays = target == words.dtype(x) and task.formula is None and _place(task, x) is None
-    stays = stays and task.picked(sizes_of(x))[1] is None
-    view = words.view(x, move, task.sizes) if stays and task.copy is not True else None
+        return _write_out(out, _convert_to_new_memory(task._replace(dtype=target), x))
+    is_unchanged = (
+        target == namespace.dtype(x) and task.formula is None and _target_device(task, x) is None
+    )
+    is_unchanged = is_unchanged and task.picked(sizes_of(x))[1] is None
+    view = namespace.view(x, move, task.sizes) if is_unchanged and task.copy is not True else None
     if task.copy is False and view is None:
-        task.refuse_copy(move.source_shape, tuple(x.stride()), words.dtype(x), (CPU, CPU))
-    return _moved(task, x) if view is None else view
+        task.refuse_copy(move.source_shape, tuple(x.stride()), namespace.dtype(x), (CPU, CPU))
+    return _convert_to_new_memory(task, x) if view is None else view
 
 
-def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """What `accumulator(parts, out)` is."""
-    words = library()
+def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+    """Return `accumulator(parts, out)`."""
+    namespace = library()
     like = next(part for part in parts if isinstance(part, _torch.Tensor))
     tensors = [_as_tensor(part, like) for part in parts]
     for ordinal, tensor in enumerate(tensors):
@@ -103,36 +108,36 @@ def summed(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
                 f"part 0 is on {tensors[0].device}, but part {ordinal} is on {tensor.device}; "
                 "bring all to one device first"
             )
-    if _takes_no_operator(tensors):
-        facts = [(sizes_of(tensor), words.dtype(tensor)) for tensor in tensors]
-        total = symbolic.summed(accumulator, tensors, facts, words).contiguous()
+    if _needs_torch_operations(tensors):
+        facts = [(sizes_of(tensor), namespace.dtype(tensor)) for tensor in tensors]
+        total = symbolic.sum_symbolic(accumulator, tensors, facts, namespace).contiguous()
     else:
-        total = _operators().accumulate(tensors, *accumulator.words)
-    return total if out is None else _written(out, total)
+        total = _ops().accumulate(tensors, *accumulator.words)
+    return total if out is None else _write_out(out, total)
 
 
 def _as_tensor(part: Any, like: Any) -> Any:
-    """A part of a sum; of NumPy a constant."""
+    """Return a part of a sum as a tensor; a NumPy array becomes a constant."""
     if isinstance(part, _torch.Tensor):
         return part
-    with untraced():
+    with pause_jit_trace():
         return _torch.as_tensor(as_numpy(part, "a part"), device=like.device)
 
 
-def _moved(task: Task, x: Any) -> Any:
-    """The result in memory of its own, by an operator or in torch's words."""
-    is_told = task.formula is None or not task.formula.is_traced
-    if is_told and not _takes_no_operator([x]):
+def _convert_to_new_memory(task: Task, x: Any) -> Any:
+    """Return the result in new memory, by a custom operator or in torch operations."""
+    is_constant = task.formula is None or not task.formula.is_traced
+    if is_constant and not _needs_torch_operations([x]):
         sizes = list(task.sizes.values())
-        return _operators().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
-    y = symbolic.converted(task, x, library())
-    place = _place(task, x)
-    y = y.contiguous() if place is None else y.to(place).contiguous()
-    return y.clone() if task.copy is True else y
+        return _ops().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
+    result = symbolic.convert_symbolic(task, x, library())
+    device = _target_device(task, x)
+    result = result.contiguous() if device is None else result.to(device).contiguous()
+    return result.clone() if task.copy is True else result
 
 
-def _written(out: Any, result: Any) -> Any:
-    """The caller's output, with the result in it."""
+def _write_out(out: Any, result: Any) -> Any:
+    """Return the caller's output with the result written to it."""
     if result.device.type == "meta" and out.device.type != "meta":
         raise DeviceError(
             f"x is on meta and holds no data, but out is on {out.device}; give x data"
@@ -145,35 +150,35 @@ def _written(out: Any, result: Any) -> Any:
     return out.copy_(result)
 
 
-def _place(task: Task, x: Any) -> str | None:
-    """Where the result is to be, if that is not where x is."""
+def _target_device(task: Task, x: Any) -> str | None:
+    """Return the device of the result, or None if it is that of x."""
     if task.device is None or _torch.device(task.device) == x.device:
         return None
     return task.device
 
 
 def sizes_of(x: Any) -> tuple[Any, ...]:
-    """The sizes of a tensor as numbers; torch.jit would have tensors of them."""
-    with untraced():
+    """Return the sizes of a tensor as ints; torch.jit would give tensors."""
+    with pause_jit_trace():
         return tuple(x.shape)
 
 
-class _Like:
-    """Shape and dtype of the caller's output, in NumPy's words."""
+class _OutputInfo:
+    """The dtype of the caller's output, as NumPy's."""
 
     def __init__(self, out: Any) -> None:
         if not isinstance(out, _torch.Tensor):
-            raise ArgumentError("out is no tensor, but the result is one; pass a torch.Tensor")
+            raise ArgumentError("out is not a tensor, but the result is; pass a torch.Tensor")
         self.dtype = library().dtype(out)
 
 
-def _check_dense(x: Any, what: str) -> None:
+def _check_dense(x: Any, arg_name: str) -> None:
     if x.layout is not _torch.strided:
-        raise ArgumentError(f"{what} is of {x.layout}, not dense; pass {what}.to_dense()")
+        raise ArgumentError(f"{arg_name} is of {x.layout}, not dense; pass {arg_name}.to_dense()")
 
 
 @fork.once
-def _operators() -> Any:
-    from . import ops  # which registers them
+def _ops() -> Any:
+    from . import ops  # late: the import registers the operators
 
     return ops
