@@ -42,7 +42,7 @@ from ..formats import PICTURES, suffix_of
 from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..samplers import Sampler, sampler
-from ..samplers.sampling import full_batches
+from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
 from .batch import Viewer, check_convert, default_layout
 from .chunk import Feed, Work
@@ -116,10 +116,10 @@ def _full(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return [_full(each) for each in given]
     if not isinstance(given, Sampler):
-        return full_batches(given)
+        return full_batch_kind(given)
     if given.plan.even or given.plan.draws:
         return given
-    kind = full_batches(given.plan.kind)
+    kind = full_batch_kind(given.plan.kind)
     raise DataError(f"drop_last=True, but the sampler is made already; make it of kind {kind!r}")
 
 
