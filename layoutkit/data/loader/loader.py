@@ -13,9 +13,7 @@ from typing import Any, Never
 from ...collator import Collator
 from ...converter import Converter
 from .batcher import Batcher
-from .config import Arguments, check_names, settings_of
-
-__all__ = ["sampled_batcher"]
+from .config import Arguments, check_names, make_config
 
 
 def sampled_batcher(
@@ -54,7 +52,7 @@ def sampled_batcher(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = 10 * 2**30,
     max_record_bytes: int | None = None,
-    **others: Never,
+    **unknown: Never,
 ) -> Batcher:
     """Batches of the records of an index, got and processed on threads ahead of time.
 
@@ -150,8 +148,8 @@ def sampled_batcher(
         An argument is wrong, there is none of that name (and it may have another one in other
         libraries), or sources do not fit together.
     """
-    check_names(others, [field.name for field in fields(Arguments)])
-    given = Arguments(
+    check_names(unknown, [field.name for field in fields(Arguments)])
+    args = Arguments(
         sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
         drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
         fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
@@ -160,4 +158,4 @@ def sampled_batcher(
         retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
         cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip
-    return Batcher(settings_of(given), epoch)
+    return Batcher(make_config(args), epoch)

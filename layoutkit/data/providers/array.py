@@ -25,7 +25,7 @@ from ...normalize import formula_of
 from ...spaces.views import view_in
 from ...spec import can_cast
 from ...views import DataView
-from ..loader.batch import Viewer, check_convert, converter_in, default_layout, result_layout
+from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
 from .base import BaseProvider
 
 
@@ -72,7 +72,7 @@ class Field:
 
     def view(self, rows: Array) -> DataView:
         """The View of a batch of rows."""
-        return self._viewer(rows)
+        return self._view_factory(rows)
 
     def _picked(self, positions: Array) -> Array:
         """Rows to be converted: where they lie if they are evenly apart, else copied together."""
@@ -86,8 +86,8 @@ class Field:
         return take(self.array, self.axis, positions)
 
     @cached_property
-    def _viewer(self) -> Viewer:
-        return Viewer(self.layout, self.name)
+    def _view_factory(self) -> ViewFactory:
+        return ViewFactory(self.layout, self.name)
 
     def close(self) -> None:
         """Nothing: whose the array is knows when it goes."""
@@ -112,7 +112,7 @@ def field_of(
     axis = parse_layout(layout).groups.index("b")
     converter, dtype = None, memory.dtype
     if convert is not None or formula_of(**constants) is not None:
-        converter = converter_in(layout, convert, constants)
+        converter = converter_for(layout, convert, constants)
         dtype = converter.resolve(converter.spec_of(memory)).dtype
         layout = result_layout(converter)
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding

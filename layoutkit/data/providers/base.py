@@ -38,7 +38,7 @@ from .protocol import Named
 T = TypeVar("T")
 
 
-def ahead(
+def prefetch_map(
     make: Callable[[int], T], numbers: Iterable[int], prefetch: int, num_workers: int = 1
 ) -> Iterator[T]:
     """make(number) for each number, in their order, of which `prefetch` are made beforehand.
@@ -257,7 +257,7 @@ class BaseProvider(Epochs[ProviderBatch]):
 
         starts = range(position // together * together, self.num_batches, together)
         number = position
-        for batches in ahead(made, starts, self._prefetch):
+        for batches in prefetch_map(made, starts, self._prefetch):
             for batch in batches:
                 number += 1
                 yield batch, number
@@ -363,7 +363,7 @@ _WORDS = {
 _ALWAYS = ("verbose",)  # said in these words only, as what it does is a line in a log
 
 
-def in_our_words(
+def translate_mxnet_kwargs(
     provider: type, others: Mapping[str, Any], **given: Any
 ) -> tuple[bool, dict[str, Any]]:
     """Whether to log what was opened, and the arguments `given` as `others` change them.
@@ -412,7 +412,7 @@ def check_names(data_name: Any, label_name: Any) -> None:
         raise DataError(f"{data_name!r} is both data and label; give them different names")
 
 
-def say(verbose: bool, text: str, *numbers: Any) -> None:
+def log_opened(verbose: bool, text: str, *numbers: Any) -> None:
     """A line about what was opened, for those who listen to `layoutkit.data`."""
     if verbose:
         _log.info(text, *numbers)

@@ -24,8 +24,8 @@ from ...spaces.views import view_in
 from ...spec import DType, as_dtype
 from ...views import DataView
 from ..io.csv import CSVRows, as_read
-from ..loader.batch import Viewer, default_layout, result_layout
-from .base import BaseProvider, as_partition, check_names, in_our_words, say
+from ..loader.batch import ViewFactory, default_layout, result_layout
+from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
 __all__ = ["CSVProvider"]
 
@@ -109,7 +109,7 @@ class CSVProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         **others: Any,
     ) -> None:
-        verbose, said = in_our_words(CSVProvider, others, tail=tail, prefetch=prefetch)
+        verbose, said = translate_mxnet_kwargs(CSVProvider, others, tail=tail, prefetch=prefetch)
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         form = _form_of(data_name, _shape("data_shape", data_shape), layout, as_dtype(dtype))
@@ -125,7 +125,7 @@ class CSVProvider(BaseProvider):
             columns, labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **said,
         )  # fmt: skip
-        say(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
+        log_opened(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
 
 
 @dataclass(frozen=True)
@@ -155,15 +155,15 @@ class _Column:
 
     def view(self, rows: Array) -> DataView:
         """The View of a batch of rows."""
-        return self._viewer(rows)
+        return self._view_factory(rows)
 
     def close(self) -> None:
         """Let go of the file."""
         self.csv.close()
 
     @cached_property
-    def _viewer(self) -> Viewer:
-        return Viewer(self.layout, self.name)
+    def _view_factory(self) -> ViewFactory:
+        return ViewFactory(self.layout, self.name)
 
 
 def _form_of(

@@ -42,18 +42,25 @@ from ..io.filesystem import exists
 from ..io.image_record import read_mean, unpack_image, whole_picture, write_mean
 from ..io.reader import KeptFiles
 from ..io.recordio import unframed
-from ..loader.batch import Viewer
-from ..loader.batcher import Place, handed_out, place_of, warn
-from ..loader.chunk import Feed, Work, words_of
-from ..loader.config import workers_of
+from ..loader.batch import ViewFactory
+from ..loader.batcher import Position, as_position, checked_batches, log_dropped
+from ..loader.chunk import RecordPipeline, RecordSource, describe_error
+from ..loader.config import parse_workers
 from ..loader.loader import sampled_batcher
-from ..loader.pending import Draft
-from ..loader.worker_pool import Crew, finish
+from ..loader.pending import PendingBatch
+from ..loader.worker_pool import WorkerPool, wait_or_run
 from ..records import Record
 from ..sources import Index, open_index
 from ..sources.ranged import RangedIndex
 from .array import Field
-from .base import BaseProvider, ProviderBatch, as_partition, check_names, in_our_words, say
+from .base import (
+    BaseProvider,
+    ProviderBatch,
+    as_partition,
+    check_names,
+    log_opened,
+    translate_mxnet_kwargs,
+)
 
 
 class PictureRows:
@@ -84,17 +91,17 @@ class PictureRows:
         self._shape = made[: self._at], made[self._at :]
         self._reader = KeptFiles()
         self._get = index.getter(self._reader)
-        self._viewer = Viewer(layout, "the data of a batch")
+        self._view_factory = ViewFactory(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """The shape of a batch."""
         return (*self._shape[0], rows, *self._shape[1])
 
-    def work(self, epoch: int, strict: bool) -> Work:
+    def pipeline(self, epoch: int, strict: bool) -> RecordPipeline:
         """What is done to records in an epoch; the target of each is whether it is mirrored."""
         sampler: Any = None  # whoever draws from it knows the records
-        feed = Feed(self._index, sampler, self._got, None)
-        return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict, fills=True)
+        source = RecordSource(self._index, sampler, self._got, None)
+        return RecordPipeline((source,), partial(self._picture, epoch), self.dtype, None, strict, writes_out=True)
 
     def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
         """A batch of some size, with zeros behind the rows that there are."""
@@ -114,7 +121,7 @@ class PictureRows:
 
     def view(self, rows: Array) -> DataView:
         """The View of a batch."""
-        return self._viewer(rows)
+        return self._view_factory(rows)
 
     def close(self) -> None:
         """Let go of connections."""
@@ -137,7 +144,7 @@ class PictureRows:
             else:
                 self.augment.finish(cut, out)
         except Exception as error:
-            told = str(error) if isinstance(error, LayoutkitError) else words_of(error)
+            told = str(error) if isinstance(error, LayoutkitError) else describe_error(error)
             raise DataError(f"{self._id_of(record)}{told}") from error
         return out, cut.is_mirrored
 
@@ -206,26 +213,26 @@ class Decoded(NamedTuple):
     dropped: Sequence[Any]
 
 
-class Hands:
+class LazyWorkerPool:
     """So many threads, started when they are needed and ended by `close`; none for 0."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
 
-    def crew(self) -> Crew | None:
+    def pool(self) -> WorkerPool | None:
         """The threads of this process."""
-        if self._number and (self._crew is None or not self._crew.serves):
-            crew = Crew(self._number, None, _CHUNK_SECONDS)
-            weakref.finalize(self, Crew.end, crew)
-            self._crew = crew
-            crew.begin()
-        return self._crew
+        if self._number and (self._pool is None or not self._pool.is_running):
+            pool = WorkerPool(self._number, None, _CHUNK_SECONDS)
+            weakref.finalize(self, WorkerPool.end, pool)
+            self._pool = pool
+            pool.begin()
+        return self._pool
 
     def close(self) -> None:
         """End the threads and wait for them."""
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 class Run:
@@ -243,13 +250,13 @@ class Run:
         Batches that are begun ahead of the one asked for.
     """
 
-    def __init__(self, work: Work, dims: tuple[int, ...], crew: Crew | None, prefetch: int) -> None:
-        self._work, self._dims, self._crew = work, dims, crew
-        self._ahead = prefetch if crew is not None else 0
+    def __init__(self, work: RecordPipeline, dims: tuple[int, ...], pool: WorkerPool | None, prefetch: int) -> None:
+        self._work, self._dims, self._pool = work, dims, pool
+        self._ahead = prefetch if pool is not None else 0
 
     def batches(self, numbers: Iterator[Array]) -> Iterator[Decoded]:
         """What becomes of the records of these numbers, batch by batch, in their order."""
-        begun: deque[Draft] = deque()
+        begun: deque[PendingBatch] = deque()
         try:
             for some in numbers:
                 begun.append(self._begun(some))
@@ -258,25 +265,25 @@ class Run:
             while begun:
                 yield self._done(begun.popleft())
         finally:
-            for draft in begun:
-                draft.cancelled = True
+            for pending in begun:
+                pending.cancelled = True
 
-    def _begun(self, numbers: Array) -> Draft:
-        draft = Draft(self._work, 0, [numbers], self._dims)
-        if self._crew is not None:
-            self._crew.check_process()
-            self._crew.submit(draft)
-        return draft
+    def _begun(self, numbers: Array) -> PendingBatch:
+        pending = PendingBatch(self._work, 0, [numbers], self._dims)
+        if self._pool is not None:
+            self._pool.check_process()
+            self._pool.submit(pending)
+        return pending
 
-    def _done(self, draft: Draft) -> Decoded:
-        finish(draft, self._crew)
-        failed = sorted(draft.failed)
-        numbers = draft.numbers[0]
-        records = self._work.feeds[0].records(numbers[failed]) if failed else []
-        errors = [draft.failed[row] for row in failed]
+    def _done(self, pending: PendingBatch) -> Decoded:
+        wait_or_run(pending, self._pool)
+        failed = sorted(pending.failed)
+        numbers = pending.numbers[0]
+        records = self._work.sources[0].records(numbers[failed]) if failed else []
+        errors = [pending.failed[row] for row in failed]
         dropped = list(zip(records, failed, errors, strict=True))
-        rows: Any = draft.input
-        return Decoded(numbers, rows, draft.target, draft.kept(), dropped)
+        rows: Any = pending.input
+        return Decoded(numbers, rows, pending.target, pending.kept_indices(), dropped)
 
 
 _log = logging.getLogger("layoutkit.data")
@@ -427,8 +434,8 @@ class ImageRecordProvider(BaseProvider):
     ) -> None:
         options = {name: others.pop(name) for name in (*others,) if name in _OPTIONS}
         asked = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
-        verbose, said = in_our_words(ImageRecordProvider, others, **asked)
-        workers, _ = workers_of(said.pop("num_workers"))
+        verbose, said = translate_mxnet_kwargs(ImageRecordProvider, others, **asked)
+        workers, _ = parse_workers(said.pop("num_workers"))
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         strict = as_word("on_error", on_error, ("drop", "raise")) == "raise"
@@ -447,19 +454,19 @@ class ImageRecordProvider(BaseProvider):
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **said,
         )  # fmt: skip
-        self._position: int = Place()
+        self._position: int = Position()
         self._rows: PictureRows = rows
-        self._strict, self._hands = strict, Hands(workers)
-        say(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
+        self._strict, self._lazy_pool = strict, LazyWorkerPool(workers)
+        log_opened(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
 
     @property
     def dropped(self) -> int:
         """Records left out so far in the epoch that the latest loop is or was in."""
-        return place_of(self._position).dropped
+        return as_position(self._position).dropped
 
     def close(self) -> None:
         """End the threads and wait for them; loops are over for good."""
-        self._hands.close()  # before files are, which threads may be reading
+        self._lazy_pool.close()  # before files are, which threads may be reading
         super().close()
 
     def __reduce__(self) -> Any:
@@ -472,22 +479,22 @@ class ImageRecordProvider(BaseProvider):
 
     def _steps(
         self, epoch: int, position: int
-    ) -> Generator[tuple[ProviderBatch, int], None, Place]:
-        place = place_of(position) if position else Place()
+    ) -> Generator[tuple[ProviderBatch, int], None, Position]:
+        place = as_position(position) if position else Position()
         with closing(self._made(epoch, position)) as made:
             run: Any = _Steps(made)
             batch: Any
-            for batch, behind in handed_out(run, from_start=not position):
-                place = Place(behind, place.batches + 1, place.dropped + len(batch.dropped))
-                warn(batch.dropped)
+            for batch, behind in checked_batches(run, from_start=not position):
+                place = Position(behind, place.batches + 1, place.dropped + len(batch.dropped))
+                log_dropped(batch.dropped)
                 if batch.count:
                     yield batch, place
-        return Place(0, dropped=place.dropped)
+        return Position(0, dropped=place.dropped)
 
     def _made(self, epoch: int, position: int) -> Generator[tuple[ProviderBatch, int], None, None]:
         """Batches, also those of which nothing is left, and the places behind them."""
-        work = self._rows.work(epoch, self._strict)
-        run = Run(work, self._rows.dims, self._hands.crew(), self._prefetch)
+        work = self._rows.pipeline(epoch, self._strict)
+        run = Run(work, self._rows.dims, self._lazy_pool.pool(), self._prefetch)
         numbers = range(position, self.num_batches)
         asked = (self._positions(epoch, n, n + 1)[: self._asked(n)] for n in numbers)
         for number, decoded in zip(numbers, run.batches(asked), strict=True):
@@ -517,21 +524,21 @@ class ImageRecordProvider(BaseProvider):
 
     def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """As any loop; what was left out is known until the next one begins to count."""
-        place = position if isinstance(position, Place) else Place(position, dropped=self.dropped)
+        place = position if isinstance(position, Position) else Position(position, dropped=self.dropped)
         super()._go(epoch, place, loaded=loaded)
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "seed_aug": self._rows.augment.seed}
 
     def _marks(self, position: int) -> dict[str, int]:
-        return {"dropped": place_of(position).dropped if position else 0}
+        return {"dropped": as_position(position).dropped if position else 0}
 
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Place:
-        return Place(position, dropped=state["dropped"])
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
+        return Position(position, dropped=state["dropped"])
 
 
 class _Steps:
-    """What `handed_out` takes: batches one after the other."""
+    """What `checked_batches` takes: batches one after the other."""
 
     rest = ()
 

@@ -19,7 +19,7 @@ from ...memory import Array
 from ..io.idx import IdxFile
 from ..random import permuted
 from .array import Field
-from .base import BaseProvider, as_partition, check_names, in_our_words, say
+from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
 __all__ = ["MNISTProvider"]
 
@@ -113,7 +113,7 @@ class MNISTProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         **others: Any,
     ) -> None:
-        verbose, said = in_our_words(MNISTProvider, others, tail=tail, prefetch=prefetch)
+        verbose, said = translate_mxnet_kwargs(MNISTProvider, others, tail=tail, prefetch=prefetch)
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         pictures = IdxFile(fspath(image))
@@ -129,7 +129,7 @@ class MNISTProvider(BaseProvider):
             nbytes = prod(data.shape(self._size)) * data.filling.itemsize
             self._together = max(1, _GROUP_BYTES // max(1, nbytes))
         count, shape = len(pictures.array), pictures.array.shape[1:]
-        say(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
+        log_opened(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
 
     def _batches_ordered_at_once(self) -> int:
         at_once = self.num_batches if self._shuffle else 0  # 8 bytes a picture
