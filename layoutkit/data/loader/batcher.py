@@ -1,25 +1,9 @@
-"""`Batcher`: records got, processed and put together, batch after batch.
+"""`Batcher`: batches of records, epoch by epoch, and the loop over one epoch.
 
-Knows epochs, states and threads' lives. What a batch is made of is known by `passes.py` and the
-modules below it.
-
-One pass over an epoch: batches are begun ahead, completed in any order, handed out in order.
-
-Knows places in the epoch, and what is under way. Results are judged and joined by drafts, and
-threads are the crew's.
-
-Where a Batcher is: a position, and the numbers that move with it.
-
-Knows what is counted; what is handed out is not known here.
-
-What somebody who watches a loop is told: a line for each record left out, and a bar.
-
-Knows settings and what was left out; how batches come about is not known here.
-
-An epoch that loses every record ends with an error, not with batches of nothing.
-
-Single records may fail, and are left out. Where all do, the mistake is in what was asked for, and
-who looped over empty batches would find out far from where it is. Knows batches and their places.
+`EpochPass` starts batches ahead; they complete in any order and are yielded in order. A `Position`
+counts batches and dropped records along with the position. Dropped records are logged. If every
+record of an epoch's start fails, the configuration is wrong: `checked_batches` raises rather than
+yield empty batches.
 """
 
 from __future__ import annotations
@@ -50,10 +34,10 @@ from .worker_pool import WorkerPool, wait_or_run
 
 
 class EpochPass:
-    """Batches of an epoch from a place on.
+    """The batches of an epoch from a position on.
 
-    With `refill` a batch begins where the one before ended, which is known when that is complete;
-    otherwise where the sampler's batch begins, so that several are under way at once.
+    With `refill` a batch begins at the end of the previous one, which is known only when that is
+    complete; otherwise at the sampler's batch, so several batches can be pending at once.
     """
 
     def __init__(
@@ -70,7 +54,7 @@ class EpochPass:
             source.order(epoch, marks if marks and source is first and source.in_parts else None)
             for source in config.sources
         ]
-        self.dropped_at_end: list[Dropped] = []  # left out behind the last batch
+        self.dropped_at_end: list[Dropped] = []  # records dropped after the last batch
         self._place = position
         self._num_begun = self._num_yielded = marks.get("batch", 0)
         self._pending: deque[PendingBatch] = deque()
@@ -81,7 +65,7 @@ class EpochPass:
 
     @property
     def size(self) -> int | None:
-        """Records in the epoch, where that is known."""
+        """The number of records in the epoch, if known."""
         limit = self._config.max_batches
         return self.orders[0].size if limit is None else limit * self._config.batch_size
 
@@ -89,13 +73,13 @@ class EpochPass:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave alone what is under way."""
+        """Cancel the pending batches."""
         self._is_over = True
         for pending in tuple(self._pending):
             pending.cancelled = True
 
     def next(self) -> tuple[Batch, int] | None:
-        """The next batch and the place behind it; None at the epoch's end."""
+        """Return the next batch and its end position; None at the epoch's end."""
         start = perf_counter()
         if self._pool is not None:
             self._pool.check_process()
@@ -118,7 +102,7 @@ class EpochPass:
         return batch, position
 
     def _begin_batches(self, num_requested: int = 0) -> None:
-        """Begin as many batches as may be under way."""
+        """Start as many batches as may be pending."""
         prefetch_map = 0 if self._pool is None else self._config.prefetch
         with self._lock:
             while not self._is_over and self._num_begun < self._num_yielded + max(
@@ -128,8 +112,9 @@ class EpochPass:
                     return
                 try:
                     self._begin()
-                except Exception as error:  # it belongs behind the batches that come before
-                    self._failure, self._is_over = error, True
+                except Exception as error:  # raised after the batches before it
+                    self._failure = error
+                    self._is_over = True
 
     def _begin(self) -> None:
         config = self._config
@@ -162,28 +147,28 @@ class EpochPass:
 
     @property
     def _makes_full_batches(self) -> bool:
-        """Whether the kind makes no short batch."""
+        """True if the sampler makes no short batch."""
         plan = self._config.sources[0].sampler.plan
         return bool(plan.even or plan.draws)
 
     def _end_of(self, pending: PendingBatch) -> int:
-        """The place behind a batch, and behind those of other ranks that belong to its step."""
+        """Return the end position of a batch, or of its step across all ranks."""
         shard, taken = self._config.shard, pending.num_taken
         return pending.start + taken if shard is None else shard.advance(pending.start, taken)
 
     def _refill(self, position: int, missing: int, num_failed: int) -> Sequence[Numbers]:
-        """The records behind a batch that has some missing."""
+        """Return the records that follow a batch, to replace missing ones."""
         count = self._config.sources[0].sampler.plan.count
         if self._config.draws and num_failed >= count:
             raise DataError(
                 f"none of {num_failed} records drawn one after the other could be used, and there are "
-                f"{count}; see the log of layoutkit.data for why"
+                f"{count}; the log of layoutkit.data has the reasons"
             )
         with self._lock:
             return self._take(position, position + missing)
 
     def _take(self, start: int, stop: int) -> list[Numbers]:
-        """The records in places start .. stop-1, of each source."""
+        """Return the records at positions start .. stop-1 of each source."""
         sources = self._config.sources
         numbers_by_source = [
             source.take(order, start, stop)
@@ -193,7 +178,7 @@ class EpochPass:
             if len(part) < len(numbers_by_source[0]):
                 raise DataError(
                     f"source {number} ends after {start + len(part)} records, before the first "
-                    "one; give sources of as many records, or a sampler that draws"
+                    "one; give sources with equal numbers of records, or a sampler that draws"
                 )
         return numbers_by_source
 
@@ -228,7 +213,7 @@ class EpochPass:
         return self._config.view_factories.input(array() if callable(array) else array)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
-        """What the processor gave, else the source: targets, or ranks of labels."""
+        """Return the processor's targets, else those of the source, else the ranks of labels."""
         source, view_factories = self._config.sources[0], self._config.view_factories
         if targets is None:
             targets = source.targets(numbers)
@@ -239,18 +224,18 @@ class EpochPass:
 
 
 class Position(int):
-    """A position in an epoch, and what was counted up to it: one object, so that they agree.
+    """A position in an epoch with the counts up to it: one object, so that they always agree.
 
-    batches : int    handed out in this epoch
-    dropped : int    records left out
-    order : Order    of part files: it knows where the file begins that the position is in
+    batches : int    number of batches yielded in this epoch
+    dropped : int    number of dropped records
+    order : Order    for part files: it knows the start of the file that contains the position
     """
 
     batches: int
     dropped: int
     order: Order | None
 
-    def __new__(  # noqa: D102  # the class says it
+    def __new__(  # noqa: D102  # see the class
         cls, position: int = 0, batches: int = 0, dropped: int = 0, order: Order | None = None
     ) -> Position:
         self = super().__new__(cls, position)
@@ -258,12 +243,12 @@ class Position(int):
         return self
 
     def advance(self, batch: Batch, position: int, order: Order) -> Position:
-        """The place behind one more batch."""
+        """Return the position after one more batch."""
         return Position(position, self.batches + 1, self.dropped + len(batch.dropped), order)
 
 
 def as_position(position: int) -> Position:
-    """The place that a position of a Batcher is; a Place, but for a moment while it is made."""
+    """Return a position as a Position; it is an int only while a Batcher is constructed."""
     return position if isinstance(position, Position) else Position(position)
 
 
@@ -271,34 +256,34 @@ _log = logging.getLogger("layoutkit.data")
 
 
 def log_dropped(dropped: Sequence[Any]) -> None:
-    """Log a line for each record that was left out."""
+    """Log a line for each dropped record."""
     for record, _, error in dropped:
         why = "refused" if error is None else describe_error(error)
         _log.warning("left out %s: %s", describe_record(record), why)
 
 
 def progress_bar(config: LoaderConfig, total: int | None, position: int) -> Any:
-    """The progress bar, or None, in a `with` block."""
+    """Return a context manager of the progress bar, or of None."""
     if not config.progress:
         return nullcontext()
-    from tqdm import tqdm  # loaded where a bar is shown
+    from tqdm import tqdm  # imported only if a bar is shown
 
     class Bar(tqdm):  # type: ignore[misc]
-        monitor_interval = 0  # no thread beside ours
+        monitor_interval = 0  # do not start a monitor thread
 
     return Bar(total=total, initial=position, unit="record")
 
 
-_MAX_LOST = 16  # records that fail one after the other, from the first on, are no accident
+_MAX_LOST = 16  # so many failures from the first record on mean a wrong configuration
 _MAX_REASONS = 3
 
 
 def checked_batches(run: EpochPass, from_start: bool) -> Iterator[tuple[Batch, int]]:
-    """Batches and the places behind them, of a loop that begins an epoch or goes on in one.
+    """Yield batches and their end positions; raise DataError if all records fail.
 
-    From an epoch's start, batches without any row wait for one that has some. A DataError, if
-    none comes: when whole batches of 16 records failed, or at the epoch's end. Records that a
-    processor refused were left out on purpose, and are no reason.
+    From an epoch's start, batches without rows are held back until one has rows. If none has,
+    after complete batches of 16 records or at the epoch's end, raise DataError. Records that a
+    processor refused were dropped on purpose and do not count as failures.
     """
     waiting: list[tuple[Batch, int]] = []
     lost: list[Dropped] = []
@@ -328,7 +313,7 @@ def _is_all_failed(batch: Batch) -> bool:
 
 
 def _all_failed_error(lost: Sequence[Dropped], first: str = "") -> DataError:
-    """Each reason once, with the first record that it is the reason for."""
+    """Return an error with each reason once, and the first record that failed for it."""
     reasons: dict[str, list[str]] = {}
     for record, _, error in lost:
         if error is not None:
@@ -348,11 +333,11 @@ def _format_reason(why: str, names: Sequence[str]) -> str:
 
 
 class Batcher(Epochs[Batch]):
-    """Batches, epoch by epoch; made by `sampled_batcher`.
+    """An iterable over batches, epoch by epoch; created by `sampled_batcher`.
 
-    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`, and
-    `state_dict()` names the place behind the batch handed out last. Threads start with the first
-    loop and end with `close()`, or the `with` block.
+    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`.
+    `state_dict()` is the position after the batch yielded last. Threads start with the first loop
+    and end with `close()`, or the `with` block.
     """
 
     def __init__(self, config: LoaderConfig, epoch: int) -> None:
@@ -365,7 +350,7 @@ class Batcher(Epochs[Batch]):
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch, at most where `refill`; None while there are parts to open."""
+        """The (with `refill`, largest) number of batches in an epoch; None until parts are open."""
         config, order = self._config, self._config.sources[0].order(self._epoch)
         if config.shard is not None:
             plan = order.plan
@@ -385,22 +370,22 @@ class Batcher(Epochs[Batch]):
         return f"<{name} of {batches} of {size}, epoch {self._epoch}>"
 
     def __bool__(self) -> bool:
-        return True  # also where an epoch has no batches
+        return True  # even if an epoch has no batches
 
     @property
     def dropped(self) -> int:
-        """Records left out so far in the epoch that the latest loop is or was in."""
+        """The number of records dropped so far in the epoch of the latest loop."""
         return as_position(self._position).dropped
 
     def reset(self) -> None:
-        """Go back to the start of this epoch; the loop under way is over."""
+        """Go back to the start of this epoch; this ends the current loop."""
         self.set_epoch(self._epoch)
 
     def close(self) -> None:
-        """End the threads and wait for them; loops are over for good.
+        """End the threads, wait for them, and end all loops for good.
 
-        A call that does not return cannot be stopped: its thread is not waited for any longer
-        than some seconds, and ends when the call does.
+        A call that does not return cannot be stopped: `close` waits a few seconds for its thread,
+        which ends when the call returns.
         """
         self._closed = True
         self._config.reader.close()
@@ -413,7 +398,7 @@ class Batcher(Epochs[Batch]):
     def __reduce__(self) -> Any:
         raise DataError(
             "a Batcher has threads and connections, which cannot be copied or sent to another "
-            "process; call sampled_batcher there, in each with shard='auto'"
+            "process; call sampled_batcher in each process, with shard='auto'"
         )
 
     def __enter__(self) -> Batcher:
@@ -428,7 +413,7 @@ class Batcher(Epochs[Batch]):
         return super().__iter__()
 
     def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """As any loop; what was left out is known until the next one begins to count."""
+        """Move to a position; the number of dropped records is kept until the next loop starts."""
         position = (
             position if isinstance(position, Position) else Position(position, dropped=self.dropped)
         )
@@ -441,7 +426,7 @@ class Batcher(Epochs[Batch]):
         with run, progress_bar(self._config, run.size, position) as bar:
             for batch, end in checked_batches(run, from_start=not position):
                 before, position = position, position.advance(batch, end, run.orders[0])
-                # Whatever may be interrupted comes first: the state is that before this batch yet.
+                # Interruptible calls come first: until the yield, the state excludes this batch.
                 log_dropped(batch.dropped)
                 if bar is not None:
                     bar.update(position - before)
@@ -451,7 +436,7 @@ class Batcher(Epochs[Batch]):
         return Position(0, dropped=position.dropped + len(run.dropped_at_end))
 
     def _worker_pool(self) -> WorkerPool | None:
-        """The threads, started if there are none in this process; None without threads."""
+        """Return the running pool, starting it if necessary; None with num_workers=0."""
         config = self._config
         if config.num_workers == 0:
             return None
@@ -480,13 +465,13 @@ class Batcher(Epochs[Batch]):
 
     def _marks(self, position: int) -> dict[str, int]:
         position = as_position(position) if position else Position()
-        # A state of shards is the same on all of them, and each has left out other records.
+        # The state is equal on all shards, but each of them drops other records.
         dropped = position.dropped if self._config.shard is None else 0
         counted = {"batch": position.batches, "dropped": dropped}
         return {**counted, **self._part_marks(position)}
 
     def _part_marks(self, position: Position) -> dict[str, int]:
-        """What lets a place in part files be found without opening those before it."""
+        """Return the marks that locate a position in part files without opening earlier files."""
         if not self._config.sources[0].in_parts:
             return {}
         return (
@@ -497,5 +482,7 @@ class Batcher(Epochs[Batch]):
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
         source = self._config.sources[0]
-        order = source.order(epoch, state) if source.in_parts else None  # wrong marks are found now
+        order = (
+            source.order(epoch, state) if source.in_parts else None
+        )  # raises now for invalid marks
         return Position(position, state["batch"], state["dropped"], order)

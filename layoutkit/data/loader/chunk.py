@@ -1,13 +1,7 @@
-"""Some records of a batch, got and processed one after the other by one thread.
+"""The records that one thread reads and processes, and the source that they come from.
 
-The loop is the one place where every record costs Python time, so it looks at each as little as
-it can: clocks twice, results straight into rows of memory that is there already.
-
-Knows one stretch of records; neither threads nor batches are known here.
-
-One source of a Batcher: its records in its sampler's order, and what is got for each.
-
-Knows an Index and a Sampler by their public names, and that arrays need not be got one by one.
+The loop in `RecordChunk.run` is the only code that runs for every record, so it does little: it
+reads the clock twice and writes results directly into preallocated rows.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
 from .collate import CollateStep, SourcePositions
 
-# Which records: their numbers in the index or, of part files, the records themselves.
+# Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
 
 
@@ -53,36 +47,36 @@ class RecordSource:
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:
-        """The order of an epoch; drawing kinds go on without end."""
+        """Return the order of an epoch; endless for kinds that draw."""
         return self.sampler.order(epoch, marks)
 
     def take(self, order: Order, start: int, stop: int) -> Numbers:
-        """The records in places start .. stop-1; fewer where the epoch ends."""
+        """Return the records at positions start .. stop-1, up to the epoch's end."""
         if self.in_parts:
             return order.between(start, stop)  # type: ignore[no-any-return]
         return order.numbers_in(start, stop)
 
     def read_inputs(self, numbers: Numbers) -> Sequence[Any]:
-        """What `get` takes, for each of these records."""
+        """Return the argument of `get` for each of these records."""
         return row_views(self.gathered(numbers)) if self.direct else self.records(numbers)
 
     def gathered(self, numbers: Any) -> Array:
-        """The rows of an array, copied at once."""
+        """Return a copy of the rows of the array."""
         return self.index.rows(numbers)
 
     def records(self, numbers: Numbers) -> list[Record]:
-        """The records themselves."""
+        """Return the Record objects."""
         if isinstance(numbers, list):
             return numbers
         return self.index.records(numbers)
 
     @property
     def source_array(self) -> Array:
-        """The array of which all records are rows, those of other partitions too."""
+        """The array whose rows are the records of all partitions."""
         return self.index.source
 
     def positions(self, numbers: Numbers) -> SourcePositions:
-        """Where these records stand in the whole source, of which an index may be a partition."""
+        """Return the positions of these records in the whole source, across partitions."""
         if isinstance(numbers, list):
             names = [str(record.url).rpartition("/")[2] for record in numbers]
             return SourcePositions(
@@ -91,16 +85,16 @@ class RecordSource:
         return SourcePositions(self.index.partition.place(numbers))
 
     def ranks(self, numbers: Any) -> Array | None:
-        """The rank of each record's label, -1 for none; None where the source has no labels."""
+        """Return the rank of each record's label, -1 if unlabeled; None for a source without labels."""
         return self.index.ranks(numbers)
 
     def targets(self, numbers: Any) -> Array | None:
-        """What the source gives as targets besides labels."""
+        """Return the targets of a source that has targets other than labels."""
         return self.index.targets(numbers)
 
 
 def row_views(block: Array) -> list[Any]:
-    """A window on each row; also of rows that are single numbers."""
+    """Return a writable view of each row, even if rows are single numbers."""
     if block.ndim > 1:
         return list(block)
     return [block[row, ...] for row in range(len(block))]
@@ -111,11 +105,11 @@ _log = logging.getLogger("layoutkit.data")
 
 @dataclass(frozen=True)
 class RecordPipeline:
-    """What is done to each record.
+    """The steps that each record passes through.
 
-    strict : bool    a source that fails, even if it is not the first, fails the record
-    join : Joining   what makes a batch of results of any size; None: they are rows
-    fills : bool     the processor writes all of `out`, or fails
+    strict : bool    a failure in any source, not only the first, fails the record
+    collate_step     makes a batch of results of any size; None if results are rows
+    writes_out       the processor writes all of `out`, or raises
     """
 
     sources: tuple[RecordSource, ...]
@@ -131,21 +125,21 @@ class RecordPipeline:
         return self.sources[0].get if len(self.sources) == 1 else self._get_all
 
     def make_processor(self) -> Callable[..., Any] | None:
-        """What is called with the result of the getter and `out`."""
+        """Return the function called with the data of a record and `out`."""
         processor = self.processor
         if len(self.sources) == 1 or processor is None:
             return processor
         return lambda results, out: processor(*results, out=out)
 
     def read_inputs(self, numbers: Sequence[Numbers]) -> Sequence[Any]:
-        """What the getter takes for each record."""
+        """Return the argument of the reading function for each record."""
         inputs = [
             source.read_inputs(part) for source, part in zip(self.sources, numbers, strict=True)
         ]
         return inputs[0] if len(inputs) == 1 else list(zip(*inputs, strict=True))
 
     def _get_all(self, inputs: tuple[Any, ...]) -> list[Any] | None:
-        """The results of all sources; None where the first refuses the record."""
+        """Return the data of all sources; None if the first source refuses the record."""
         first = _read(self.sources[0], inputs[0])
         if first is None:
             return None
@@ -171,26 +165,29 @@ def _read(source: RecordSource, item: Any) -> Any:
 
 
 class RecordChunk:
-    """Records `first` .. `first + count - 1` of a batch, and what came of them.
+    """Records `first` .. `first + count - 1` of a batch, and their results.
 
-    block : array       the results in rows; of the batch where its shape is known before, else
-                        made for the first result
-    failed : dict       from a row to its error, None for a refusal; counted from 0 in the chunk
-    odd : dict          from a row to a result that does not fit the block; all that are joined
-    targets : dict      from a row to the target that the processor gave
+    block : array        the results in rows: part of the batch if its shape is known beforehand,
+                         else allocated for the first result
+    failed : dict        maps a row of the chunk to its error, None for a refused record
+    irregular : dict     maps a row to a result that does not fit the block; to every result if
+                         results are collated
+    targets : dict       maps a row to the target that the processor returned
     """
 
     def __init__(
         self, pipeline: RecordPipeline, first: int, numbers: Sequence[Numbers], block: Array | None
     ) -> None:
-        self.pipeline, self.first, self.numbers = pipeline, first, numbers
+        self.pipeline = pipeline
+        self.first = first
+        self.numbers = numbers
         self.count = len(numbers[0])
-        self.is_preallocated = block is not None  # rows are given to the processor
+        self.is_preallocated = block is not None  # the processor receives rows as `out`
         self.failed: dict[int, BaseException | None] = {}
         self.irregular: dict[int, Array] = {}
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
-        self.is_from_source = False  # all results are rows of the source
+        self.is_from_source = False  # all results are rows of the source array
         self.get_seconds = self.process_seconds = 0.0
         self.block: Any = None
         self.stopped = False
@@ -198,7 +195,7 @@ class RecordChunk:
         self._set_block(block)
 
     def run(self) -> None:
-        """Get and process every record."""
+        """Read and process every record."""
         if self._run_vectorized():
             return
         pipeline, failed, timeout = self.pipeline, self.failed, self.pipeline.timeout
@@ -242,7 +239,7 @@ class RecordChunk:
         self.get_seconds, self.process_seconds = read_seconds, process_seconds
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
-        """What came before `row`, and that this is late, where our thread cannot reach it."""
+        """Return a copy of the results before `row`, which fails if `is_late`, for another thread."""
         count = row + is_late
         part = RecordChunk(
             self.pipeline, self.first, [numbers[:count] for numbers in self.numbers], None
@@ -258,13 +255,13 @@ class RecordChunk:
         return part
 
     def _run_vectorized(self) -> bool:
-        """Gather rows of an array that nobody has to look at one by one, where that is all."""
+        """Gather rows of an array at once and return True, if no per-record work is needed."""
         pipeline = self.pipeline
         source = pipeline.sources[0]
         if pipeline.processor is not None or not source.direct:
             return False
         if pipeline.collate_step is not None:
-            self.is_from_source = True  # they are read when they are joined
+            self.is_from_source = True  # the CollateStep reads them
             return True
         start = perf_counter()
         rows = source.gathered(self.numbers[0])
@@ -281,12 +278,14 @@ class RecordChunk:
         return True
 
     def _split(self, row: int, pair: tuple[Any, ...]) -> Any:
-        """The array of (array, target); the target is kept."""
+        """Return the array of an (array, target) pair, and store the target."""
         if len(pair) != 2:
-            raise DataError(f"the result is a tuple of {len(pair)}; give array or (array, target)")
+            raise DataError(
+                f"the result is a tuple of {len(pair)}; return array or (array, target)"
+            )
         value, target = pair
         if value is not None:
-            # A copy, as the processor may fill the same memory for its next record.
+            # A copy, since the processor may reuse the memory for its next record.
             if not isinstance(target, int | float | np.number):
                 target = np.array(target)
                 check_movable(target.dtype)
@@ -294,13 +293,13 @@ class RecordChunk:
         return value
 
     def _store(self, row: int, value: Any) -> None:
-        """Copy a result into its row, or keep it beside the rows where it does not fit."""
+        """Copy a result into its row, or store it separately if it does not fit."""
         array = _as_array(value)
         check_movable(array.dtype)
         if self.pipeline.collate_step is not None:
             self.irregular[row] = _cast(
                 array, array.dtype
-            )  # whoever made it may use its memory again
+            )  # a copy, since the processor may reuse the memory
             return
         if self.block is None:
             dtype = self.pipeline.dtype or array.dtype
@@ -336,7 +335,7 @@ class RecordChunk:
 
 
 def describe_record(record: Any) -> str:
-    """What messages call a record."""
+    """Return the text that identifies a record in messages."""
     if record.url is None:
         return f"record {record.position}"
     if record.offset is not None:
@@ -348,7 +347,7 @@ def describe_record(record: Any) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """What messages say of an error, even of one that cannot be put in words."""
+    """Return the type and text of an error; only the type if `str(error)` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -356,7 +355,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def timeout_error(timeout: float) -> TimeoutError:
-    """The error of a record that took too long."""
+    """Return the error of a record that exceeded the timeout."""
     return TimeoutError(f"getting and processing it took longer than {timeout:g} s")
 
 
@@ -367,7 +366,7 @@ def _cast(rows: Array, dtype: DType) -> Array:
 
 
 def _as_array(value: Any) -> Array:
-    """A result as an array: bytes are a vector of uint8."""
+    """Return a result as an array; bytes become a vector of uint8."""
     if isinstance(value, bytes | bytearray | memoryview):
         return np.frombuffer(value, np.uint8)
     if isinstance(value, np.ndarray) or adapter_of(value) is not None:
@@ -376,5 +375,5 @@ def _as_array(value: Any) -> Array:
         return np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"the result is a {kind_text(value)} whose parts differ in length; give an array"
+            f"the result is a {kind_text(value)} whose parts differ in length; return an array"
         ) from None

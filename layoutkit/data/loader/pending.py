@@ -1,15 +1,8 @@
-"""A batch under way: its records are drawn in chunks, and what came of them is put together.
+"""A batch that is being made: it hands out chunks of records, and combines their results.
 
-Records are drawn by any number of threads, in chunks of any length, and it makes no difference:
-a result's row, and what the shape and dtype of the batch are, depend on places in the epoch
-alone.
-
-Knows one batch; its neighbours, threads and Views are not known here.
-
-Which results fit together: those like the first one that is kept.
-
-Judged in the order of records, whatever the order in which they came, so that threads make no
-difference.
+Any number of threads may process chunks of any length, in any order, and it makes no difference:
+the row of a result, and the shape and dtype of the batch, depend on positions in the epoch only.
+Results are checked in the order of records against the first one that is kept.
 """
 
 from __future__ import annotations
@@ -28,14 +21,14 @@ from ..records import Record
 from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
 from .collate import CollateStep, SampleSpec
 
-_DTYPE = np.dtype("float32")  # of records whose shape is given and whose dtype is not
+_DTYPE = np.dtype("float32")  # if the shape of records is specified but not the dtype
 
 
 class BatchSignature:
-    """What the records of one batch have in common.
+    """The properties that all records of a batch share.
 
-    shape, dtype : of a record; None until the first one is kept, where they were not given
-    targeted     : shape and dtype of a target; False where records have none, None until then
+    shape, dtype : of a record; None until the first one is kept, if not specified
+    targeted     : shape and dtype of a target; False if records have no target, None if unknown
     """
 
     def __init__(
@@ -48,12 +41,14 @@ class BatchSignature:
         self.shape = dims
         self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
         self._collate_step = collate_step
-        self._sample_spec: SampleSpec | None = None  # of what is joined
-        self._known_specs: set[tuple[tuple[int, ...], DType]] = set()  # that are of this form
+        self._sample_spec: SampleSpec | None = None  # of collated results
+        self._known_specs: set[tuple[tuple[int, ...], DType]] = (
+            set()
+        )  # shapes and dtypes that match it
         self.target_spec: tuple[tuple[int, ...], DType] | Literal[False] | None = None
 
     def check_chunk(self, chunk: RecordChunk) -> None:
-        """Let those records fail whose shape, dtype or target is another."""
+        """Fail the records whose shape, dtype or target differs from the first one's."""
         if self._collate_step is None:
             self._check_shapes(chunk)
         else:
@@ -114,7 +109,7 @@ class BatchSignature:
                 chunk.failed[row] = error
 
     def _matches_target(self, target: Array) -> bool:
-        """Whether a target is like that of the batch's first; the first one is."""
+        """Return True if a target matches that of the batch's first record, or is the first one."""
         if self.target_spec is None:
             self.target_spec = target.shape, target.dtype
         if self.target_spec is False:
@@ -123,30 +118,32 @@ class BatchSignature:
         return target.shape == shape and can_cast(target.dtype, dtype, "same_kind")
 
     def _as_target(self, row: int, chunk: RecordChunk) -> Array:
-        """The target of a record as an array, like that of the batch's first."""
+        """Return the target of a record as an array; raise if it differs from the first one's."""
         if self.target_spec is False or row not in chunk.targets:
-            raise DataError("this record has a target and others have none; give all or none")
+            raise DataError(
+                "only some records of this batch have a target; return one for all or for none"
+            )
         target = np.asarray(chunk.targets[row])
         check_movable(target.dtype)
         if not self._matches_target(target):
             raise ShapeError(
                 f"the target has shape {target.shape} and dtype {target.dtype}, but the first of "
-                f"this batch has other ones: {self.target_spec}"
+                f"this batch differs: {self.target_spec}"
             )
         return target
 
 
 def kept_rows(chunk: RecordChunk) -> Sequence[int]:
-    """The rows of a chunk that nothing was wrong with."""
+    """Return the rows of a chunk that did not fail."""
     if not chunk.failed:
         return range(chunk.count)
     return [row for row in range(chunk.count) if row not in chunk.failed]
 
 
 def _stack_if_alike(values: list[Any]) -> Array | None:
-    """The values as one array, where each alone would be an array of the same shape and dtype.
+    """Return the values as one array, if each alone is an array of the same shape and dtype.
 
-    None also where they are not numbers, and where nobody has looked close enough to say so.
+    Return None otherwise, if they are not numbers, or if this quick check cannot decide.
     """
     types = set(map(type, values))
     cls = next(iter(types), None)
@@ -157,11 +154,13 @@ def _stack_if_alike(values: list[Any]) -> Array | None:
         return None
     array = np.array(values)
     same = array.dtype == np.asarray(values[0]).dtype
-    return array if same and not array.dtype.hasobject else None  # objects: ints beyond 64 bits
+    return (
+        array if same and not array.dtype.hasobject else None
+    )  # object dtype: ints beyond 64 bits
 
 
-# Takes a place in the epoch, how many records are missing, and how many came since the last one
-# that was kept. Gives the records from that place on: as many, or fewer at the epoch's end.
+# Called with a position in the epoch, the number of missing records, and the number of consecutive
+# failures. Returns the records from that position on: as many, or fewer at the epoch's end.
 Refill = Callable[[int, int, int], Sequence[Numbers]]
 
 
@@ -173,17 +172,17 @@ class PendingBatch:
 
     Parameters
     ----------
-    work : Work
+    pipeline : RecordPipeline
     start : int
-        The place of its first record in the epoch.
+        The position of its first record in the epoch.
     numbers : sequence of Numbers
-        The records, for each source.
+        The records of each source.
     dims : tuple of int, optional
-        The shape of one record, where it is known before.
+        The shape of one record, if it is known beforehand.
     refill : Refill, optional
-        Where records come from that take the place of those left out.
+        Supplies records in place of dropped ones.
     epoch : int
-        What is drawn for a record is another one in each.
+        Random values depend on it.
     """
 
     def __init__(
@@ -196,34 +195,34 @@ class PendingBatch:
         epoch: int = 0,
     ) -> None:
         self.pipeline, self.start, self.dims, self.epoch = pipeline, start, dims, epoch
-        self.numbers: list[Any] = list(numbers[:1])  # of the first source, round by round
+        self.numbers: list[Any] = list(numbers[:1])  # of the first source, one item per round
         self.num_requested = len(numbers[0])
         self.error: BaseException | None = None
         self.ready = False
-        self.on_ready: Callable[[], None] | None = None  # to be called when it is ready
+        self.on_ready: Callable[[], None] | None = None  # called when the batch is ready
         self.cancelled = False
         self.failed: dict[int, BaseException | None] = {}
         self.stats = {"get": 0.0, "process": 0.0, "wait": 0.0}
-        self.input: Any = None  # an array, or what makes it in the thread that asks for it
+        self.input: Any = None  # an array, or a function for the consumer thread to make it
         self.target: Array | None = None
         self._refill = refill
         self._chunks: list[RecordChunk] = []
         self._num_checked = 0
-        self._num_failed_in_row = 0  # records since the last one that was kept
+        self._num_failed_in_row = 0  # consecutive failed records
         self._signature = BatchSignature(dims, pipeline.dtype, pipeline.collate_step)
-        self._is_one_block = True  # all results are in the rows of the first round's block
-        self._block: Array | None = None  # the rows of a round whose shape is known
+        self._is_one_block = True  # all results are in the block of the first round
+        self._block: Array | None = None  # the rows of a round, if their shape is known
         self._begin(0, numbers)
 
     # -- the records, chunk by chunk -------------------------------------------------------
 
     @property
     def is_fully_drawn(self) -> bool:
-        """Whether there is nothing left to draw for now."""
+        """True if all records of this round are taken."""
         return not self._open_ranges
 
     def take_chunk(self, limit: int) -> RecordChunk:
-        """The next records that nobody has, at most so many."""
+        """Return a chunk of the next records, at most `limit`."""
         start, stop = self._open_ranges.pop()
         if stop - start > limit:
             self._open_ranges.append((start + limit, stop))
@@ -233,27 +232,27 @@ class PendingBatch:
         return RecordChunk(self.pipeline, self._first + start, numbers, block)
 
     def commit(self, chunk: RecordChunk) -> bool:
-        """Take what came of a chunk; whether it was the last one."""
+        """Store the results of a chunk; return True if it was the last one of the round."""
         self._chunks.append(chunk)
         self._num_left -= chunk.count
         return not self._num_left
 
     def requeue_remaining(self, chunk: RecordChunk, row: int, is_late: bool) -> bool:
-        """Give up on a chunk that was stopped at `row`, and let others draw the rest of it.
+        """Commit a chunk that was stopped at `row`, and make its remaining records available.
 
-        Whether nothing is left to do.
+        Return True if the round is complete.
         """
         end = chunk.first - self._first + chunk.count
         begin = chunk.first - self._first + row + is_late
         if begin < end:
             self._open_ranges.append((begin, end))
         self._is_one_block = False
-        if self._block is not None:  # that thread may still write into the old one
+        if self._block is not None:  # the stopped thread may still write to the old one
             self._block = self._new_block(len(self._block))
         return self.commit(chunk.finished_part(row, is_late))
 
     def finalize(self) -> bool:
-        """Judge the results of a round; True when the batch is complete, else draw again."""
+        """Check the results of a round; return True if the batch is complete, else start a round."""
         if self.error is not None:
             return True
         try:
@@ -268,23 +267,24 @@ class PendingBatch:
         return True
 
     def _begin(self, first: int, numbers: Sequence[Numbers]) -> None:
-        """Open a round of records to draw."""
-        self._first, self._numbers = first, numbers
+        """Start a round of records."""
+        self._first = first
+        self._numbers = numbers
         self._num_left = count = len(numbers[0])
         self._block = self._new_block(count)
         self._open_ranges = [(0, count)]
 
     def _new_block(self, count: int) -> Array | None:
-        """Memory for so many rows; None where their shape is not known."""
+        """Allocate `count` rows; return None if their shape is unknown."""
         if self.dims is None or self._signature.dtype is None:
             return None
         block = empty((count, *self.dims), self._signature.dtype)
         if self.pipeline.processor is not None and not self.pipeline.writes_out:
-            block[...] = np.zeros((), self._signature.dtype)  # never rows of an older batch
+            block[...] = np.zeros((), self._signature.dtype)  # never expose rows of an older batch
         return block
 
     def _begin_refill(self, refill: Refill) -> bool:
-        """Open a round of as many records as are missing; False where the batch is complete."""
+        """Start a round for the missing records; return False if the batch is complete."""
         taken = self._first + len(self._numbers[0])
         missing = self.num_requested - (taken - len(self.failed))
         if not missing:
@@ -305,16 +305,16 @@ class PendingBatch:
 
     @property
     def num_taken(self) -> int:
-        """How many records of the epoch it has taken."""
+        """The number of records of the epoch that it has taken."""
         return sum(map(len, self.numbers))
 
     def kept_indices(self) -> Array:
-        """The rows, among all that were taken, of the records that are in the batch."""
+        """Return the rows of the records that are in the batch, among all that were taken."""
         rows = np.arange(self.num_taken)
         return np.delete(rows, sorted(self.failed)) if self.failed else rows
 
     def records_at(self, rows: Array) -> Numbers:
-        """The records in rows among all that were taken."""
+        """Return the records in these rows among all that were taken."""
         first = self.numbers[0]
         if isinstance(first, list):
             records: list[Record] = [record for numbers in self.numbers for record in numbers]
@@ -323,19 +323,19 @@ class PendingBatch:
         return numbers if len(rows) == len(numbers) else numbers[rows]
 
     def _check_chunks(self) -> None:
-        """Add up the chunks of a round, and let records fail that do not fit the others."""
+        """Add up the statistics of a round's chunks, and fail records that do not match."""
         self._chunks.sort(key=lambda chunk: chunk.first)
         for chunk in self._chunks[self._num_checked :]:
             self.stats["get"] += chunk.get_seconds
             self.stats["process"] += chunk.process_seconds
             self._signature.check_chunk(chunk)
             self.failed.update((chunk.first + row, error) for row, error in chunk.failed.items())
-        # Those without any result go: a refill may need many rounds until it finds one.
+        # Remove chunks without results: a refill may need many rounds until it finds one.
         self._chunks = [chunk for chunk in self._chunks if len(chunk.failed) < chunk.count]
         self._num_checked = len(self._chunks)
 
     def _check_strict(self) -> None:
-        """Raise the first failure, where records may not fail."""
+        """Raise the first failure, if on_error="raise"."""
         if not self.pipeline.strict:
             return
         failures = [row for row, error in self.failed.items() if error is not None]
@@ -346,7 +346,7 @@ class PendingBatch:
         raise DataError(f"{describe_record(self.record(row))}: {describe_error(error)}") from error  # type: ignore[arg-type]
 
     def record(self, row: int) -> Any:
-        """The record of a row, among all that were taken."""
+        """Return the record of a row among all that were taken."""
         for numbers in self.numbers:
             if row < len(numbers):
                 return self.pipeline.sources[0].records(numbers[row : row + 1])[0]
@@ -354,7 +354,7 @@ class PendingBatch:
         raise DataError(f"the batch has no row {row}")
 
     def _assemble(self) -> None:
-        """Put the results together, without those left out."""
+        """Combine the results of the records that did not fail."""
         count = self.num_taken - len(self.failed)
         if self.pipeline.collate_step is not None:
             self._collate(self.pipeline.collate_step)
