@@ -116,7 +116,7 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
     if layout is not None and str(parse_layout(layout)) != str(left):
         raise DataError(
             f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give that,'
-            " or leave it out"
+            " or omit it"
         )
 
 

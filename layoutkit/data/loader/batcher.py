@@ -161,8 +161,8 @@ class EpochPass:
         count = self._config.sources[0].sampler.plan.count
         if self._config.draws and num_failed >= count:
             raise DataError(
-                f"none of {num_failed} records drawn one after the other could be used, and there are "
-                f"{count}; the log of layoutkit.data has the reasons"
+                f"none of {num_failed} records drawn one after the other could be used, and there "
+                f"are {count}; the log of layoutkit.data has the reasons"
             )
         with self._lock:
             return self._take(position, position + missing)

@@ -34,8 +34,7 @@ Numbers = Array | list[Record]
 class RecordSource:
     """The records of an index, in a sampler's order, and the function that reads them.
 
-    `get` is None where `read_inputs` already are what the user's function would be given: rows of an
-    array.
+    `get` is None if the inputs are already the data: rows of an array in memory.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class RecordSource:
         return SourcePositions(self.index.partition.place(numbers))
 
     def ranks(self, numbers: Any) -> Array | None:
-        """Return the rank of each record's label, -1 if unlabeled; None for a source without labels."""
+        """Return the rank of each label, -1 if unlabeled; None for a source without labels."""
         return self.index.ranks(numbers)
 
     def targets(self, numbers: Any) -> Array | None:
@@ -121,7 +120,7 @@ class RecordPipeline:
     writes_out: bool = False
 
     def make_reader(self) -> Callable[[Any], Any] | None:
-        """What gets a thing that `read_inputs` gave; None where it is the result already."""
+        """Return the function that reads one input; None if the input is already the data."""
         return self.sources[0].get if len(self.sources) == 1 else self._get_all
 
     def make_processor(self) -> Callable[..., Any] | None:
@@ -239,7 +238,7 @@ class RecordChunk:
         self.get_seconds, self.process_seconds = read_seconds, process_seconds
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
-        """Return a copy of the results before `row`, which fails if `is_late`, for another thread."""
+        """Return a copy of the results before `row`; record `row` fails if `is_late`."""
         count = row + is_late
         part = RecordChunk(
             self.pipeline, self.first, [numbers[:count] for numbers in self.numbers], None

@@ -1,24 +1,7 @@
-"""The arguments of `sampled_batcher`, checked, and what is made of them.
+"""Validation of the arguments of `sampled_batcher`, which become a `LoaderConfig`.
 
-Beside `arguments.py` it alone knows all of them; the others take what it makes of them.
-
-The arguments of `sampled_batcher` as they were given.
-
-The orders of a Batcher: a sampler for each of its sources.
-
-Knows samplers and what was asked of them; what is made of records is not known here.
-
-Words for the arguments of `sampled_batcher` that other libraries use, and what they are here.
-
-Knows names; what an argument does is not known here.
-
-The keywords of `sampled_batcher` for pictures: what `size` and `fit` stand for.
-
-Knows the arguments, and that bytes of pictures make no batch; a Decoder makes pixels of them.
-
-The keywords of `sampled_batcher` for results of any size: `collate`, `offset` and `flip`.
-
-Knows the arguments, and what a Collator can cut; what is drawn is known by `joining.py`.
+Also: the samplers of all sources, the Decoder for `size=`, the CollateStep for `collate=`, and
+hints for keyword names of other libraries.
 """
 
 from __future__ import annotations
@@ -52,7 +35,7 @@ from .distributed import Shard, check_shardable, parse_shard
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of `sampled_batcher`, which says what they mean; nothing is checked yet."""
+    """The unchecked arguments of `sampled_batcher`, which documents them."""
 
     sources: Any
     batch_size: Any
@@ -90,7 +73,7 @@ class Arguments:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Those of a formula that are given."""
+        """The constants of a formula that are not None."""
         constants = {"scale": self.scale, "mean": self.mean, "std": self.std, "clip": self.clip}
         return {name: value for name, value in constants.items() if value is not None}
 
@@ -98,11 +81,13 @@ class Arguments:
 def make_samplers(
     indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
-    """A sampler for each index; DataError where one cannot be had, or is for something else."""
+    """Return a sampler for each index; raise DataError for one that does not fit."""
     specs = _full_batch_sampler(spec) if as_flag("drop_last", drop_last) else spec
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
-        raise DataError(f"there are {len(kinds)} samplers for {len(indexes)} sources; give as many")
+        raise DataError(
+            f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
+        )
     return [
         _adopt_sampler(kind, index, size, num_batches)
         if isinstance(kind, Sampler)
@@ -112,7 +97,7 @@ def make_samplers(
 
 
 def _full_batch_sampler(spec: Any) -> Any:
-    """The sampler of this kind, or of each of a list, of which all batches are full."""
+    """Return the kind, or list of kinds, with this order in which all batches are full."""
     if isinstance(spec, list | tuple):
         return [_full_batch_sampler(item) for item in spec]
     if not isinstance(spec, Sampler):
@@ -120,21 +105,23 @@ def _full_batch_sampler(spec: Any) -> Any:
     if spec.plan.even or spec.plan.draws:
         return spec
     kind = full_batch_kind(spec.plan.kind)
-    raise DataError(f"drop_last=True, but the sampler is made already; make it of kind {kind!r}")
+    raise DataError(
+        f"drop_last=True, but the sampler is already constructed; make it of kind {kind!r}"
+    )
 
 
 def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
-    """A copy of the caller's sampler that has our batch size."""
+    """Return a copy of the caller's sampler with the batch size set."""
     plan = sampler.plan
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
         raise DataError(
-            "the sampler is over another index; give sampled_batcher the very Index that the "
-            "sampler was made for"
+            "the sampler is over another index; give sampled_batcher the same Index object that "
+            "the sampler was made for"
         )
     if plan.batch_size not in (None, size):
         raise DataError(
-            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
-            "sampler's out"
+            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; omit "
+            "the sampler's"
         )
     requested = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
     if requested is None and plan.draws:
@@ -143,12 +130,12 @@ def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) 
 
 
 def without_end(sampler: Sampler) -> Sampler:
-    """A sampler that draws goes on without end: how many batches are made, the Batcher counts."""
+    """Return a sampler without end if its kind draws: the Batcher counts the batches."""
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
 def check_lengths(sources: Sequence[RecordSource], max_batches: int | None, size: int) -> None:
-    """DataError unless all sources last as long as the first one."""
+    """Raise DataError unless all sources have as many records per epoch as the first one."""
     first = sources[0].order(0).size if max_batches is None else max_batches * size
     for number, source in enumerate(sources[1:], 1):
         other = source.order(0).size
@@ -156,7 +143,7 @@ def check_lengths(sources: Sequence[RecordSource], max_batches: int | None, size
             continue
         raise DataError(
             f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            f"they must give as many, or source {number} needs a sampler that draws"
+            f"the numbers must agree, or source {number} needs a sampler that draws"
         )
 
 
@@ -164,33 +151,33 @@ _IMAGE_LAYOUT = "bhwc"
 
 
 def with_decoder(args: Arguments) -> Arguments:
-    """The arguments with a Decoder as the processor, where a size of pictures is given.
+    """Return the arguments with a Decoder as the processor, if `size` is set.
 
     Raises
     ------
     DataError
-        Another argument says otherwise what a record becomes.
+        Another argument contradicts the result of the Decoder.
     """
     if args.size is None:
         if args.fit is not None:
-            raise DataError(f"fit={args.fit!r} says how pictures become one size; give size, too")
+            raise DataError(f"fit={args.fit!r} fits images to one size; give size as well")
         return args
     fixes = dict.fromkeys(
-        ("processor", "input_dims", "batch_dims"), "A pictures.Decoder is a processor, too"
+        ("processor", "input_dims", "batch_dims"), "An images.Decoder is a processor, too"
     )
-    fixes["dtype"] = "Floats are made by scale=, mean= and std=, or by convert=, of each batch"
+    fixes["dtype"] = "To get floats, give scale=, mean= and std=, or convert="
     for name, fix in fixes.items():
         if getattr(args, name) is not None:
             raise DataError(
-                f"size= decodes pictures into uint8 (height, width, 3), and {name}= says otherwise "
-                f"what a record becomes; give one of them. {fix}"
+                f"size= decodes images into uint8 (height, width, 3), which {name}= contradicts; "
+                f"give one of them. {fix}"
             )
-    # Here, as its module is for pictures, and few records are.
+    # A lazy import: only image records need it.
     from ...images import Decoder
 
     decoder = Decoder(args.size, args.fit or "cover")
     if args.collate is not None:
-        return replace(args, processor=decoder)  # which cuts windows of what is decoded
+        return replace(args, processor=decoder)  # the Collator crops the decoded images
     return replace(
         args,
         processor=decoder,
@@ -201,56 +188,56 @@ def with_decoder(args: Arguments) -> Arguments:
 
 
 def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
-    """Raise DataError where batches would be of the bytes of pictures, each of another length.
+    """Raise DataError if batches would hold undecoded images, whose bytes differ in length.
 
-    Or where there are several sources of pictures, which are no row either.
+    Also raise if `size` is set for several sources, which do not make a row.
     """
     if args.size is not None and len(indexes) > 1:
         raise DataError(
-            f"size= decodes the pictures of one source, and there are {len(indexes)}; give a "
-            "processor that makes a row of what all of them have"
+            f"size= decodes the images of one source, but there are {len(indexes)}; give a "
+            "processor that combines the results of all of them"
         )
     index = indexes[0]
     is_raw = args.get is None and args.processor is None
     if not is_raw or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    is_picture = name is not None and suffix_of(name) in PICTURES
-    if not is_picture and not index.of_pictures:
+    is_image = name is not None and suffix_of(name) in PICTURES
+    if not is_image and not index.of_pictures:
         return
-    is_one = "is a picture" if is_picture else "has pictures"
+    is_one = "is an image" if is_image else "has images"
     if args.collate is not None:
         raise DataError(
-            f"{name} {is_one}, and collate takes pixels; processor=lambda data, out: "
+            f"{name} {is_one}, but collate takes pixels; processor=lambda data, out: "
             "layoutkit.images.read(data) decodes it"
         )
     raise DataError(
-        f"{name} {is_one}, whose bytes are no row of a batch; size=(height, width) decodes "
-        "pictures, and processor= takes bytes"
+        f"{name} {is_one}, whose bytes are not a row of a batch; size=(height, width) decodes "
+        "images, and processor= takes bytes"
     )
 
 
 def _image_layouts(layout: Any) -> Any:
-    """What layouts are given, with that of pictures where there is none."""
+    """Return the layout argument, with the layout of images filled in."""
     pair = tuple(layout) if isinstance(layout, list | tuple) else (layout, None)
     if pair[0] not in (None, _IMAGE_LAYOUT):
         raise DataError(
-            f"layout={layout!r}, but pictures are {_IMAGE_LAYOUT}, as they are decoded; a batch gives "
-            f"them in any other: batch.input.forward_get({pair[0]!r})"
+            f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
+            f"them to any other: batch.input.forward_get({pair[0]!r})"
         )
     return (_IMAGE_LAYOUT, *pair[1:])
 
 
-_FLIP_AXES = ("w", "width")  # along which flip="random" turns
+_FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
 
 
 def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
-    """What makes batches of results, None where they are rows of one size.
+    """Return the step that collates results of any size; None without a Collator.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is not of its form, or there is nothing to draw from.
+        `offset` or `flip` is malformed, or "random" has no axis to apply to.
     """
     collator = args.collate
     if collator is None:
@@ -266,33 +253,33 @@ def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
 
 
 def check_collate(args: Arguments) -> None:
-    """Raise unless a Collator takes results one by one, and nothing else says what batches are.
+    """Raise unless `collate` is None or a Collator of single results, without conflicts.
 
-    Raises DataError, and ArgumentError for what is said of windows that nobody cuts.
+    Raises DataError, and ArgumentError for `offset` or `flip` without a Collator.
     """
     collator = args.collate
     if collator is None:
         for name in ("offset", "flip"):
             if getattr(args, name) is not None:
                 raise ArgumentError(
-                    f"{name}={getattr(args, name)!r} is of the windows that a Collator cuts; give "
-                    "collate=layoutkit.Collator(...), too"
+                    f"{name}={getattr(args, name)!r} applies to the windows of a Collator; give "
+                    "collate=layoutkit.Collator(...) as well"
                 )
         return
     if not isinstance(collator, Collator):
         raise DataError(f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...)')
     if collator.windows.whole:
         raise DataError(
-            f'collate takes one array in "{collator.pattern}", but results come one by one; leave '
-            "b away on the left of its pattern"
+            f'collate takes one array in "{collator.pattern}", but results come one by one; remove '
+            "b on the left of its pattern"
         )
     to = collator.windows.task.pattern.target
     if "b" not in to.groups or to.names or "..." in str(to):
         raise DataError(
             f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose '
-            "layout is one letter an axis, b one of its own; say so on the right of the pattern"
+            "layout has one letter per axis, including b; correct the right of the pattern"
         )
-    fix_size = "it makes a batch of results of any size; leave that away"
+    fix_size = "the Collator accepts results of any size; omit it"
     fix_collator = "give it to the Collator"
     fixes = {
         "input_dims": fix_size,
@@ -302,22 +289,22 @@ def check_collate(args: Arguments) -> None:
     }
     for name, fix in {**fixes, **dict.fromkeys(args.constants, fix_collator)}.items():
         if getattr(args, name) is not None:
-            raise DataError(f"collate and {name} are two answers to one question; {fix}")
+            raise DataError(f"pass either collate or {name}, not both; {fix}")
     layout = args.layout[0] if isinstance(args.layout, list | tuple) else args.layout
     if layout is not None and str(layout) != collated_layout(collator):
         raise DataError(
             f'layout={layout!r}, but batches of collate="{collator.pattern}" are '
-            f"{collated_layout(collator)}; give that, or leave it out"
+            f"{collated_layout(collator)}; give that, or omit it"
         )
 
 
 def collated_layout(collator: Collator) -> str:
-    """The layout of the batches of a Collator."""
+    """Return the layout of a Collator's batches."""
     return str(collator.windows.task.pattern.target)
 
 
 def _parse_offsets(option: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
-    """Where windows begin, by axis; a word for all is one for each axis that has a window."""
+    """Return the offset by axis; "random" alone applies to each axis that has a window."""
     offsets: dict[str, Any] = (
         dict.fromkeys(cut, RANDOM) if option == RANDOM else _parse_by_axis("offset", option, names)
     )
@@ -336,12 +323,12 @@ def _parse_offsets(option: Any, names: list[str], cut: list[str], pattern: str) 
 
 
 def _parse_flips(option: Any, names: list[str], pattern: str) -> dict[str, Any]:
-    """Which axes are reversed."""
+    """Return the flip option by axis."""
     if option == RANDOM:
         option = {name: RANDOM for name in names if name in _FLIP_AXES}
         if not option:
             raise ArgumentError(
-                f'flip="random" turns around along w, and "{pattern}" has no such axis; name one '
+                f'flip="random" flips along w, but "{pattern}" has no such axis; name one '
                 f'of {", ".join(names) or "its own"}, as in flip={{"h": "random"}}'
             )
     if isinstance(option, str) and axis_name(option) in names:
@@ -367,7 +354,7 @@ def _parse_by_axis(arg_name: str, option: Any, names: list[str]) -> dict[str, An
     for name in by_axis:
         if name not in names:
             raise ArgumentError(
-                f"{arg_name}={option!r}, but {name!r} is no axis that windows are cut along; these are "
+                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; these are "
                 f"{', '.join(names)}"
             )
     return by_axis
@@ -384,19 +371,22 @@ def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
 def _no_window_error(option: str, pattern: str, names: list[str]) -> ArgumentError:
     sizes = ", ".join(f"{name}=224" for name in names)
     return ArgumentError(
-        f'{option} draws where windows begin, but Collator("{pattern}") has no window along '
-        f"{', '.join(names)}: all of it is taken; give it one, as in {sizes}"
+        f'{option} draws the start of windows, but Collator("{pattern}") has no window along '
+        f"{', '.join(names)}, which is not cropped; give it one, as in {sizes}"
     )
 
 
 _MAX_WORKERS = 4
-_SLICED = ("batchwise_shuffled_sequential", "random_slice")  # orders of slices of that size
+_SLICED = (
+    "batchwise_shuffled_sequential",
+    "random_slice",
+)  # bases whose order depends on the batch size
 
 Shape = tuple[int, ...]
 
 
 class ViewFactories(NamedTuple):
-    """What makes Views of a batch's arrays."""
+    """The factories of Views of a batch's arrays."""
 
     input: ViewFactory
     target: ViewFactory
@@ -405,11 +395,11 @@ class ViewFactories(NamedTuple):
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """What a Batcher works with.
+    """The validated configuration of a Batcher.
 
-    limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
-    dims : callable   the shape of a record in batch k, or None
-    shard : Shard     which records of each step are ours; None: all
+    max_batches : int   batches in an epoch of a kind that draws; None if the epoch ends by itself
+    dims : callable     returns the shape of a record in batch k, or None
+    shard : Shard       the part of each step that belongs to this process; None for all
     """
 
     sources: tuple[RecordSource, ...]
@@ -427,12 +417,12 @@ class LoaderConfig:
 
     @property
     def draws(self) -> bool:
-        """Whether the order has no end of its own."""
+        """True if the order has no natural end."""
         return self.max_batches is not None
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What a state must agree with."""
+        """The entries in which a loaded state must agree."""
         plans = [source.sampler.plan for source in self.sources]
         return {
             "kind": "+".join(plan.kind for plan in plans),
@@ -443,24 +433,25 @@ class LoaderConfig:
 
     @property
     def allows_other_batch_size(self) -> bool:
-        """Whether a state may be of another batch size: ranks share an order that has none."""
+        """True if a state may have another batch size: the order shared by ranks has none."""
         plans = [source.sampler.plan for source in self.sources]
         return self.shard is not None and not any(plan.base in _SLICED for plan in plans)
 
 
 def make_config(args: Arguments) -> LoaderConfig:
-    """What a Batcher works with, made of these arguments.
+    """Return the configuration for these arguments.
 
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError
-        An argument is wrong, or two do not fit together.
+        An argument is invalid, or two contradict each other.
     """
     check_collate(args)
     args = with_decoder(args)
     size = as_count("batch_size", args.batch_size, 1)
     _check_callable("processor", args.processor)
-    dims, layouts = _parse_dims(args.input_dims, args.batch_dims), _row_layouts(args)
+    dims = _parse_dims(args.input_dims, args.batch_dims)
+    layouts = _row_layouts(args)
     _check_ranks(args.input_dims, layouts[0])
     indexes = _open_indexes(args.sources)
     check_decoded(args, indexes)
@@ -475,7 +466,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     if shard is not None and max_batches is not None:
         max_batches = -(-max_batches // shard.world) * shard.world
     if refill and samplers[0].plan.base == "even_sequences":
-        raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
+        raise DataError("refill=True would put sequences of other lengths into a batch; omit it")
     reader = _make_reader(args)
     sources = tuple(
         RecordSource(index, without_end(sampler), get, index.getter(reader))
@@ -505,8 +496,9 @@ def make_config(args: Arguments) -> LoaderConfig:
 def _make_shard(
     args: Arguments, indexes: list[Index], size: int
 ) -> tuple[Shard | None, list[Sampler]]:
-    """Which records of each step are ours, and the order of all of them for each index."""
-    shard, num_batches = parse_shard(args.shard), args.num_batches
+    """Return the shard, and the sampler of all records for each index."""
+    shard = parse_shard(args.shard)
+    num_batches = args.num_batches
     if shard is not None and num_batches is not None:
         num_batches = as_count("num_batches", num_batches) * shard.world
     samplers = make_samplers(indexes, args.sampler, args.drop_last, size, num_batches, args.seed)
@@ -536,16 +528,18 @@ def _open_indexes(sources: Any) -> list[Index]:
 def _parse_getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
     listed = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
     if len(listed) != len(indexes):
-        raise DataError(f"there are {len(listed)} getters for {len(indexes)} sources; give as many")
+        raise DataError(
+            f"there are {len(listed)} getters for {len(indexes)} sources; give one for each"
+        )
     for get in listed:
         _check_callable("get", get)
     return listed
 
 
 def _parse_dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
-    """The shape of a record by the number of its batch."""
+    """Return a function from the number of a batch to the shape of its records."""
     if input_dims is not None and batch_dims is not None:
-        raise DataError("input_dims and batch_dims are two answers to one question; give one")
+        raise DataError("pass either input_dims or batch_dims, not both")
     if batch_dims is not None:
         _check_callable("batch_dims", batch_dims)
         return lambda number: _parse_shape(batch_dims(number))
@@ -558,15 +552,15 @@ def _parse_shape(dims: Any) -> Shape:
 
 
 def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
-    """Those of the rows that are made, and of their targets."""
+    """Return the layouts of the rows and of their targets."""
     layout = args.layout
     pair = layout if isinstance(layout, list | tuple) else (layout, None)
     if len(pair) != 2:
-        raise DataError(f"layout has {len(pair)} parts; give one of the input, or (input, target)")
+        raise DataError(f"layout has {len(pair)} parts; give one for the input, or (input, target)")
     for layout_ in pair:
         if layout_ is not None and parse_layout(layout_).groups[0] != "b":
             raise DataError(
-                f"layout {layout_!r} does not begin with b; batches are made row by row"
+                f"layout {layout_!r} does not begin with b; batches are filled row by row"
             )
     if args.collate is not None:
         return collated_layout(args.collate), pair[1]
@@ -575,12 +569,12 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
         return pair[0], pair[1]
     left = args.convert.task.pattern.source
     if left.groups[0] != "b":
-        raise DataError(f"convert takes {left}, which does not begin with b as rows do; begin so")
+        raise DataError(f"convert takes {left}, but rows begin with b; begin the pattern with b")
     return str(left), pair[1]
 
 
 def _check_ranks(input_dims: Any, layout: str | None) -> None:
-    """Raise where the layout of the input cannot be that of records of a given shape."""
+    """Raise if the layout of the input does not fit the shape of records."""
     if input_dims is None:
         return
     shape = (1, *_parse_shape(input_dims))
@@ -588,7 +582,7 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
 
 
 def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:
-    """How many threads there are to be, and the seconds that a record may take."""
+    """Return the number of threads, and the seconds that a record may take."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = (
         min(_MAX_WORKERS, cpus) if num_workers is None else as_count("num_workers", num_workers)
@@ -596,19 +590,20 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise DataError(f"timeout={timeout!r}; it is a number of seconds above 0, or None")
+        raise DataError(f"timeout={timeout!r}; it must be a number of seconds above 0, or None")
     if not workers:
         raise DataError(
-            f"timeout={timeout} needs threads, as nobody can interrupt the caller's own; give "
-            "num_workers of at least 1"
+            f"timeout={timeout} needs threads, since the caller's thread cannot be interrupted; "
+            "give num_workers of at least 1"
         )
     return workers, timeout
 
 
 def _make_reader(args: Arguments) -> Reader:
-    size, folder = as_count("cache_size", args.cache_size), args.cache_dir
+    size = as_count("cache_size", args.cache_size)
+    folder = args.cache_dir
     if not isinstance(folder, str | os.PathLike | None):
-        raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
+        raise DataError(f"cache_dir={folder!r}; it must be the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
     max_bytes = args.max_record_bytes
     max_bytes = None if max_bytes is None else as_count("max_record_bytes", max_bytes)
@@ -625,17 +620,17 @@ def _parse_dtype(dtype: Any) -> Any:
 
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
-        raise DataError(f"{name} is {value!r}, which cannot be called; give a function")
+        raise DataError(f"{name} is {value!r}, which is not callable; give a function")
 
 
-# What somebody who comes from PyTorch, Keras, tf.data, grain, DALI or MXNet tries first.
+# Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
 _ARGUMENT_HINTS = {
-    "batch_sampler": "sampler= and batch_size=, which name an order and where it is cut",
+    "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
     "collate_fn": "processor=, which makes a row of a record; collate= joins rows of many sizes",
     "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
     "drop_remainder": "drop_last=True",
     "generator": "seed=; an order is a function of seed, epoch and position",
-    "image_size": "size=, (height, width) of pictures",
+    "image_size": "size=, (height, width) of images",
     "multiprocessing_context": "num_workers=, which are threads",
     "num_epochs": "a loop for each: every `for batch in batches` is the next epoch",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
@@ -643,20 +638,20 @@ _ARGUMENT_HINTS = {
     "num_shards": "shard=(rank, world)",
     "num_threads": "num_workers=, which are threads",
     "persistent_workers": "nothing: threads live until close(), over all epochs",
-    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
+    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
-    "prefetch_factor": "prefetch=, in batches, however many threads there are",
-    "rand_crop": 'offset="random", of the windows that collate= cuts',
-    "rand_mirror": 'flip="random", of the windows that collate= cuts',
-    "random_crop": 'offset="random", of the windows that collate= cuts',
-    "random_flip": 'flip="random", of the windows that collate= cuts',
+    "prefetch_factor": "prefetch=, in batches, whatever the number of threads",
+    "rand_crop": 'offset="random", of the windows that collate= crops',
+    "rand_mirror": 'flip="random", of the windows that collate= crops',
+    "random_crop": 'offset="random", of the windows that collate= crops',
+    "random_flip": 'flip="random", of the windows that collate= crops',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "shard=(rank, world)",
     "repeat": "a loop for each: every `for batch in batches` is the next epoch",
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
-    "target_size": "size=, (height, width) of pictures",
-    "transform": "processor=, called with what was read and out=",
+    "target_size": "size=, (height, width) of images",
+    "transform": "processor=, called with the data of a record and out=",
     "use_multiprocessing": "num_workers=, which are threads",
     "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
     "worker_init_fn": "num_workers=, which are threads of this process",
@@ -666,7 +661,7 @@ _ARGUMENT_HINTS = {
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise NoSuchArgument for names of arguments that there are not, with what they are here."""
+    """Raise NoSuchArgument for the first unknown keyword, with its equivalent here."""
     for name in names:
         if name in _ARGUMENT_HINTS:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ARGUMENT_HINTS[name]}")

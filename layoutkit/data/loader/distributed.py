@@ -118,7 +118,7 @@ def _rank_from_environment() -> tuple[int, int] | None:
         rank, world = (int(value or "") for value in values)
     except ValueError:
         raise DataError(
-            f'shard="auto", and RANK={values[0]} and WORLD_SIZE={values[1]} are no two numbers; set '
-            "both, or give shard=(rank, world)"
+            f'shard="auto", and RANK={values[0]} and WORLD_SIZE={values[1]} are not two numbers; '
+            "set both, or give shard=(rank, world)"
         ) from None
     return tuple(parse_shard((rank, world)) or ())  # type: ignore[return-value]

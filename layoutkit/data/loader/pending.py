@@ -165,10 +165,10 @@ Refill = Callable[[int, int, int], Sequence[Numbers]]
 
 
 class PendingBatch:
-    """A batch under way.
+    """A batch that is being made.
 
-    `take_chunk`, `commit` and `requeue_remaining` are called by one thread at a time; `finalize` by the one that was
-    told to.
+    `take_chunk`, `commit` and `requeue_remaining` are called by one thread at a time. The thread
+    for which `commit` returns True calls `finalize`.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class PendingBatch:
         return self.commit(chunk.finished_part(row, is_late))
 
     def finalize(self) -> bool:
-        """Check the results of a round; return True if the batch is complete, else start a round."""
+        """Check the results of a round; return True if complete, else start a new round."""
         if self.error is not None:
             return True
         try:

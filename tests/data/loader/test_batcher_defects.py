@@ -113,11 +113,11 @@ class Moment:
     """In place of `_began`: says once that a worker is late, when `ready` says that it is not."""
 
     def __init__(self, monkeypatch, ready):
-        self._real, self._ready, self._said = worker_pool._began, ready, False
-        monkeypatch.setattr(worker_pool, "_began", self)
-        monkeypatch.setattr(worker_pool.Crew, "_next_look", lambda crew: 0.001)
-        draw = pending.Draft.draw
-        monkeypatch.setattr(pending.Draft, "draw", lambda draft, most: draw(draft, 99))
+        self._real, self._ready, self._said = worker_pool._record_start, ready, False
+        monkeypatch.setattr(worker_pool, "_record_start", self)
+        monkeypatch.setattr(worker_pool.WorkerPool, "_wait_seconds", lambda crew: 0.001)
+        draw = pending.PendingBatch.take_chunk
+        monkeypatch.setattr(pending.PendingBatch, "take_chunk", lambda draft, most: draw(draft, 99))
 
     def __call__(self, worker):
         if self._said or worker.drawn is None:
@@ -378,8 +378,8 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
 def test_the_work_of_refill_grows_with_the_records_alone(monkeypatch):
     """Rounds look at their own records, not again at all those before."""
     looked = []
-    real = pending.Draft.kept
-    monkeypatch.setattr(pending.Draft, "kept", lambda draft: looked.append(1) or real(draft))
+    real = pending.PendingBatch.kept_indices
+    monkeypatch.setattr(pending.PendingBatch, "kept_indices", lambda draft: looked.append(1) or real(draft))
     with sampled_batcher(
         np.arange(400), batch_size=2, processor=lambda x, out: x if x > 397 else None, refill=True
     ) as batches:
