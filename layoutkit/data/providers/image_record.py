@@ -101,7 +101,9 @@ class PictureRows:
         """What is done to records in an epoch; the target of each is whether it is mirrored."""
         sampler: Any = None  # whoever draws from it knows the records
         source = RecordSource(self._index, sampler, self._got, None)
-        return RecordPipeline((source,), partial(self._picture, epoch), self.dtype, None, strict, writes_out=True)
+        return RecordPipeline(
+            (source,), partial(self._picture, epoch), self.dtype, None, strict, writes_out=True
+        )
 
     def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
         """A batch of some size, with zeros behind the rows that there are."""
@@ -250,7 +252,9 @@ class Run:
         Batches that are begun ahead of the one asked for.
     """
 
-    def __init__(self, work: RecordPipeline, dims: tuple[int, ...], pool: WorkerPool | None, prefetch: int) -> None:
+    def __init__(
+        self, work: RecordPipeline, dims: tuple[int, ...], pool: WorkerPool | None, prefetch: int
+    ) -> None:
         self._work, self._dims, self._pool = work, dims, pool
         self._ahead = prefetch if pool is not None else 0
 
@@ -457,7 +461,9 @@ class ImageRecordProvider(BaseProvider):
         self._position: int = Position()
         self._rows: PictureRows = rows
         self._strict, self._lazy_pool = strict, LazyWorkerPool(workers)
-        log_opened(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
+        log_opened(
+            verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples
+        )
 
     @property
     def dropped(self) -> int:
@@ -524,7 +530,9 @@ class ImageRecordProvider(BaseProvider):
 
     def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """As any loop; what was left out is known until the next one begins to count."""
-        place = position if isinstance(position, Position) else Position(position, dropped=self.dropped)
+        place = (
+            position if isinstance(position, Position) else Position(position, dropped=self.dropped)
+        )
         super()._go(epoch, place, loaded=loaded)
 
     def _identity(self) -> dict[str, int | str]:

@@ -127,15 +127,17 @@ class MNISTProvider(BaseProvider):
         )  # fmt: skip
         if data.layout.startswith("b"):
             nbytes = prod(data.shape(self._size)) * data.filling.itemsize
-            self._together = max(1, _GROUP_BYTES // max(1, nbytes))
+            self._group_size = max(1, _GROUP_BYTES // max(1, nbytes))
         count, shape = len(pictures.array), pictures.array.shape[1:]
-        log_opened(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
+        log_opened(
+            verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records()
+        )
 
     def _batches_ordered_at_once(self) -> int:
         at_once = self.num_batches if self._shuffle else 0  # 8 bytes a picture
         return max(at_once, super()._batches_ordered_at_once())
 
-    def _shuffled(self, epoch: int, places: Array) -> Array:
+    def _permute(self, epoch: int, places: Array) -> Array:
         order: Array = permuted(self._key(epoch), self._samples)
         return order if len(places) == len(order) else order[places]
 

@@ -65,7 +65,7 @@ def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order(
     assert {full_batch_kind(name) for name in KINDS if not KINDS[name].parts} == {
         kind.name for kind in KINDS.values() if kind.even or kind.draws
     }
-    with pytest.raises(DataError, match="part-linear does not know how many"):
+    with pytest.raises(DataError, match="part-linear does not know the number"):
         full_batch_kind("part-linear")
     assert all(find_kind(name).name == kind for name, kind in ALIASES.items())
 

@@ -376,7 +376,7 @@ def test_pictures_are_decoded_by_threads(tmp_path):
     np.testing.assert_array_equal(batch.input.input, collate(photos, "hwc->bchw", h=8, w=12))
     with sampled_batcher(tmp_path, size=(16, 16), offset="random", **words) as batches:
         assert next(iter(batches)).input.input.shape == (5, 3, 8, 12)
-    with pytest.raises(DataError, match=r"processor=lambda data, out: layoutkit\.pictures\.read"):
+    with pytest.raises(DataError, match=r"processor=lambda data, out: layoutkit\.images\.read"):
         sampled_batcher(tmp_path, **words)
 
 
@@ -394,26 +394,26 @@ COLUMNS = Collator("xc->bxc", x=3)
         ({"offset": 3}, ArgumentError, "offset=3; it is"),
         ({"offset": {"h": "randm"}}, ArgumentError, r"offset\['h'\] is 'randm'.*did you mean"),
         ({"offset": {"h": [1, 2]}}, ArgumentError, "or a whole number"),
-        ({"offset": {"q": "random"}}, ArgumentError, "'q' is no axis .* h, w, c"),
+        ({"offset": {"q": "random"}}, ArgumentError, "'q' is not an axis .* h, w, c"),
         ({"offset": {"c": "random"}}, ArgumentError, "no window along c"),
-        ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c: .* h=224"),
+        ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c, .* h=224"),
         ({"flip": "both"}, ArgumentError, "flip is 'both'"),
         ({"flip": "Random"}, ArgumentError, 'did you mean "random"'),
         ({"flip": {"w": 0.5}}, ArgumentError, r"flip\['w'\] is 0.5; it is \"random\", or True"),
         ({"flip": True}, ArgumentError, "flip=True"),
-        ({"collate": COLUMNS, "offset": None}, ArgumentError, "along w, and .* one of x, c"),
-        ({"collate": None}, ArgumentError, "offset='random' is of the windows"),
-        ({"collate": None, "offset": None}, ArgumentError, "flip='random' is of the windows"),
+        ({"collate": COLUMNS, "offset": None}, ArgumentError, "along w, but .* one of x, c"),
+        ({"collate": None}, ArgumentError, "offset='random' applies to the windows"),
+        ({"collate": None, "offset": None}, ArgumentError, "flip='random' applies to the windows"),
         ({"collate": print}, DataError, "give a Collator"),
-        ({"collate": Collator("bhwc->bchw")}, DataError, "leave b away on the left"),
-        ({"collate": Collator("hwc->(bh)wc")}, DataError, "b one of its own"),
-        ({"collate": Collator("h w c -> batch h w c")}, DataError, "is one letter an axis"),
-        ({"collate": Collator("...c->b...c")}, DataError, "is one letter an axis"),
-        ({"input_dims": (5, 6, 3)}, DataError, "collate and input_dims are two answers"),
-        ({"batch_dims": len}, DataError, "collate and batch_dims"),
-        ({"dtype": "float32"}, DataError, "collate and dtype .* give it to the Collator"),
-        ({"scale": 2}, DataError, "collate and scale"),
-        ({"convert": 3}, DataError, "collate and convert"),
+        ({"collate": Collator("bhwc->bchw")}, DataError, "remove b on the left"),
+        ({"collate": Collator("hwc->(bh)wc")}, DataError, "including b"),
+        ({"collate": Collator("h w c -> batch h w c")}, DataError, "has one letter per axis"),
+        ({"collate": Collator("...c->b...c")}, DataError, "has one letter per axis"),
+        ({"input_dims": (5, 6, 3)}, DataError, "either collate or input_dims, not both"),
+        ({"batch_dims": len}, DataError, "collate or batch_dims"),
+        ({"dtype": "float32"}, DataError, "collate or dtype, .* give it to the Collator"),
+        ({"scale": 2}, DataError, "collate or scale"),
+        ({"convert": 3}, DataError, "collate or convert"),
         ({"layout": "bhwc"}, DataError, "layout='bhwc', but batches .* are bchw"),
         ({"random_crop": True}, DataError, 'offset="random", of the windows'),
     ],
