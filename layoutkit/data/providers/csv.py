@@ -40,14 +40,14 @@ class CSVProvider(BaseProvider):
     A line is a row: numbers with commas between, `nan` and `inf` among them. Spaces around
     numbers, a trailing comma, blank lines, CRLF and a byte order mark are accepted. Anything else
     is a DataError with file and line, raised by the batch that has the line. Lines are located
-    once, when the provider is created, at 16 bytes of memory a row; their text is read batch by batch.
+    once, when the provider is created, at 16 bytes of memory per row; their text is read per batch.
 
     Parameters
     ----------
     data_csv : path
         The data, a local file.
     data_shape : tuple of int
-        The shape of a row, `(784,)` or `(1, 28, 28)`: its product is the count of numbers in a line.
+        The shape of a row, `(784,)` or `(1, 28, 28)`: its product is the numbers per line.
     label_csv : path, optional
         The labels, with equally many rows. By default there is no label.
     label_shape : tuple of int
@@ -55,7 +55,7 @@ class CSVProvider(BaseProvider):
     batch_size : int
         The rows of every batch.
     layout : str, optional
-        The layout of the batch, such as "btf"; by default `b`, `bf` and, of shapes of three, `bchw`.
+        The layout of the batch, such as "btf"; by default `b`, `bf`, and `bchw` for 3-d rows.
         "bchw->bhwc" gives the layout in the file and the layout of batches.
     dtype : dtype
         Of the data. Whole numbers are read as such, exactly; floats are rounded as Python's

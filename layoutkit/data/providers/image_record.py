@@ -542,7 +542,7 @@ class ImageRecordProvider(BaseProvider):
 
 
 class _Steps:
-    """What `checked_batches` takes: batches one after the other."""
+    """An adapter from an iterator to the interface that `checked_batches` needs."""
 
     dropped_at_end = ()
 

@@ -72,7 +72,7 @@ def test_nothing_but_damaged_ones_is_an_error(tmp_path):
 
 def test_bytes_of_pictures_are_no_rows(photos):
     for options in ({}, {"layout": "bhwc", "input_dims": (8, 8, 3), "dtype": "uint8"}):
-        with pytest.raises(DataError, match=r"0\.png is a picture.*size=\(height, width\)"):
+        with pytest.raises(DataError, match=r"0\.png is an image.*size=\(height, width\)"):
             sampled_batcher(photos, batch_size=2, **options)
     # Whoever takes them on purpose may.
     lengths = lambda data, out: np.array([len(data)])  # noqa: E731
