@@ -149,10 +149,8 @@ class BaseProvider(Epochs[ProviderBatch]):
             raise DataError(
                 f"batch_size={self._size}; memory cannot hold more than {_MAX_ROWS} rows"
             )
-        self._shuffle, self._tail = (
-            as_flag("shuffle", shuffle),
-            as_word("tail", tail, _TAILS),
-        )
+        self._shuffle = as_flag("shuffle", shuffle)
+        self._tail = as_word("tail", tail, _TAILS)
         self._seed = as_count("seed", seed, None)
         self._prefetch = as_count("prefetch", prefetch)
 
