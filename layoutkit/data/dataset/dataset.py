@@ -1,7 +1,4 @@
-"""`Dataset`: a Sample whose first axis counts samples.
-
-Knows samples, fields and layouts; where elements lie is known by the stores.
-"""
+"""`Dataset`: a Sample whose first axis counts samples."""
 
 from __future__ import annotations
 
@@ -13,18 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..._utils import fork
 from ..._utils.validation import as_count
 from ...errors import DataError, ShapeError
-from .indexing import kinds_of
-from .minibatches import blocks_of
-from .sample import Parts, Sample, store_of
+from .indexing import key_types
+from .minibatches import make_blocks
+from .sample import Sample, SampleState, store_of
 
 if TYPE_CHECKING:
     from .iterator import DatasetIterator
 
-__all__ = ["Dataset"]
-
 
 class Dataset(Sample):
-    """Samples along the first axis: a Sample, with a few more ways to select and to iterate.
+    """A Sample whose first axis counts samples, with more ways to select and to iterate.
 
     >>> import numpy as np
     >>> dataset = Dataset({"input": np.arange(12.0).reshape(6, 2), "target": np.arange(6)})
@@ -33,12 +28,12 @@ class Dataset(Sample):
     >>> [len(batch) for batch in dataset._minibatches(4)]
     [4, 2]
 
-    Parameters are those of `Sample`. The source may also be infinite (an object with
-    `__getitem__(i)`, and neither length nor shape), or give its samples in order only (an
-    iterable, or a function without arguments that gives a fresh iterator); its elements are
-    arrays, or mappings of names to arrays, and it is read-only.
+    The parameters are those of `Sample`. The source may also be infinite (an object with
+    `__getitem__(i)`, and neither length nor shape), or sequential (an iterable, or a function
+    without arguments that returns a fresh iterator). The elements of such a source are arrays, or
+    mappings of names to arrays, and it is read-only.
 
-    A layout begins with `b`; by default it is `b` or `bf` for one and two axes.
+    A layout begins with `b`; the default for one and two axes is `b` and `bf`.
     """
 
     __slots__ = ()
@@ -46,48 +41,53 @@ class Dataset(Sample):
     _is_dataset: ClassVar[bool] = True
 
     def __getitem__(self, key: Any) -> Sample:
-        first, *more = kinds_of(key)
+        first, *more = key_types(key)
         if first not in ("int", "slice", "list"):
             return super().__getitem__(key)
         blocked = self._store().blocked
         if more and first == "int" and blocked:
             return self[key[0]][key[1:]]
         cls = Sample if first == "int" and not blocked else Dataset
-        layout, locked = self._layout_after(key), self._is_locked()
+        layout = self._layout_after(key)
+        locked = self._is_locked()
         if more:
-            said = layout if isinstance(layout, str) else None
-            return cls._of(Parts(self._store().select(key), {}, said, {}, locked))
-        named = None if self._named is None else self._selected_fields(key)
-        if self._own is None:
-            return cls._of(Parts(None, named, locked=self._locked))
-        return cls._of(Parts(self._own.select(key), named, layout, self._info, locked))
+            layout_option = layout if isinstance(layout, str) else None
+            return cls._of(SampleState(self._store().select(key), {}, layout_option, {}, locked))
+        fields = None if self._fields_by_name is None else self._selected_fields(key)
+        if self._own_store is None:
+            return cls._of(SampleState(None, fields, locked=self._locked))
+        return cls._of(
+            SampleState(self._own_store.select(key), fields, layout, self._meta_option, locked)
+        )
 
     def __iter__(self) -> Iterator[Sample]:
         length = self._length()
         if length is None:
-            return self._stepped()
-        places = itertools.count() if length == math.inf else range(int(length))
-        return (self[at] for at in places)
+            return self._iterate_stream()
+        indices = itertools.count() if length == math.inf else range(int(length))
+        return (self[i] for i in indices)
 
     def _width(self) -> int:
-        """The length of the samples: `_shape()[1]`; ShapeError where they have none."""
+        """Return the length of the samples, `_shape()[1]`; raise ShapeError for one axis."""
         shape = self._shape()
         if len(shape) < 2:
             raise ShapeError(f"data of shape {shape} has no second axis, so it has no width")
         return shape[1]
 
     def _minibatches(self, batch_size: int) -> Dataset:
-        """The Dataset of runs of `batch_size` samples each; the last may be short.
+        """Return the Dataset of runs of `batch_size` samples each; the last may be short.
 
-        Its samples are Datasets: `d._minibatches(5)[2]` is `d[10:15]`. DataError for a batch
-        size that is no whole number of at least 1.
+        Its samples are Datasets: `d._minibatches(5)[2]` is `d[10:15]`. Raises DataError if
+        `batch_size` is not an int of at least 1.
         """
         size = as_count("batch_size", batch_size, 1)
-        own = None if self._own is None else blocks_of(self._own, size)
-        named = self._named
-        if named is not None:
-            named = {name: field._minibatches(size) for name, field in named.items()}
-        return Dataset._of(Parts(own, named, self._lay, self._info, self._locked))
+        store = None if self._own_store is None else make_blocks(self._own_store, size)
+        fields = self._fields_by_name
+        if fields is not None:
+            fields = {name: field._minibatches(size) for name, field in fields.items()}
+        return Dataset._of(
+            SampleState(store, fields, self._layout_option, self._meta_option, self._locked)
+        )
 
     def iterator(
         self,
@@ -99,7 +99,7 @@ class Dataset(Sample):
         seed: int = 0,
         epoch: int = 0,
     ) -> DatasetIterator:
-        """Batches of fields in the spaces that are asked for, epoch by epoch.
+        """Return an iterable over batches of fields in the requested spaces, epoch by epoch.
 
         >>> import numpy as np
         >>> from layoutkit import CompositeSpace, IndexSpace, VectorSpace
@@ -113,29 +113,30 @@ class Dataset(Sample):
         Parameters
         ----------
         data_specs : (space, source)
-            What `DataSpecsMapping` takes. A source is a field's name; `input.x1` is nested. Its
-            layout says what it is: images, vectors (bf), labels (integers in b or bt), or one
-            number a sample (b).
+            As for `DataSpecsMapping`. A source is a field's name; `input.x1` is nested. Its layout
+            decides what it holds: images, vectors (bf), labels (integers in b or bt), or one
+            number per sample (b).
         mode : str
-            A kind of `sampler` that needs no labels: "sequential", "shuffled_sequential", ...
+            A kind of `sampler` that does not need labels: "sequential", "shuffle", ...
         batch_size, num_batches : int, at least one of them
         seed, epoch : int
-            Of a random order.
+            The random order is a function of both.
 
         Returns
         -------
         iterable
-            Each batch is nested as `source` is, in memory of its own. It has `num_batches`,
-            `num_examples`, `epoch`, `set_epoch`, `state_dict` and `load_state_dict`.
+            Each batch is nested as `source` is, in memory of its own. The iterable has
+            `num_batches`, `num_examples`, `epoch`, `set_epoch`, `state_dict` and `load_state_dict`.
 
         Raises
         ------
         DataError
-            The Dataset is not finite, a source is no field or has no layout, the mode is unknown.
+            The Dataset is not finite, a source is not a field or has no layout, or the mode is
+            unknown.
         SpaceError, ShapeError, DtypeError
-            Space and source are not nested alike, or a field never becomes what is asked.
+            Space and source are not nested alike, or a field cannot be converted to its space.
         """
-        # Here, as who only selects needs no Spaces and no samplers, which take a while to load.
+        # A lazy import: selections do not need Spaces and samplers, which take a while to load.
         with fork.making:
             from .iterator import DatasetIterator
 
@@ -143,37 +144,44 @@ class Dataset(Sample):
         return DatasetIterator(self, data_specs, mode, {**order, "epoch": epoch})
 
     def _selected_fields(self, key: Any) -> dict[str, Sample]:
-        """What a key selects of the fields that have as many samples as this."""
-        extent = self._store().extent()
+        """Return the selection of each field that has as many samples as this Dataset."""
+        num_samples = self._store().num_samples()
         fields = self._fields().items()
-        return {name: field[key] for name, field in fields if store_of(field).extent() == extent}
+        return {
+            name: field[key]
+            for name, field in fields
+            if store_of(field).num_samples() == num_samples
+        }
 
-    def _stepped(self) -> Iterator[Sample]:
-        """The samples of what can only be iterated; its fields step by step with it."""
-        if self._named is None:
-            return (self._step(store) for store in self._store().steps())
-        steps: dict[str, Iterator[Any]] = {} if self._own is None else {"": self._own.steps()}
-        named = {n: iter(f) for n, f in self._named.items() if f._length() is None}
-        return self._together(steps | named)
+    def _iterate_stream(self) -> Iterator[Sample]:
+        """Return an iterator over the samples of a stream, in step with its fields."""
+        if self._fields_by_name is None:
+            return (self._stream_sample(store) for store in self._store().iter_elements())
+        iterators: dict[str, Iterator[Any]] = (
+            {} if self._own_store is None else {"": self._own_store.iter_elements()}
+        )
+        streams = {n: iter(f) for n, f in self._fields_by_name.items() if f._length() is None}
+        return self._iterate_fields(iterators | streams)
 
-    def _together(self, steps: dict[str, Iterator[Any]]) -> Iterator[Sample]:
-        """Samples of a store (named "") and of fields that can only be iterated."""
+    def _iterate_fields(self, iterators: dict[str, Iterator[Any]]) -> Iterator[Sample]:
+        """Yield the samples of a store (named "") and of fields that can only be iterated."""
         while True:
-            found = {name: next(each, None) for name, each in steps.items()}
-            ended = [name for name, each in found.items() if each is None]
-            if len(ended) == len(found):
+            samples = {name: next(iterator, None) for name, iterator in iterators.items()}
+            ended = [name for name, iterator in samples.items() if iterator is None]
+            if len(ended) == len(samples):
                 return
             if ended:
                 name = f"field {ended[0]}" if ended[0] else "the Dataset itself"
                 raise DataError(f"{name} has fewer samples than its other fields")
-            yield self._step(found.pop("", None), found)
+            yield self._stream_sample(samples.pop("", None), samples)
 
-    def _step(self, store: Any, named: Any = None) -> Sample:
-        """A sample, or a mini-batch, of what can only be iterated."""
+    def _stream_sample(self, store: Any, fields: Any = None) -> Sample:
+        """Return a sample, or a mini-batch, of a stream."""
         cls = Dataset if self._store().blocked else Sample
-        meta, locked = self._kept_meta(), self._is_locked()
-        return cls._of(Parts(store, named, self._layout_after(0), meta, locked))
+        meta = self._kept_meta()
+        locked = self._is_locked()
+        return cls._of(SampleState(store, fields, self._layout_after(0), meta, locked))
 
     def _as_field(self, sample: Sample) -> Sample:
-        """A Dataset; of a Sample, the Dataset of its data."""
+        """Return the Sample as a Dataset."""
         return sample if isinstance(sample, Dataset) else Dataset(sample)

@@ -1,13 +1,9 @@
-"""What a chain of keys selects of an array, as one selection: nothing is read to find it.
+"""Keys, and chains of keys composed into one selection without reading any data.
 
-Keys that take an int, a slice or a list of each axis are folded into one another, so that
-`data[100:200][[3, 1]][0]` is known to be row 103. Whatever else NumPy takes (new axes, masks of
-several axes, several lists in one key) is kept as it is, and applied to what the rest selects.
-
-Keys as users write them in square brackets: read once, and never again the user's own object.
-
-A part of a key is an int, a slice, None, or an array of indices or bools; an Ellipsis is spelled
-out. What a layout, a Sample and a selection make of a key is decided by these parts.
+The parts of a key are validated and copied once: an int, a slice, None, or an array of indices or
+bools; an Ellipsis is expanded. Keys that take an int, a slice or a list along each axis are
+composed, so `data[100:200][[3, 1]][0]` is known to be row 103. Other NumPy keys (new axes, masks
+of several axes, several lists in one key) are stored and applied to the composed selection.
 """
 
 from __future__ import annotations
@@ -27,34 +23,34 @@ Part: TypeAlias = int | slice | Array | None
 _TAKES = "ints, slices, None, lists and arrays of ints or bools"
 
 
-def kinds_of(key: Any) -> tuple[str, ...]:
-    """What each part of a key is: "int", "slice", "list" (or a mask) or "other".
+def key_types(key: Any) -> tuple[str, ...]:
+    """Return the type of each part of a key: "int", "slice", "list" (or a mask) or "other".
 
     >>> kinds_of(np.s_[0, 1:3, [4, 5]]), kinds_of(...)
     (('int', 'slice', 'list'), ('other',))
     """
     if isinstance(key, tuple) and not key:
-        return ("other",)  # all of the data, of whatever rank
-    return tuple(map(_kind, key if isinstance(key, tuple) else (key,)))
+        return ("other",)  # all of the data, whatever its rank
+    return tuple(map(_key_type, key if isinstance(key, tuple) else (key,)))
 
 
-def spelled_out(key: Any, rank: int) -> Any:
-    """A key on data of a rank with full slices in place of its Ellipsis.
+def expand_ellipsis(key: Any, rank: int) -> Any:
+    """Return the key with full slices in place of its Ellipsis, for data of a rank.
 
     >>> spelled_out(np.s_[..., 0], 3)
     (slice(None, None, None), slice(None, None, None), 0)
 
-    It stays as it is where it has no Ellipsis, or what else is in it may select along several axes.
+    A key without Ellipsis, or with another part that may select along several axes, is unchanged.
     """
     parts = key if isinstance(key, tuple) else (key,)
-    at = next((at for at, part in enumerate(parts) if part is Ellipsis), None)
-    if at is None or "other" in kinds_of((*parts[:at], *parts[at + 1 :], 0)):
+    pos = next((pos for pos, part in enumerate(parts) if part is Ellipsis), None)
+    if pos is None or "other" in key_types((*parts[:pos], *parts[pos + 1 :], 0)):
         return key
-    return (*parts[:at], *[slice(None)] * (rank - len(parts) + 1), *parts[at + 1 :])
+    return (*parts[:pos], *[slice(None)] * (rank - len(parts) + 1), *parts[pos + 1 :])
 
 
 def field_names(key: Any) -> str | list[str] | None:
-    """The names of fields of a structured dtype that a key asks for; None where it does not."""
+    """Return the names of fields of a structured dtype in a key; None for any other key."""
     if isinstance(key, str):
         return key
     is_names = isinstance(key, list) and key and all(isinstance(name, str) for name in key)
@@ -62,30 +58,30 @@ def field_names(key: Any) -> str | list[str] | None:
 
 
 def expand(key: Any, shape: Sequence[int]) -> tuple[Part, ...]:
-    """The parts of a key on data of `shape`, one for each axis and each None; masks spelled out.
+    """Return the parts of a key on data of `shape`, one per axis and per None; masks as indices.
 
     >>> expand(np.s_[..., -1], (2, 3, 4))
     (slice(None, None, None), slice(None, None, None), -1)
 
-    Raises DataError (also an IndexError) for what is no key, and for one with too many parts.
+    Raises DataError (also an IndexError) for an invalid key, or one with too many parts.
     """
     parts = [_part(part) for part in (key if isinstance(key, tuple) else (key,))]
-    open_ended = [at for at, part in enumerate(parts) if part is Ellipsis]
-    if len(open_ended) > 1:
-        raise OutOfRange(f"the key {key!r} has more than one '...'; leave all but one out")
-    missing = len(shape) - sum(map(_consumed, parts))
+    ellipses = [pos for pos, part in enumerate(parts) if part is Ellipsis]
+    if len(ellipses) > 1:
+        raise OutOfRange(f"the key {key!r} has more than one '...'; remove all but one")
+    missing = len(shape) - sum(map(_num_axes_consumed, parts))
     if missing < 0:
         raise OutOfRange(
             f"the key {key!r} selects along {len(shape) - missing} axes, but the data has shape "
             f"{tuple(shape)}; give at most {len(shape)}"
         )
-    at = open_ended[0] if open_ended else len(parts)
-    full = [*parts[:at], *[slice(None)] * missing, *parts[at + 1 :]]
+    pos = ellipses[0] if ellipses else len(parts)
+    full = [*parts[:pos], *[slice(None)] * missing, *parts[pos + 1 :]]
     return _with_indices(full, shape)
 
 
-def place_of(part: int, size: int) -> int:
-    """An index counted from 0; DataError (also an IndexError) where it is out of range."""
+def normalize_index(part: int, size: int) -> int:
+    """Return a non-negative index; raise DataError (also an IndexError) if it is out of range."""
     if not -size <= part < size:
         raise OutOfRange(
             f"index {part} is out of range for an axis of size {size}"
@@ -94,23 +90,23 @@ def place_of(part: int, size: int) -> int:
     return part % size
 
 
-def as_positions(part: Array, size: int) -> Array:
-    """Indices of one axis counted from 0, in an array of their own."""
-    wrong = part[(part < -size) | (part >= size)]
-    if wrong.size:
-        place_of(int(wrong[0]), size)
+def normalize_indices(part: Array, size: int) -> Array:
+    """Return a new array of non-negative indices of one axis."""
+    out_of_range = part[(part < -size) | (part >= size)]
+    if out_of_range.size:
+        normalize_index(int(out_of_range[0]), size)
     return np.where(part < 0, part + size, part)
 
 
-def same_part(a: Any, b: Any) -> bool:
-    """Whether two parts of keys, or two selectors, select alike."""
+def is_same_part(a: Any, b: Any) -> bool:
+    """Return True if two parts of keys, or two selectors, are equal."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
     return bool(type(a) is type(b) and a == b)
 
 
 def _part(part: Any) -> Any:
-    """One part of a key, out of the reach of whoever wrote it."""
+    """Return a checked copy of one part of a key, independent of the caller's object."""
     if part is None or part is Ellipsis:
         return part
     if isinstance(part, slice):
@@ -119,37 +115,37 @@ def _part(part: Any) -> Any:
     if number is not None:
         return number
     try:
-        found = np.array(part)
-    except (TypeError, ValueError):  # of different lengths
-        found = np.array(None)
-    if found.size == 0 and not isinstance(part, np.ndarray):
-        found = found.astype(np.intp)  # NumPy takes an empty list for floats
-    if found.dtype.kind not in "iub":
-        raise OutOfRange(f"{part!r} is no key; the data takes {_TAKES}")
-    return found if found.dtype.kind == "b" else found.astype(np.intp)
+        indices = np.array(part)
+    except (TypeError, ValueError):  # rows of different lengths
+        indices = np.array(None)
+    if indices.size == 0 and not isinstance(part, np.ndarray):
+        indices = indices.astype(np.intp)  # NumPy makes an empty list an array of floats
+    if indices.dtype.kind not in "iub":
+        raise OutOfRange(f"{part!r} is not a valid key; the data takes {_TAKES}")
+    return indices if indices.dtype.kind == "b" else indices.astype(np.intp)
 
 
 def _checked_slice(part: slice) -> slice:
     try:
         range(0)[part]
     except (TypeError, ValueError) as error:
-        raise OutOfRange(f"{part!r} is no slice: {error}") from None
+        raise OutOfRange(f"{part!r} is not a valid slice: {error}") from None
     return part
 
 
-def _consumed(part: Any) -> int:
-    """How many axes of the data a part selects along."""
+def _num_axes_consumed(part: Any) -> int:
+    """Return the number of axes of the data that a part selects along."""
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
 
 
 def _with_indices(parts: list[Any], shape: Sequence[int]) -> tuple[Part, ...]:
-    """The parts with masks of one axis as the indices of what they let through."""
-    found: list[Part] = []
+    """Return the parts with masks of one axis replaced by the indices of their True items."""
+    expanded: list[Part] = []
     axis = 0
     for part in parts:
-        consumed = _consumed(part)
+        consumed = _num_axes_consumed(part)
         if isinstance(part, np.ndarray) and part.dtype.kind == "b" and consumed:
             sizes = tuple(shape[axis : axis + consumed])
             if part.shape != sizes:
@@ -157,12 +153,12 @@ def _with_indices(parts: list[Any], shape: Sequence[int]) -> tuple[Part, ...]:
                     f"a mask of shape {part.shape} is on axes of sizes {sizes}; make them equal"
                 )
             part = np.flatnonzero(part) if consumed == 1 else part
-        found.append(part)
+        expanded.append(part)
         axis += consumed
-    return tuple(found)
+    return tuple(expanded)
 
 
-def _kind(part: Any) -> str:
+def _key_type(part: Any) -> str:
     if isinstance(part, slice):
         return "slice"
     if part is None or part is Ellipsis or isinstance(part, str):
@@ -171,7 +167,7 @@ def _kind(part: Any) -> str:
         return "int"
     try:
         return "list" if np.ndim(part) == 1 else "other"
-    except ValueError:  # nested lists of different lengths, which are no key
+    except ValueError:  # nested lists of different lengths, an invalid key
         return "other"
 
 
@@ -179,17 +175,17 @@ Selector: TypeAlias = int | range | Array
 
 
 class Selection:
-    """A part of an array of a known shape.
+    """A selection of elements of an array of a known shape.
 
     Attributes
     ----------
     selectors : tuple
-        For each axis of the array, independently of the others: an int, which drops the axis, a
-        range, or, at most once, an array of indices. All count from 0.
+        For each axis of the array, independently: an int, which drops the axis, a range, or, at
+        most once, an array of indices. All are non-negative.
     rest : tuple of keys
-        To be applied, one after the other, to what the selectors select.
+        Keys applied, one after the other, to the result of the selectors.
     shape : tuple
-        Of what is selected.
+        The shape of the selection.
     """
 
     __slots__ = ("rest", "selectors", "shape")
@@ -200,97 +196,103 @@ class Selection:
         rest: tuple[tuple[Part, ...], ...],
         shape: tuple[int, ...],
     ) -> None:
-        self.selectors, self.rest, self.shape = selectors, rest, shape
+        self.selectors = selectors
+        self.rest = rest
+        self.shape = shape
 
     @classmethod
-    def whole(cls, shape: Sequence[int]) -> Selection:
-        """All of an array."""
+    def full(cls, shape: Sequence[int]) -> Selection:
+        """Return the selection of all elements."""
         sizes = tuple(int(size) for size in shape)
         return cls(tuple(map(range, sizes)), (), sizes)
 
     def select(self, key: Any) -> Selection:
-        """What a key selects of this; DataError (also an IndexError) where it is out of range."""
+        """Return this selection composed with a key; raise DataError if it is out of range."""
         parts = expand(key, self.shape)
-        if self.rest or not self._folds(parts):
+        if self.rest or not self._can_compose(parts):
             return Selection(self.selectors, (*self.rest, parts), _shape(self.shape, parts))
         inner = iter(parts)
         selectors = tuple(
-            selector if isinstance(selector, int) else _picked(selector, next(inner))
+            selector if isinstance(selector, int) else _compose(selector, next(inner))
             for selector in self.selectors
         )
         return Selection(selectors, (), _sizes(selectors))
 
     def with_axes(self, sizes: tuple[int, ...]) -> Selection:
-        """The same of an array that has further axes at its end."""
+        """Return this selection for an array with additional trailing axes."""
         selectors = self.selectors + tuple(map(range, sizes))
         return Selection(selectors, self.rest, self.shape + sizes)
 
-    def places(self) -> tuple[Array, ...]:
-        """Where, among what the selectors select, each selected element is: one array an axis."""
+    def positions(self) -> tuple[Array, ...]:
+        """Return the position of each element in the selectors' result: one array per axis."""
         sizes = _sizes(self.selectors) or (1,)
-        places: Any = np.arange(prod(sizes)).reshape(_sizes(self.selectors))
+        positions: Any = np.arange(prod(sizes)).reshape(_sizes(self.selectors))
         for parts in self.rest:
-            places = places[parts]
-        return np.unravel_index(places, sizes)
+            positions = positions[parts]
+        return np.unravel_index(positions, sizes)
 
-    def narrowed(self) -> tuple[tuple[Selector, ...], tuple[Array, ...]]:
-        """Selectors of little more than the selected elements, each once, and their places there.
+    def bounding_selectors(self) -> tuple[tuple[Selector, ...], tuple[Array, ...]]:
+        """Return selectors that cover the selected elements, and the positions in their result.
 
-        Of the first axis, or of the one with an array of indices, what is needed; of the others
-        a range that holds it.
+        The first axis, or the one with an array of indices, is limited to the needed indices, each
+        once; the others to the range from the lowest to the highest one.
         """
-        selectors, places = list(self.selectors), list(self.places())
+        selectors, positions = list(self.selectors), list(self.positions())
         kept = [axis for axis, part in enumerate(selectors) if not isinstance(part, int)]
         arrays = [axis for axis in kept if isinstance(selectors[axis], np.ndarray)]
         for n, axis in enumerate(kept):
             selector: Any = selectors[axis]
-            at = places[n]
+            needed_positions = positions[n]
             if axis in (arrays or kept[:1]):
-                needed: Any = _picked(selector, at.ravel())
+                needed: Any = _compose(selector, needed_positions.ravel())
                 selectors[axis], inverse = np.unique(needed, return_inverse=True)
-                places[n] = inverse.reshape(at.shape)
-            elif at.size:
-                low, high = int(at.min()), int(at.max())
-                selectors[axis], places[n] = selector[low : high + 1], at - low
-        return tuple(selectors), tuple(places)
+                positions[n] = inverse.reshape(needed_positions.shape)
+            elif needed_positions.size:
+                low, high = int(needed_positions.min()), int(needed_positions.max())
+                selectors[axis], positions[n] = selector[low : high + 1], needed_positions - low
+        return tuple(selectors), tuple(positions)
 
-    def same(self, other: Selection) -> bool:
-        """Whether both select the same elements of one array, in the same order."""
-        ours, theirs = (self.selectors, *self.rest), (other.selectors, *other.rest)
+    def is_same(self, other: Selection) -> bool:
+        """Return True if both select the same elements of one array, in the same order."""
+        ours = (self.selectors, *self.rest)
+        theirs = (other.selectors, *other.rest)
         return len(ours) == len(theirs) and all(
-            len(a) == len(b) and all(map(same_part, a, b))
+            len(a) == len(b) and all(map(is_same_part, a, b))
             for a, b in zip(ours, theirs, strict=True)
         )
 
-    def _folds(self, parts: tuple[Part, ...]) -> bool:
-        """Whether a key takes an int, a slice or a list of each axis, and NumPy keeps their order.
+    def _can_compose(self, parts: tuple[Part, ...]) -> bool:
+        """Return True if the key can be composed with the selectors.
 
-        NumPy moves the axis of a list to the front when a slice stands between it and an int.
+        It must consist of an int, a slice or a list per axis, and NumPy must keep the axis order:
+        NumPy moves the axis of a list to the front if a slice is between it and an int.
         """
-        arrays = [at for at, part in enumerate(parts) if isinstance(part, np.ndarray)]
+        arrays = [pos for pos, part in enumerate(parts) if isinstance(part, np.ndarray)]
         if len(arrays) > 1 or any(part is None for part in parts):
             return False
         if not arrays:
             return True
-        at = arrays[0]
-        if parts[at].ndim != 1:  # type: ignore[union-attr]
+        pos = arrays[0]
+        if parts[pos].ndim != 1:  # type: ignore[union-attr]
             return False
         kept = [selector for selector in self.selectors if not isinstance(selector, int)]
-        for n, selector in enumerate(kept):  # an array of another axis stays beside this one
-            if isinstance(selector, np.ndarray) and n != at and not isinstance(parts[n], int):
+        for n, selector in enumerate(
+            kept
+        ):  # an array of indices already selects along another axis
+            if isinstance(selector, np.ndarray) and n != pos and not isinstance(parts[n], int):
                 return False
         dropping = [n for n, part in enumerate(parts) if isinstance(part, int | np.ndarray)]
         adjacent = dropping[-1] - dropping[0] == len(dropping) - 1
-        return adjacent or not any(isinstance(part, slice) for part in parts[:at])
+        return adjacent or not any(isinstance(part, slice) for part in parts[:pos])
 
 
-def _picked(selector: range | Array, part: Part) -> Selector:
-    """What a part of a key selects of what an axis selects already."""
+def _compose(selector: range | Array, part: Part) -> Selector:
+    """Return the selector of one axis composed with a part of a key."""
     if isinstance(part, int):
-        return int(selector[place_of(part, len(selector))])
+        return int(selector[normalize_index(part, len(selector))])
     if isinstance(part, slice):
         return selector[part]
-    positions = as_positions(part, len(selector))  # type: ignore[arg-type]
+    positions = normalize_indices(part, len(selector))  # type: ignore[arg-type]
     if isinstance(selector, range):
         return selector.start + selector.step * positions
     return selector[positions]
@@ -301,8 +303,8 @@ def _sizes(selectors: Sequence[Selector]) -> tuple[int, ...]:
 
 
 def _shape(shape: tuple[int, ...], parts: tuple[Part, ...]) -> tuple[int, ...]:
-    """The shape of what a key selects, found on an array that takes no memory."""
+    """Return the shape of a selection, computed on an array that takes no memory."""
     try:
         return tuple(np.broadcast_to(np.False_, shape)[parts].shape)
     except (IndexError, ValueError, TypeError) as error:
-        raise OutOfRange(f"data of shape {shape} does not take this key: {error}") from None
+        raise OutOfRange(f"data of shape {shape} does not support this key: {error}") from None

@@ -1,7 +1,4 @@
-"""What `Dataset.iterator` returns: batches of fields, in the spaces that are asked for.
-
-Knows fields, samplers and Spaces by their public names.
-"""
+"""The result of `Dataset.iterator`: batches of fields in the requested spaces."""
 
 from __future__ import annotations
 
@@ -21,14 +18,12 @@ from ..iteration import Epochs
 from ..samplers import sampler
 from .sample import Sample, store_of
 
-__all__ = ["DatasetIterator"]
-
 
 class DatasetIterator(Epochs[Any]):
-    """Batches of a Dataset's fields, epoch by epoch; made by `Dataset.iterator`.
+    """Batches of a Dataset's fields, epoch by epoch; created by `Dataset.iterator`.
 
-    A batch is in memory of its own: it is never written to again, and to write to it does not
-    change the Dataset.
+    A batch has its own memory: it is never modified later, and writing to it does not change the
+    Dataset.
     """
 
     def __init__(self, dataset: Sample, data_specs: Any, mode: str, order: Mapping[str, Any]):
@@ -36,7 +31,7 @@ class DatasetIterator(Epochs[Any]):
         pairs = self._mapping.specs_to_index
         self._fields = [FieldInSpace(dataset, source, space) for space, source in pairs]
         lengths = {field.source: field.length for field in self._fields}
-        count = _common(lengths) if lengths else len(dataset)
+        count = _common_length(lengths) if lengths else len(dataset)
         if order["batch_size"] is None and order["num_batches"] is None:
             raise DataError("batch_size and num_batches are both missing; give one of them")
         self._sampler = sampler(mode, count, **order)
@@ -44,12 +39,12 @@ class DatasetIterator(Epochs[Any]):
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
         return len(self._sampler.batches())
 
     @property
     def num_examples(self) -> int:
-        """Samples in an epoch; one that is drawn twice counts twice."""
+        """The number of samples in an epoch; a sample that is drawn twice counts twice."""
         return len(self._sampler)
 
     def _identity(self) -> dict[str, int | str]:
@@ -62,93 +57,94 @@ class DatasetIterator(Epochs[Any]):
         return self._sampler.order(epoch).size
 
     def _steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
-        for places, behind in self._sampler.order(epoch).batches(position):
-            values = tuple(field.batch(places) for field in self._fields)
-            yield self._mapping.nest(values), behind
+        for positions, end in self._sampler.order(epoch).batches(position):
+            values = tuple(field.batch(positions) for field in self._fields)
+            yield self._mapping.nest(values), end
 
 
 class FieldInSpace:
     """A field whose rows become batches of a space."""
 
     def __init__(self, dataset: Sample, source: str, space: Space) -> None:
-        self.source, self._asked = source, space
-        self._field = _found(dataset, source)
+        self.source, self._space = source, space
+        self._field = _find_field(dataset, source)
         length = self._field._length()
         if not isinstance(length, int):
-            raise DataError(f"field {source} has no length, and only finite ones have an order")
+            raise DataError(f"field {source} has no length; iterator() needs a finite field")
         self.length = length
-        self._own = _space_of(self._field, source, space)
-        nothing = np.empty((0, *self._field._shape()[1:]), store_of(self._field).dtype)
-        self._formatted(nothing)  # whatever does not fit is said now
-        self._collator = self._of_rows(_with_columns(nothing))
+        self._field_space = _field_space_of(self._field, source, space)
+        empty = np.empty((0, *self._field._shape()[1:]), store_of(self._field).dtype)
+        self._format(empty)  # raises now if the field does not fit the space
+        self._collator = self._make_collator(_as_matrix(empty))
 
-    def batch(self, places: Array) -> Any:
-        """The rows in these places as a batch of the space."""
+    def batch(self, positions: Array) -> Any:
+        """Return the rows at these positions as a batch of the space."""
         store = store_of(self._field)
-        lying = None if self._collator is None else store.lying()
-        if lying is None or self._collator is None:
-            return self._formatted(store.take(places))
-        return self._collator(_with_columns(lying), indices=places)
+        rows = None if self._collator is None else store.backing_array()
+        if rows is None or self._collator is None:
+            return self._format(store.take(positions))
+        return self._collator(_as_matrix(rows), indices=positions)
 
-    def _formatted(self, rows: Array) -> Any:
-        return self._own.format_as(_with_columns(rows), self._asked)
+    def _format(self, rows: Array) -> Any:
+        return self._field_space.format_as(_as_matrix(rows), self._space)
 
-    def _of_rows(self, nothing: Array) -> Collator | None:
-        """What makes batches of rows in one pass, where no row has to be looked at."""
-        move = route(self._own, self._asked, "same_kind", False)
-        if self._own.family not in ("vector", "conv2d") or type(move) is not Rearrange:
+    def _make_collator(self, empty: Array) -> Collator | None:
+        """Return a Collator that makes batches in one pass, or None if rows need validation."""
+        move = route(self._field_space, self._space, "same_kind", False)
+        if self._field_space.family not in ("vector", "conv2d") or type(move) is not Rearrange:
             return None
-        return move.of_rows(nothing.shape, nothing.dtype)
+        return move.of_rows(empty.shape, empty.dtype)
 
 
-def _with_columns(rows: Array) -> Array:
+def _as_matrix(rows: Array) -> Array:
     return rows[:, None] if rows.ndim == 1 else rows
 
 
-def _found(dataset: Sample, source: str) -> Sample:
-    """The field that a source names; DataError where there is none."""
+def _find_field(dataset: Sample, source: str) -> Sample:
+    """Return the field that a source names; raise DataError if there is none."""
     field: Sample = dataset
     for name in source.split("."):
         fields = dict(field._iter_fields())
         if name not in fields:
             names = ", ".join(fields) or "none; give the Dataset a mapping of names to arrays"
-            raise DataError(f"source {source!r} is no field: {name!r} is not among {names}")
+            raise DataError(f"source {source!r} is not a field: {name!r} is not among {names}")
         field = fields[name]
     return field
 
 
-def _space_of(field: Sample, source: str, asked: Space) -> Space:
-    """The space that a field's rows are a batch of, by its layout; DataError where none is."""
+def _field_space_of(field: Sample, source: str, target: Space) -> Space:
+    """Return the space of a field's rows, by its layout; raise DataError if there is none."""
     layout = field._layout()
     if layout is None:
         raise DataError(
-            f"field {source} has no layout, so what it is is not known; give the Dataset "
+            f"field {source} has no layout, which decides its space; give the Dataset "
             f"layout={{{source!r}: ...}}, such as 'bhwc'"
         )
-    one_number = layout == "b" and isinstance(asked, VectorSpace) and asked.dim == 1
+    one_number = layout == "b" and isinstance(target, VectorSpace) and target.dim == 1
     is_label = kind_of(field._store().dtype) in "ui" and not one_number
-    count = _label_count(field, asked) if is_label else None
-    # Without its length, as that of a Dataset is no size of a batch.
-    found: Space | None = space_in(layout, (None, *field._shape()[1:]), count)
-    if found is None:
+    count = _label_count(field, target) if is_label else None
+    # None for the first axis: the length of a Dataset is not a batch size.
+    space: Space | None = space_in(layout, (None, *field._shape()[1:]), count)
+    if space is None:
         raise DataError(
-            f"field {source} in layout {layout} is a batch of no space; images (b, h, w and c in "
-            "any order), vectors (bf), labels (integers in b or bt) and numbers (b) are"
+            f"field {source} in layout {layout} is not a batch of any space; spaces "
+            "hold images (b, h, w and c in any order), vectors (bf), labels (integers in b or bt) "
+            "or numbers (b)"
         )
-    return found
+    return space
 
 
-def _label_count(field: Sample, asked: Any) -> int:
-    """How many labels there are: by the field's classes, else as many as are asked for."""
+def _label_count(field: Sample, target: Any) -> int:
+    """Return the number of labels: from the field's classes, else from the target space."""
     classes = field._meta().get("classes")
     if classes is None:
-        return int(getattr(asked, "max_labels", getattr(asked, "dim", 1)))
+        return int(getattr(target, "max_labels", getattr(target, "dim", 1)))
     return classes if isinstance(classes, int) else len(classes)
 
 
-def _common(lengths: dict[str, int]) -> int:
-    """The number of samples that all sources have."""
+def _common_length(lengths: dict[str, int]) -> int:
+    """Return the number of samples, which all sources must share."""
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise DataError(f"the sources have different numbers of samples: {found}")
+        counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise DataError(f"the sources have different numbers of samples: {counts}")
     return next(iter(lengths.values()))

@@ -1,7 +1,4 @@
-"""Mini-batches of a store: themselves a store, whose elements are runs of the other's.
-
-Knows stores; fields and layouts are not known here.
-"""
+"""Mini-batches of a store: stores whose elements are runs of elements of the other store."""
 
 from __future__ import annotations
 
@@ -15,46 +12,45 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType
-from .indexing import Selection, expand, kinds_of, place_of
+from .indexing import Selection, expand, key_types, normalize_index
 from .stores import Length, Store, as_elements
-from .stream import Held, Infinite, Run, Stream
-
-__all__ = ["blocks_of"]
+from .stream import BufferedElements, ElementStack, Infinite, Stream
 
 
-def blocks_of(store: Store, size: int) -> Store:
-    """The mini-batches of `size` elements each; the last may be short."""
+def make_blocks(store: Store, size: int) -> Store:
+    """Return the mini-batches of `size` elements each; the last may be short."""
     if isinstance(store, Infinite):
         return InfiniteBlocks(store, size)
     if isinstance(store, Stream):
         return StreamBlocks(store, size)
     length = store.length()
     if not isinstance(length, int):
-        raise DataError(f"{store} without length have no mini-batches of their own")
+        raise DataError(f"{store} without length cannot be cut into mini-batches again")
     return Blocks(store, size, range(-(-length // size)))
 
 
 class _AnyBlocks(Store):
-    """What all mini-batches have in common."""
+    """The base of stores of mini-batches."""
 
     blocked = True
     _instead = "take the mini-batches one by one"
 
     def __init__(self, store: Any, size: int) -> None:
-        self.store, self.size = store, size
+        self.store = store
+        self.size = size
         self.unbounded = store.unbounded
 
-    def extent(self) -> Length:
-        """That of the store, so that only fields of as many samples are cut alike."""
-        return self.store.extent()  # type: ignore[no-any-return]
+    def num_samples(self) -> Length:
+        """Return the number of samples of the store: fields of equal number are cut alike."""
+        return self.store.num_samples()  # type: ignore[no-any-return]
 
     @property
     def rank(self) -> int:
-        """One more than the store's."""
+        """One more than the rank of the store."""
         return int(1 + self.store.rank)
 
     def fields(self) -> dict[str, Store]:
-        """The mini-batches of the store's fields."""
+        """Return the mini-batches of the store's fields."""
         fields = self.store.fields().items()
         return {name: type(self)(field, self.size) for name, field in fields}
 
@@ -63,136 +59,137 @@ class _AnyBlocks(Store):
 
 
 class Blocks(_AnyBlocks):
-    """Those of a store with a length; `order` says which of them."""
+    """Mini-batches of a store with a length; `order` lists their numbers."""
 
     def __init__(self, store: Store, size: int, order: range | Array) -> None:
         super().__init__(store, size)
         self.order = order
 
     def length(self) -> int:
-        """The number of mini-batches."""
+        """Return the number of mini-batches."""
         return len(self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(mini-batches, size, ...), also where the last of them is short."""
+        """(mini-batches, size, ...), even if the last of them is short."""
         return (len(self.order), self.size, *self.store.shape[1:])
 
     @property
     def dtype(self) -> DType:
-        """The store's."""
+        """The dtype of the store."""
         return self.store.dtype  # type: ignore[no-any-return]
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """Whether the store is."""
+        """True if the store is writable."""
         return bool(self.store.writable)
 
     def read(self, locked: bool) -> Any:
-        """All mini-batches in one array."""
-        found = self._samples().read(locked)
-        if isinstance(found, list):
-            self._cannot("are no array")
-        return found.reshape(self.shape)
+        """Return all mini-batches in one array."""
+        samples = self._samples().read(locked)
+        if isinstance(samples, list):
+            self._cannot("are not an array")
+        return samples.reshape(self.shape)
 
     def write(self, value: Any) -> None:
         """Write through to the store."""
-        samples, shape = self._samples(), self.shape
+        samples = self._samples()
+        shape = self.shape
         elements = np.broadcast_to(as_elements(value, self.dtype, shape), shape)
         samples.write(elements.reshape(shape[0] * self.size, *shape[2:]))
 
     def select(self, key: Any) -> Store:
-        """A mini-batch, or some of them; with further keys what NumPy selects of `read()`."""
+        """Return a mini-batch, or some of them; longer keys select as NumPy does from `read()`."""
         parts = key if isinstance(key, tuple) else (key,)
-        first, *others = kinds_of(parts)
+        first, *rest = key_types(parts)
         if first == "int":
             block = self._block(parts[0])
-            return block.select(parts[1:]) if others else block
-        if first in ("slice", "list") and "list" not in others:
-            chosen = Blocks(self.store, self.size, self._ordered(parts[0]))
-            return chosen._grid().select((slice(None), *parts[1:])) if others else chosen
+            return block.select(parts[1:]) if rest else block
+        if first in ("slice", "list") and "list" not in rest:
+            chosen = Blocks(self.store, self.size, self._select_order(parts[0]))
+            return chosen._grid().select((slice(None), *parts[1:])) if rest else chosen
         return self._grid().select(key)
 
-    def steps(self) -> Iterator[Store]:
-        """The mini-batches."""
+    def iter_elements(self) -> Iterator[Store]:
+        """Return an iterator over the mini-batches."""
         return map(self._block, range(len(self.order)))
 
     def fields(self) -> dict[str, Store]:
-        """The mini-batches of the store's fields, in the same order."""
+        """Return the mini-batches of the store's fields, in this order."""
         fields = self.store.fields().items()
         return {name: Blocks(field, self.size, self.order) for name, field in fields}
 
-    def same(self, other: Store) -> bool:
-        """Whether they are the same mini-batches."""
+    def is_same(self, other: Store) -> bool:
+        """Return True if both are the same mini-batches of the same store."""
         if not isinstance(other, Blocks) or self.size != other.size:
             return False
-        return self.store.same(other.store) and np.array_equal(self.order, other.order)
+        return self.store.is_same(other.store) and np.array_equal(self.order, other.order)
 
-    def _block(self, at: Any) -> Store:
-        """The mini-batch at a place in the order."""
-        (part,) = expand(at, (len(self.order),))
-        number = int(self.order[place_of(part, len(self.order))])  # type: ignore[arg-type]
+    def _block(self, key: Any) -> Store:
+        """Return the mini-batch at an index of the order."""
+        (part,) = expand(key, (len(self.order),))
+        number = int(self.order[normalize_index(part, len(self.order))])  # type: ignore[arg-type]
         return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
 
-    def _ordered(self, part: Any) -> Any:
-        """The order of some of the mini-batches."""
+    def _select_order(self, part: Any) -> Any:
+        """Return the part of the order that a key selects."""
         return Selection((self.order,), (), (len(self.order),)).select(part).selectors[0]
 
     def _samples(self) -> Store:
-        """The samples of all mini-batches; DataError where one of them is short."""
+        """Return the samples of all mini-batches; raise DataError if one of them is short."""
         length = self.store.length()
         numbers = np.asarray(self.order, np.intp)
         short = numbers[(numbers + 1) * self.size > length]
         if short.size:
             raise DataError(
-                f"mini-batch {short[0]} has less than {self.size} samples, so the mini-batches are "
-                "no single array; take them one by one, or leave that one out"
+                f"mini-batch {short[0]} has fewer than {self.size} samples, so the mini-batches "
+                "are not a single array; take them one by one, or omit that one"
             )
         if isinstance(self.order, range) and self.order.step == 1:
             run = slice(self.order.start * self.size, self.order.stop * self.size)
             return self.store.select(run)  # type: ignore[no-any-return]
-        places = numbers[:, None] * self.size + np.arange(self.size)
-        return self.store.select(places.ravel())  # type: ignore[no-any-return]
+        positions = numbers[:, None] * self.size + np.arange(self.size)
+        return self.store.select(positions.ravel())  # type: ignore[no-any-return]
 
     def _grid(self) -> Store:
-        """The samples of all mini-batches, with an axis for the mini-batches in front."""
+        """Return the samples of all mini-batches, with a leading axis for the mini-batches."""
         count = len(self.order)
         return self._samples().select(np.arange(count * self.size).reshape(count, self.size))
 
 
 class InfiniteBlocks(_AnyBlocks):
-    """Those of an infinite store."""
+    """Mini-batches of an infinite store."""
 
     def length(self) -> float:
-        """No end."""
+        """Return infinity."""
         return math.inf
 
     def select(self, key: Any) -> Store:
-        """A mini-batch, or some of them."""
-        if kinds_of(key) == ("slice",):
-            numbers = self.store.run(key)
+        """Return a mini-batch, or some of them."""
+        if key_types(key) == ("slice",):
+            numbers = self.store.slice_range(key)
             stop = numbers[-1] + 1 if numbers else 1
             return Blocks(self.store.select(slice(0, stop * self.size)), self.size, numbers)
-        number = self.store.counted(key)
+        number = self.store.non_negative_index(key)
         return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
 
-    def steps(self) -> Iterator[Store]:
-        """The mini-batches, without end."""
+    def iter_elements(self) -> Iterator[Store]:
+        """Return an endless iterator over the mini-batches."""
         return map(self.select, itertools.count())
 
 
 class StreamBlocks(_AnyBlocks):
-    """Those of what can only be iterated."""
+    """Mini-batches of data that can only be iterated."""
 
     def length(self) -> None:
-        """Not known."""
+        """Return None: the length is unknown."""
 
     def select(self, key: Any) -> Store:
-        """Refused."""
+        """Raise OutOfRange: a stream does not support keys."""
         return self.store.select(key)  # type: ignore[no-any-return]
 
-    def steps(self) -> Iterator[Store]:
-        """The mini-batches; the last may be short."""
-        steps = self.store.steps()
+    def iter_elements(self) -> Iterator[Store]:
+        """Yield the mini-batches; the last may be short."""
+        steps = self.store.iter_elements()
         while chunk := list(itertools.islice(steps, self.size)):
-            yield Run(Held(chunk), range(len(chunk)))
+            yield ElementStack(BufferedElements(chunk), range(len(chunk)))

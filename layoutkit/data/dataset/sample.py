@@ -1,23 +1,7 @@
 """`Sample`: data that is read when it is called, and its fields as attributes.
 
-Knows fields, layouts and locks; where elements lie is known by the stores.
-
-Fields as attributes.
-
-Knows names; what the data is, and how it is selected from, is known by `sample.py`.
-
-What a Sample is made of, found from what a user gives: data, fields, layout, meta, lock.
-
-Knows what each part may be. Samples themselves are not known here: `cls` is whichever class, Sample
-or Dataset, the parts are for.
-
-Layouts of Samples: checked, by default, after a selection, and the View that they stand for.
-
-Knows letters and keys; arrays only to make Views of them.
-
-From a source, as users give it, to a store or to a mapping of sources.
-
-Knows what a user may give; formats of files are known by `formats.py`.
+The module opens the source (`open_store`), validates options and field names (`make_state`),
+derives layouts of selections (`layout_after`), and defines `Sample` itself.
 """
 
 from __future__ import annotations
@@ -43,38 +27,38 @@ from ...memory import Array
 from ..errors import NoLength, NoSuchField
 from ..formats import is_frame, open_arrays, rows_of
 from ..io.npy import StoredArray
-from .indexing import kinds_of, spelled_out
+from .indexing import expand_ellipsis, key_types
 from .stores import (
+    ArrayLikeSource,
     ArraySource,
     FileSource,
     Length,
-    LikeSource,
     Rows,
     Source,
     Store,
     Window,
-    as_user_error,
     equal,
+    translate_numpy_errors,
 )
 from .stream import Infinite, Stream
 
-UNSAID = "?"  # the default of a Dataset whose rank is not known before it is read
+UNKNOWN_LAYOUT = "?"  # the default of a Dataset whose rank is unknown until it is read
 
 _DEFAULTS = {1: "b", 2: "bf"}
 
 
 @fork.once
-def viewing() -> ModuleType:
-    """The table of layouts and Views; here, as most samples are never viewed."""
+def view_module() -> ModuleType:
+    """Import the table of layouts and Views; lazily, since most samples are never viewed."""
     from ...spaces import views
 
     return views
 
 
-def checked(layout: Any, rank: int | None, dataset: bool) -> str:
-    """A layout without blanks, for data of a rank (None: not known).
+def check_layout(layout: Any, rank: int | None, dataset: bool) -> str:
+    """Return the layout without blanks, checked against the rank (None if it is unknown).
 
-    Raises PatternError, ShapeError, or DataError where that of a Dataset does not begin with b.
+    Raises PatternError, ShapeError, or DataError if the layout of a Dataset does not begin with b.
     """
     parsed = parse_layout(layout)
     if rank is not None and parsed.ndim != rank:
@@ -89,14 +73,14 @@ def checked(layout: Any, rank: int | None, dataset: bool) -> str:
     return str(parsed)
 
 
-def default(rank: int, dataset: bool) -> str | None:
-    """The layout of a Dataset, or of a sample of one, of which nothing was said."""
-    found = _DEFAULTS.get(rank if dataset else rank + 1)
-    return found if dataset or found is None else found[1:]
+def default_layout(rank: int, dataset: bool) -> str | None:
+    """Return the default layout of a Dataset, or of one of its samples."""
+    layout = _DEFAULTS.get(rank if dataset else rank + 1)
+    return layout if dataset or layout is None else layout[1:]
 
 
-def after(layout: Any, key: Any) -> Any:
-    """The layout of what a key selects; of a mapping, that of each field.
+def layout_after(layout: Any, key: Any) -> Any:
+    """Return the layout of the selection `key`; for a mapping of layouts, of each field.
 
     >>> import numpy as np
     >>> after("bhwc", 3), after("bhwc", np.s_[:5, 0]), after("bhwc", np.s_[:, [0, 1]])
@@ -105,15 +89,15 @@ def after(layout: Any, key: Any) -> Any:
     ('bhw', 'hwc')
     """
     if isinstance(layout, Mapping):
-        return {name: after(inner, key) for name, inner in layout.items()}
+        return {name: layout_after(inner, key) for name, inner in layout.items()}
     if layout is None:
         return None
-    kinds = kinds_of(key)
-    if layout == UNSAID:
-        return UNSAID if len(kinds) == 1 and kinds[0] != "other" else None
+    kinds = key_types(key)
+    if layout == UNKNOWN_LAYOUT:
+        return UNKNOWN_LAYOUT if len(kinds) == 1 and kinds[0] != "other" else None
     groups = parse_layout(layout).groups if layout else ()
     if "other" in kinds:
-        kinds = kinds_of(spelled_out(key, len(groups)))
+        kinds = key_types(expand_ellipsis(key, len(groups)))
     if "other" in kinds or "list" in kinds[1:]:
         return None
     kinds += ("slice",) * (len(groups) - len(kinds))
@@ -122,54 +106,60 @@ def after(layout: Any, key: Any) -> Any:
 
 
 def batch_layout(layout: str | None) -> str:
-    """The layout; DataError for one without b, of which there is no View."""
+    """Return the layout; raise DataError for one without b, which no View supports."""
     if not layout or "b" not in parse_layout(layout).groups:
         raise DataError(
-            f"data in layout {layout} is no batch, and Views are; give a layout with b, such as "
-            "layout='bhwc', or take d[i:j] in place of d[i]"
+            f"data in layout {layout} is not a batch, which a View needs; give a layout with b, "
+            "such as layout='bhwc', or take d[i:j] in place of d[i]"
         )
     return layout
 
 
-_TAKES = (
-    "arrays, what has shape, dtype and [], paths of files of arrays, mappings of names to these, "
-    "and lists of arrays"
+_SOURCES = (
+    "arrays, objects with shape, dtype and [], paths of files of arrays, mappings of names to "
+    "these, and lists of arrays"
 )
-_ALSO = (
-    "; a Dataset also what has [i] and no length, iterables, and functions that give an iterator"
+_DATASET_SOURCES = (
+    "; a Dataset also takes objects with [i] and no length, iterables, and functions that return "
+    "an iterator"
 )
 
 
 def open_store(source: Any, dataset: bool, write: bool = False) -> Store | Mapping[str, Any]:
-    """The store of a source, or a mapping of names to sources; DataError where it is neither.
+    """Return the store of a source, or the mapping of names to sources that it is.
 
-    write : bool     whether a file is to be written to, if that is possible
+    `write` opens a file for writing, if its format allows it. Raises DataError for an unsupported
+    source.
     """
     if isinstance(source, Mapping):
         return source
-    if isinstance(source, ArraySource | LikeSource):  # of a file
+    if isinstance(source, ArraySource | ArrayLikeSource):  # of a file
         return Window(source)
     if isinstance(source, str | os.PathLike):
-        found = open_arrays(os.fspath(source))
-        if isinstance(found, Mapping):
-            return {name: _of_file(array, write) for name, array in found.items()}
-        return Window(_of_file(found, write))
-    array = _array(source)
+        arrays = open_arrays(os.fspath(source))
+        if isinstance(arrays, Mapping):
+            return {name: _file_source(array, write) for name, array in arrays.items()}
+        return Window(_file_source(arrays, write))
+    array = _as_source(source)
     if array is not None:
         return Window(array)
     if isinstance(source, list | tuple):
-        return Rows([_row(row, at) for at, row in enumerate(source)])
-    store = _without_length(source) if dataset else None
+        return Rows([_row_store(row, index) for index, row in enumerate(source)])
+    store = _open_stream(source) if dataset else None
     if store is None:
-        raise DataError(f"a {kind_text(source)} is no source; a Sample takes {_TAKES}{_ALSO}")
+        raise DataError(
+            f"a {kind_text(source)} is not a source; a Sample takes {_SOURCES}{_DATASET_SOURCES}"
+        )
     return store
 
 
-def _of_file(found: Any, write: bool) -> Source:
-    """The source of what a reader gave; what it copied into memory is not to be written to."""
-    if isinstance(found, StoredArray):
-        return FileSource.of(found, write)
-    source = _array(found if hasattr(found, "shape") else np.asarray(found))
+def _file_source(array_or_list: Any, write: bool) -> Source:
+    """Return the source of a reader's result; an array that it copied to memory is read-only."""
+    if isinstance(array_or_list, StoredArray):
+        return FileSource.of(array_or_list, write)
+    source = _as_source(
+        array_or_list if hasattr(array_or_list, "shape") else np.asarray(array_or_list)
+    )
     if not isinstance(source, ArraySource):
         return source  # type: ignore[return-value]  # as it has a shape
     array = source.array.view()
@@ -177,37 +167,37 @@ def _of_file(found: Any, write: bool) -> Source:
     return ArraySource(array)
 
 
-def _array(source: Any) -> Source | None:
-    """What is an array or like one; None for everything else."""
+def _as_source(source: Any) -> Source | None:
+    """Return the source of an array or array-like; None for any other object."""
     if isinstance(source, np.generic):
         source = np.asarray(source)
         source.flags.writeable = False  # a scalar cannot be written to
     if is_frame(source):
         source = rows_of(source, "source").view()
-        source.flags.writeable = False  # a copy, or what pandas believes to know
+        source.flags.writeable = False  # a copy, or memory that pandas assumes to be constant
     if isinstance(source, np.ndarray) or adapter_of(source) is not None:
         try:
             return ArraySource(as_array(source, "source"))
         except LayoutkitError as error:  # a masked array, or one on another device
             raise DataError(str(error)) from error
     like = all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
-    return LikeSource(source) if like and not isinstance(source, type) else None
+    return ArrayLikeSource(source) if like and not isinstance(source, type) else None
 
 
-def _row(row: Any, at: int) -> Store:
-    found = _array(row)
-    if found is None:
+def _row_store(row: Any, index: int) -> Store:
+    source = _as_source(row)
+    if source is None:
         raise DataError(
-            f"item {at} of the list is a {kind_text(row)}; a list has an array for each "
+            f"item {index} of the list is a {kind_text(row)}; a list holds one array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
-    return Window(found)
+    return Window(source)
 
 
-def _without_length(source: Any) -> Store | None:
+def _open_stream(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {kind_text(source)} can be iterated only once; give the function that makes "
+            f"a {kind_text(source)} can be iterated only once; give a function that returns "
             "it, or a list"
         )
     if isinstance(source, bytes | bytearray):
@@ -217,177 +207,198 @@ def _without_length(source: Any) -> Store | None:
         return Infinite(source)
     if isinstance(source, Iterable) or (hasattr(source, "__getitem__") and not is_type):
         return Stream(partial(iter, source))
-    return Stream(partial(_begun, source)) if callable(source) and _callable(source) else None
+    return (
+        Stream(partial(_start_iterator, source))
+        if callable(source) and _check_no_arguments(source)
+        else None
+    )
 
 
-def _callable(source: Callable[..., Any]) -> bool:
-    """Whether it takes no arguments; DataError where it needs some."""
+def _check_no_arguments(source: Callable[..., Any]) -> bool:
+    """Return True for a function without required arguments; raise DataError for others."""
     try:
         inspect.signature(source).bind()
     except TypeError:
         raise DataError(
-            f"{source!r} needs arguments; give a function without any, that returns an iterator"
+            f"{source!r} needs arguments; give a function without any that returns an iterator"
         ) from None
-    except ValueError:  # built in, without a signature
+    except ValueError:  # a builtin without a signature
         pass
     return True
 
 
-def _begun(source: Callable[[], Any]) -> Iterator[Any]:
-    """The iterator that a function gives; DataError where it gives something else."""
-    found = source()
-    if not isinstance(found, Iterable):
-        raise DataError(f"{source!r} gave a {kind_text(found)}; it has to give an iterator")
-    return iter(found)
+def _start_iterator(source: Callable[[], Any]) -> Iterator[Any]:
+    """Return the iterator that `source()` returns; raise DataError for any other result."""
+    iterator = source()
+    if not isinstance(iterator, Iterable):
+        raise DataError(f"{source!r} returned a {kind_text(iterator)}; it must return an iterator")
+    return iter(iterator)
 
 
-class Parts(NamedTuple):
-    """The parts of a Sample.
+class SampleState(NamedTuple):
+    """The state of a Sample.
 
     Attributes
     ----------
-    own : Store or None
-        Its data; None where that is the data of its first field.
-    named : dict or None
-        Its fields by name; None where the store says which there are.
-    layout : str, None, UNSAID, or a mapping of these where the store says which fields there are
+    own_store : Store or None
+        The data; None if the data is that of the first field.
+    fields : dict or None
+        The fields by name; None if the store defines the fields.
+    layout : str, None, UNKNOWN_LAYOUT, or a mapping of these if the store defines the fields
     meta : mapping
     locked : bool
-        Whether it is read-only, whatever its data is.
+        True if the Sample is read-only even though its data may be writable.
     """
 
-    own: Store | None
-    named: dict[str, Any] | None
+    own_store: Store | None
+    fields: dict[str, Any] | None
     layout: Any = None
     meta: Mapping[str, Any] = {}
     locked: bool = False
 
 
-class Said(NamedTuple):
-    """What a user says about a source."""
+class SourceOptions(NamedTuple):
+    """The options that a user passes with a source."""
 
     layout: Any
     meta: Any
     read_only: bool | None
 
 
-def said_of(layout: Any, meta: Any, read_only: Any) -> Said:
-    """What was said, where `read_only` is a flag or nothing."""
-    return Said(layout, meta, None if read_only is None else as_flag("read_only", read_only))
+def source_options(layout: Any, meta: Any, read_only: Any) -> SourceOptions:
+    """Return the options, after checking that `read_only` is a bool or None."""
+    return SourceOptions(
+        layout, meta, None if read_only is None else as_flag("read_only", read_only)
+    )
 
 
-def parts_of(cls: type[Any], source: Any, said: Said) -> Parts:
-    """The parts of a Sample of a source that is none itself."""
+def make_state(cls: type[Any], source: Any, options: SourceOptions) -> SampleState:
+    """Return the state of a Sample of `source`, which is not itself a Sample."""
     dataset = cls._is_dataset
-    opened = open_store(source, dataset, said.read_only is False)
+    opened = open_store(source, dataset, options.read_only is False)
     if isinstance(opened, Mapping):
-        return parts_of_mapping(cls, opened, said)
-    if said.read_only is False and not opened.writable:
+        return make_mapping_state(cls, opened, options)
+    if options.read_only is False and not opened.writable:
         raise DataError(
-            f"read_only=False, but {opened} cannot be written to; copy it first, or put it into a "
-            ".npy file, which is written through"
+            f"read_only=False, but {opened} cannot be written to; copy it first, or store it in "
+            "a .npy file, which supports writing"
         )
     if opened.unbounded:
-        layout = UNSAID if said.layout is None else _checked_nest(said.layout)
-        return Parts(opened, None, layout, dict(said.meta or {}), True)
-    layout = layout_of(opened, said.layout, dataset)
-    return Parts(opened, {}, layout, dict(said.meta or {}), bool(said.read_only))
+        layout = UNKNOWN_LAYOUT if options.layout is None else _check_nested_layout(options.layout)
+        return SampleState(opened, None, layout, dict(options.meta or {}), True)
+    layout = layout_of(opened, options.layout, dataset)
+    return SampleState(opened, {}, layout, dict(options.meta or {}), bool(options.read_only))
 
 
 def check_name(name: Any) -> None:
-    """DataError for what cannot be the name of a field."""
+    """Raise DataError if `name` cannot be the name of a field."""
     if not isinstance(name, str) or not name.isidentifier() or name[0] == "_" or name == "iterator":
         raise DataError(
-            f"{name!r} is no name of a field; use an identifier that does not begin with '_' and "
-            "is not 'iterator'"
+            f"{name!r} is not a valid field name; use an identifier that does not begin with '_' "
+            "and is not 'iterator'"
         )
     readable = unicodedata.normalize("NFKC", name)
     if name != readable:
         raise DataError(f"Python reads the name {name!r} as {readable!r}; name the field that")
 
 
-def check_mapping(what: str, value: Any) -> None:
-    """DataError for what is neither a mapping nor None."""
+def check_mapping(arg_name: str, value: Any) -> None:
+    """Raise DataError if `value` is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{what} is a {kind_text(value)}; give a mapping by name")
+        raise DataError(f"{arg_name} is a {kind_text(value)}; give a mapping by name")
 
 
-def parts_of_mapping(cls: type[Any], sources: Mapping[str, Any], said: Said) -> Parts:
-    """The parts of a Sample whose fields are those of a mapping; DataError for a wrong name."""
+def make_mapping_state(
+    cls: type[Any], sources: Mapping[str, Any], options: SourceOptions
+) -> SampleState:
+    """Return the state of a Sample with a field for each item of a mapping."""
     if not sources:
-        raise DataError("the mapping is empty; its first field is the data, so give one")
-    for what, value in (("layout", said.layout), ("meta", said.meta)):
-        _check_names(what, value, sources)
+        raise DataError(
+            "the mapping is empty; the data is that of its first field, so give at least one"
+        )
+    for arg_name, value in (("layout", options.layout), ("meta", options.meta)):
+        _check_names(arg_name, value, sources)
     for name in sources:
         check_name(name)
-    layout, meta = said.layout or {}, said.meta or {}
-    named = {
-        name: cls(source, layout=layout.get(name), meta=meta.get(name), read_only=said.read_only)
+    layout = options.layout or {}
+    meta = options.meta or {}
+    fields = {
+        name: cls(source, layout=layout.get(name), meta=meta.get(name), read_only=options.read_only)
         for name, source in sources.items()
     }
-    return Parts(None, named, locked=bool(said.read_only))
+    return SampleState(None, fields, locked=bool(options.read_only))
 
 
-def _check_names(what: str, said: Any, sources: Mapping[str, Any]) -> None:
-    """Raise unless layout or meta of a mapping is a mapping by names of its fields."""
-    if said is not None and not isinstance(said, Mapping):
-        raise DataError(f"{what} of a mapping is a mapping by field name, not {said!r}")
-    unknown = [name for name in said or () if name not in sources]
+def _check_names(arg_name: str, value: Any, sources: Mapping[str, Any]) -> None:
+    """Raise unless layout or meta of a mapping is itself a mapping keyed by field names."""
+    if value is not None and not isinstance(value, Mapping):
+        raise DataError(f"{arg_name} of a mapping must be a mapping by field name, not {value!r}")
+    unknown = [name for name in value or () if name not in sources]
     if unknown:
         raise DataError(
-            f"{what} is given for {unknown}, which are no fields; there are: "
+            f"{arg_name} is given for {unknown}, which are not fields; the fields are: "
             f"{', '.join(map(str, sources))}"
         )
 
 
 def layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
-    """The layout that was said, or the default."""
-    if dataset and store.extent() is None:
-        raise DataError("a Dataset has samples along its first axis, and this has no axes")
+    """Return the validated layout option, or the default."""
+    if dataset and store.num_samples() is None:
+        raise DataError("a Dataset has samples along its first axis, but this data has no axes")
     if isinstance(layout, Mapping):
-        raise DataError("layout is a mapping, but the data has no names; give one, such as 'bf'")
+        raise DataError(
+            "layout is a mapping, but the data has no named fields; give one layout, such as 'bf'"
+        )
     if layout is not None:
-        return checked(layout, store.rank, dataset)
-    return default(store.rank, True) if dataset and store.is_array else None
+        return check_layout(layout, store.rank, dataset)
+    return default_layout(store.rank, True) if dataset and store.is_array else None
 
 
-def _checked_nest(layout: Any) -> Any:
-    """The layout of what is not read yet, or a mapping of them."""
+def _check_nested_layout(layout: Any) -> Any:
+    """Return the checked layout, or mapping of layouts, of data that is not read yet."""
     if isinstance(layout, Mapping):
-        return {name: _checked_nest(inner) for name, inner in layout.items()}
-    return checked(layout, None, True)
+        return {name: _check_nested_layout(inner) for name, inner in layout.items()}
+    return check_layout(layout, None, True)
 
 
-class HasFields:
-    """What a Sample is besides its data: names of further Samples. `Parts` says what its parts are.
+class FieldContainer:
+    """The fields of a Sample, which are Samples themselves. See SampleState for the attributes.
 
     Attributes
     ----------
-    _found : dict or None
-        The fields that the store said there are, once it was asked.
+    _element_fields : dict or None
+        The fields that the store defines, once they were looked up.
     """
 
-    __slots__ = ("__weakref__", "_found", "_info", "_lay", "_locked", "_named", "_own")
+    __slots__ = (
+        "__weakref__",
+        "_element_fields",
+        "_fields_by_name",
+        "_layout_option",
+        "_locked",
+        "_meta_option",
+        "_own_store",
+    )
 
-    _own: Store | None
-    _named: dict[str, Any] | None
-    _found: dict[str, Any] | None
-    _lay: Any
-    _info: Mapping[str, Any]
+    _own_store: Store | None
+    _fields_by_name: dict[str, Any] | None
+    _element_fields: dict[str, Any] | None
+    _layout_option: Any
+    _meta_option: Mapping[str, Any]
     _locked: bool
 
     @classmethod
-    def _of(cls, parts: Parts) -> Self:
-        """One of parts that were checked."""
-        made = cls.__new__(cls)
-        made._set(parts)
-        return made
+    def _of(cls, state: SampleState) -> Self:
+        """Return a Sample with a validated state."""
+        sample = cls.__new__(cls)
+        sample._set(state)
+        return sample
 
-    def _set(self, parts: Parts) -> None:
-        names = ("_own", "_named", "_lay", "_info", "_locked")
-        for name, value in zip(names, parts, strict=True):
+    def _set(self, state: SampleState) -> None:
+        names = ("_own_store", "_fields_by_name", "_layout_option", "_meta_option", "_locked")
+        for name, value in zip(names, state, strict=True):
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_found", None)
+        object.__setattr__(self, "_element_fields", None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -400,38 +411,38 @@ class HasFields:
     def __setattr__(self, name: str, value: Any) -> None:
         check_name(name)
         fields = self._fields()
-        if isinstance(value, HasFields):
-            object.__setattr__(self, "_named", {**fields, name: self._as_field(value)})
+        if isinstance(value, FieldContainer):
+            object.__setattr__(self, "_fields_by_name", {**fields, name: self._as_field(value)})
         elif name in fields:
             fields[name]._write(value)
         else:
-            raise self._no_field(name, "; only a Sample adds one")
+            raise self._no_field(name, "; to add a field, assign a Sample")
 
     def __delattr__(self, name: str) -> None:
         raise NoSuchField(f"{name!r} cannot be deleted: a {type(self).__name__} keeps its fields")
 
     def _iter_fields(self) -> Iterator[tuple[str, Any]]:
-        """(name, Sample) of each field, in the order of declaration."""
+        """Return an iterator over (name, Sample) of each field, in the order of declaration."""
         return iter(self._fields().items())
 
     def _fields(self) -> dict[str, Any]:
-        if self._named is not None:
-            return self._named
-        if self._found is None:
-            object.__setattr__(self, "_found", self._find_fields())
-        return self._found  # type: ignore[return-value]
+        if self._fields_by_name is not None:
+            return self._fields_by_name
+        if self._element_fields is None:
+            object.__setattr__(self, "_element_fields", self._find_fields())
+        return self._element_fields  # type: ignore[return-value]
 
     def _find_fields(self) -> dict[str, Any]:
-        """The fields of what only its elements know, each with its part of layout and meta."""
-        layout = self._lay if isinstance(self._lay, Mapping) else {}
-        found: dict[str, Any] = {}
+        """Return the fields that the elements define, each with its part of layout and meta."""
+        layout = self._layout_option if isinstance(self._layout_option, Mapping) else {}
+        fields: dict[str, Any] = {}
         for name, store in self._store().fields().items():
-            said = layout.get(name, UNSAID), self._info.get(name, {})
-            found[name] = type(self)._of(Parts(store, None, *said, self._locked))
-        return found
+            field_options = layout.get(name, UNKNOWN_LAYOUT), self._meta_option.get(name, {})
+            fields[name] = type(self)._of(SampleState(store, None, *field_options, self._locked))
+        return fields
 
     def _as_field(self, sample: Any) -> Any:
-        """What a Sample is as a field of this: itself."""
+        """Return the Sample as a field of this class: unchanged."""
         return sample
 
     def _no_field(self, name: str, fix: str = "") -> NoSuchField:
@@ -442,43 +453,43 @@ class HasFields:
         return [*super().__dir__(), *self._fields()]
 
 
-class Sample(HasFields):
+class Sample(FieldContainer):
     """Data that is read when it is called, selected from lazily, and written through.
 
     >>> sample = Sample({"input": np.arange(6.0), "target": np.array([1, 0])})
     >>> sample.input[2:4]()
     array([2., 3.])
-    >>> sample.input[2:4] = 0                       # every selection is a window
+    >>> sample.input[2:4] = 0                       # every selection is a view
     >>> sample.input += 1
     >>> sample.input()
     array([1., 2., 1., 1., 5., 6.])
 
     Its methods begin with `_`, so that all other names are free for fields.
 
-    Raises DataError for what is no source or no field name, PatternError and ShapeError for a
-    layout that does not fit.
+    Raises DataError for an unsupported source or an invalid field name, PatternError and
+    ShapeError for a layout that does not match the data.
 
     Parameters
     ----------
     source
-        An array, or what has `shape`, `dtype` and `[]`; a path of a file of arrays, such as
-        `.npy` (mapped) or `.npz` (a field for each); a mapping of names to sources, whose own data
-        is that of its first field; a list of arrays; a Sample. Nothing is copied, and nothing is
-        read before it is needed, but files that cannot be mapped.
+        An array, or an object with `shape`, `dtype` and `[]`; a path of a file of arrays, such as
+        `.npy` (memory-mapped) or `.npz` (a field for each array); a mapping of names to sources,
+        whose data is that of its first field; a list of arrays; a Sample. Nothing is copied, and
+        nothing is read before it is needed, except files that cannot be mapped.
     fields : mapping of names to keys, optional
-        Windows on the own data: `{"x": np.s_[:, 0]}`. They may overlap.
+        Views of the data: `{"x": np.s_[:, 0]}`. They may overlap.
     layout : str, or mapping by field name for a mapping, optional
     meta : mapping, or mapping by field name for a mapping, optional
-        Anything worth knowing; `classes` are those of labels.
+        Metadata of any kind; `classes` are the classes of labels.
     read_only : bool, optional
-        None: as the source is; files are read-only. False lets what is written to a `.npy` file
-        land in it, and is a DataError for what cannot be written to. What is derived inherits it.
+        By default, as the source; files are read-only. False makes a `.npy` file writable, and
+        raises DataError for a source that cannot be written to. Selections inherit it.
     """
 
     __slots__ = ()
 
     _is_dataset: ClassVar[bool] = False
-    # To NumPy a Sample is no operand: `array == sample` is for the Sample to answer.
+    # NumPy must not treat a Sample as an operand: Sample.__eq__ handles `array == sample`.
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
@@ -493,111 +504,113 @@ class Sample(HasFields):
     ) -> None:
         check_mapping("meta", meta)
         check_mapping("fields", fields)
-        cls, said = type(self), said_of(layout, meta, read_only)
+        cls = type(self)
+        options = source_options(layout, meta, read_only)
         is_sample = isinstance(source, Sample)
-        self._set(source._parts_as(cls, said) if is_sample else parts_of(cls, source, said))
+        self._set(source._state_as(cls, options) if is_sample else make_state(cls, source, options))
         if fields:
-            object.__setattr__(self, "_named", self._with_windows(fields))
+            object.__setattr__(self, "_fields_by_name", self._with_windows(fields))
 
     # -- data ------------------------------------------------------------------------------
 
     def __call__(self) -> Any:
-        """The data: NumPy's view of the source where there is one, else a new array.
+        """Return the data: a NumPy view of the source if possible, else a new array.
 
-        A list of arrays for a list, a scalar for one element. A view can be written to unless
-        the Sample is read-only, and so can what an array-like gives.
+        A list of arrays for a list, a scalar for one element. A view, or an array returned by an
+        array-like, is writable unless the Sample is read-only.
         """
         return self._store().read(self._is_locked())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self()
-        if isinstance(found, list) and len({array.shape for array in found}) > 1:
-            self._shape()  # which a list has none of
-        return np.array(found, dtype, copy=copy)
+        data = self()
+        if isinstance(data, list) and len({array.shape for array in data}) > 1:
+            self._shape()  # raises: a list does not have a shape
+        return np.array(data, dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Sample:
-        store, layout = self._store().select(key), self._layout_after(key)
-        said = layout if isinstance(layout, str) and layout != UNSAID else None
-        return Sample._of(Parts(store, {}, said, {}, self._is_locked()))
+        store = self._store().select(key)
+        layout = self._layout_after(key)
+        layout_option = layout if isinstance(layout, str) and layout != UNKNOWN_LAYOUT else None
+        return Sample._of(SampleState(store, {}, layout_option, {}, self._is_locked()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._check_writable()
         store = self._store().select(key)
-        # `sample[key] += v` writes in its second step, and then sets what it has written.
-        if not (isinstance(value, Sample) and value._store().same(store)):
-            Sample._of(Parts(store, {}, locked=self._is_locked()))._write(value)
+        # `sample[key] += v` writes in its second step, then assigns the result to itself here.
+        if not (isinstance(value, Sample) and value._store().is_same(store)):
+            Sample._of(SampleState(store, {}, locked=self._is_locked()))._write(value)
 
     def _write(self, value: Any) -> None:
-        """Write a number, an array or a Sample's data; it is broadcast, and cast same_kind.
+        """Write a number, an array or a Sample's data, broadcast and cast with "same_kind".
 
         Raises
         ------
         DataError
             The Sample is read-only.
         ShapeError, DtypeError
-            The value does not broadcast, or does not cast. Nothing is written.
+            The value cannot be broadcast or cast. Nothing is written.
         """
         self._check_writable()
-        self._store().write(_plain(value))
+        self._store().write(_as_value(value))
 
     def __len__(self) -> int:
         length = self._store().length()
         if not isinstance(length, int):
-            what = "can only be iterated" if length is None else "is infinite"
-            raise NoLength(f"this {type(self).__name__} {what}, so it has no length")
+            reason = "can only be iterated" if length is None else "is infinite"
+            raise NoLength(f"this {type(self).__name__} {reason}, so it has no length")
         return length
 
     def __iter__(self) -> Iterator[Sample]:
-        length = len(self)  # now, and not with the first step
-        return (self[at] for at in range(length))
+        length = len(self)  # raises now rather than at the first step
+        return (self[i] for i in range(length))
 
     def _length(self) -> Length:
-        """The number of elements: an int, math.inf without end, None where it is not known."""
+        """Return the number of elements: an int, math.inf if endless, None if unknown."""
         return self._store().length()
 
     def _shape(self) -> tuple[int, ...]:
-        """The shape of the data; DataError where it has none, as a list of arrays."""
+        """Return the shape of the data; raise DataError for a list of arrays, which has none."""
         return self._store().shape
 
     def _size(self) -> int:
-        """How many elements the data has: the product of its shape."""
+        """Return the number of elements of the data: the product of its shape."""
         return prod(self._shape())
 
     def _layout(self) -> str | None:
-        """The layout of the data, such as "bhwc"; None where it is not known."""
-        lead = self._lead()
-        if lead is not self:
-            return lead._layout()
+        """Return the layout of the data, such as "bhwc"; None if it is unknown."""
+        owner = self._data_owner()
+        if owner is not self:
+            return owner._layout()
         if self._store().blocked:
             return None
-        if self._lay == UNSAID or isinstance(self._lay, Mapping):
-            first = self._first_found()
+        if self._layout_option == UNKNOWN_LAYOUT or isinstance(self._layout_option, Mapping):
+            first = self._first_element_field()
             if first is not None:
                 return first._layout()
-            return default(self._store().rank, self._is_dataset)
-        return self._lay  # type: ignore[no-any-return]
+            return default_layout(self._store().rank, self._is_dataset)
+        return self._layout_option  # type: ignore[no-any-return]
 
     def _meta(self) -> dict[str, Any]:
-        """What is known about the data, such as `classes`."""
-        lead = self._lead()
-        first = self._first_found() if lead is self and self._info else None
-        if lead is self and first is None:
-            return dict(self._info)
-        return (lead if first is None else first)._meta()
+        """Return the metadata, such as `classes`."""
+        owner = self._data_owner()
+        first = self._first_element_field() if owner is self and self._meta_option else None
+        if owner is self and first is None:
+            return dict(self._meta_option)
+        return (owner if first is None else first)._meta()
 
-    def _first_found(self) -> Sample | None:
-        """The first field of what only its elements know, of which an element is read."""
+    def _first_element_field(self) -> Sample | None:
+        """Return the first field that the elements define; this reads an element."""
         return next((self._fields()[name] for name in self._store().fields()), None)
 
     def _view(self) -> Any:
-        """The data as a View: of images, sequences, labels (classes: those of meta), or others.
+        """Return the data as a View of images, sequences, labels (with meta's classes) or others.
 
-        It shares memory with the source where `()` does. DataError where the layout has no b.
+        It shares memory with the source if `()` does. Raises DataError if the layout has no b.
         """
         layout = batch_layout(self._layout())
         if not self._store().is_array:
-            self._shape()  # which a list has none of
-        return viewing().view_in(layout, self(), self._meta().get("classes"))
+            self._shape()  # raises: a list does not have a shape
+        return view_module().view_in(layout, self(), self._meta().get("classes"))
 
     # -- comparing and computing -----------------------------------------------------------
 
@@ -617,66 +630,74 @@ class Sample(HasFields):
         return self._change(operator.truediv, value)
 
     def _change(self, change: Callable[[Any, Any], Any], value: Any) -> Self:
-        """Write what an operator makes of the data and a value."""
+        """Write the result of an operator on the data and a value."""
         self._check_writable()
-        with as_user_error(change.__name__, self._store(), value):
-            self._store().update(change, _plain(value))
+        with translate_numpy_errors(change.__name__, self._store(), value):
+            self._store().update(change, _as_value(value))
         return self
 
     def _with_windows(self, windows: Mapping[str, Any]) -> dict[str, Sample]:
-        """The fields, and windows on the own data by their keys."""
-        named = dict(self._fields())
+        """Return the fields, extended by views of the data given as keys."""
+        fields = dict(self._fields())
         for name, key in windows.items():
             check_name(name)
-            if name in named:
-                raise DataError(f"field {name!r} is there twice; give each name once")
-            named[name] = self._as_field(self[key])
-        return named
+            if name in fields:
+                raise DataError(f"field {name!r} is defined twice; give each name once")
+            fields[name] = self._as_field(self[key])
+        return fields
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _parts_as(self, cls: type[Sample], said: Said) -> Parts:
-        """The parts of another Sample of the same data, of which something is said anew."""
-        if said.read_only is False and not self._writable():
+    def _state_as(self, cls: type[Sample], options: SourceOptions) -> SampleState:
+        """Return the state of another Sample of this data, with some options replaced."""
+        if options.read_only is False and not self._writable():
             raise DataError("read_only=False, but the Sample is read-only; copy its data first")
-        locked = self._locked or bool(said.read_only)
-        if self._own is None:
-            return parts_of_mapping(cls, self._fields(), said._replace(read_only=locked or None))
-        named = self._named
-        if named is not None:
-            named = {name: cls(field, read_only=locked or None) for name, field in named.items()}
-        meta = self._info if said.meta is None else dict(said.meta)
-        return Parts(self._own, named, self._layout_as(cls, said.layout), meta, locked)
+        locked = self._locked or bool(options.read_only)
+        if self._own_store is None:
+            return make_mapping_state(
+                cls, self._fields(), options._replace(read_only=locked or None)
+            )
+        fields = self._fields_by_name
+        if fields is not None:
+            fields = {name: cls(field, read_only=locked or None) for name, field in fields.items()}
+        meta = self._meta_option if options.meta is None else dict(options.meta)
+        return SampleState(
+            self._own_store, fields, self._layout_as(cls, options.layout), meta, locked
+        )
 
     def _layout_as(self, cls: type[Sample], layout: Any) -> Any:
-        """The layout of another Sample of the same data: as said, else as here if it can be."""
+        """Return the layout of another Sample of this data: as passed, else as here if valid."""
         if layout is not None:
             return layout_of(self._store(), layout, cls._is_dataset)
         if self._is_dataset or not cls._is_dataset:
-            return self._lay
+            return self._layout_option
         known = self._layout() or ""
         return layout_of(self._store(), known if known.startswith("b") else None, True)
 
     def _layout_after(self, key: Any) -> Any:
-        """The layout of what a key selects; mini-batches keep that of what they are cut of."""
-        lead = self._lead()
-        if not lead._store().blocked:
-            return after(lead._lay, key)
-        return lead._lay if kinds_of(key) in (("int",), ("slice",), ("list",)) else None
+        """Return the layout of a selection; mini-batches keep the layout of their samples."""
+        owner = self._data_owner()
+        if not owner._store().blocked:
+            return layout_after(owner._layout_option, key)
+        return owner._layout_option if key_types(key) in (("int",), ("slice",), ("list",)) else None
 
     def _kept_meta(self) -> Mapping[str, Any]:
-        """The meta as it is kept: for a mapping, by its first field."""
-        return self._lead()._info
+        """Return the stored metadata: for a mapping, that of its first field."""
+        return self._data_owner()._meta_option
 
-    def _lead(self) -> Sample:
-        """The Sample whose data this one's is: itself, or its first field."""
-        return self if self._own is not None else next(iter(self._fields().values()))._lead()
+    def _data_owner(self) -> Sample:
+        """Return the Sample that holds the data: itself, or its first field."""
+        return (
+            self
+            if self._own_store is not None
+            else next(iter(self._fields().values()))._data_owner()
+        )
 
     def _store(self) -> Store:
-        return self._lead()._own  # type: ignore[return-value]
+        return self._data_owner()._own_store  # type: ignore[return-value]
 
     def _is_locked(self) -> bool:
-        return self._locked or self._lead()._locked
+        return self._locked or self._data_owner()._locked
 
     def _writable(self) -> bool:
         return not self._is_locked() and self._store().writable
@@ -690,24 +711,30 @@ class Sample(HasFields):
             )
 
     def __reduce__(self) -> Any:
-        own = Parts(self._own, self._named, self._lay, self._info, self._locked)
-        return _restored, (type(self), own)
+        state = SampleState(
+            self._own_store,
+            self._fields_by_name,
+            self._layout_option,
+            self._meta_option,
+            self._locked,
+        )
+        return _from_state, (type(self), state)
 
     def __repr__(self) -> str:
-        named = self._found if self._named is None else self._named
-        names = f"; fields: {', '.join(named)}" if named else ""
+        fields = self._element_fields if self._fields_by_name is None else self._fields_by_name
+        names = f"; fields: {', '.join(fields)}" if fields else ""
         return f"<{type(self).__name__}: {self._store()}{names}>"
 
 
 def store_of(sample: Sample) -> Store:
-    """What holds a Sample's data; a function, as all names of a Sample are free for fields."""
+    """Return the store of a Sample; a function, since the names of a Sample are free for fields."""
     return sample._store()
 
 
-def _restored(cls: type[Sample], own: Parts) -> Sample:
-    return cls._of(own)
+def _from_state(cls: type[Sample], state: SampleState) -> Sample:
+    return cls._of(state)
 
 
-def _plain(value: Any) -> Any:
-    """A Sample's data, and everything else as it is."""
+def _as_value(value: Any) -> Any:
+    """Return the data of a Sample, and any other value unchanged."""
     return value() if isinstance(value, Sample) else value

@@ -1,26 +1,13 @@
-"""What a Sample keeps: data that can be selected from, read and written, and is not read before.
+"""Stores: data that is selected from without being read, then read and written.
 
     Window    a selection of a source
     Rows      a list of arrays
 
-Those of datasets that have no length are in `unbounded.py`, mini-batches in `minibatches.py`.
+Stores without a length are in `stream.py`, mini-batches in `minibatches.py`.
 
-Knows nothing of fields, layouts and Samples.
-
-What holds the elements: a NumPy array, a file, or anything that is indexed like an array.
-
-A source knows its shape, and reads and writes what selectors select (see `selections.py`). It
-is never copied, and what is not selected is never read.
-
-Knows nothing of keys as users write them.
-
-Arrays in files: mapped into memory, or read, when they are selected from.
-
-Knows when a file is mapped and who may write to it; formats are the business of `reading/`.
-
-What is written, and what is compared.
-
-Knows arrays; where they go is not known here.
+A source (ArraySource, ArrayLikeSource, FileSource) holds the elements: a NumPy array, an object
+that is indexed like an array, or an array in a file. It is never copied, and it reads only what a
+Selection (see `indexing.py`) selects. Files are memory-mapped, or read at the first selection.
 """
 
 from __future__ import annotations
@@ -44,78 +31,79 @@ from ...spec import DType, as_dtype, can_cast, kind_of
 from ..errors import NoLength, OutOfRange
 from ..formats import explained
 from ..io.npy import StoredArray
-from .indexing import Selection, Selector, expand, field_names, kinds_of, place_of
+from .indexing import Selection, Selector, expand, field_names, key_types, normalize_index
 
 
 class Source(Protocol):
-    """Where elements are."""
+    """The holder of the elements: an array, an array-like or a file."""
 
     shape: tuple[int, ...]
     dtype: DType
     writable: bool
 
     def read(self, selection: Selection) -> Array:
-        """What is selected: the source's own memory where that is possible."""
+        """Return the selected elements: a view of the source's memory if possible."""
 
     def write(self, selection: Selection, value: Array) -> None:
-        """Write a value that was checked to what is selected."""
+        """Write a validated value to the selected elements."""
 
     def fields(self, names: Any) -> Source:
-        """The source of some fields of a structured dtype."""
+        """Return the source of some fields of a structured dtype."""
 
-    def same(self, other: Source) -> bool:
-        """Whether both are the same memory."""
+    def is_same(self, other: Source) -> bool:
+        """Return True if both sources are the same memory."""
 
 
 class ArraySource:
-    """A NumPy array."""
+    """A source that is a NumPy array."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self.shape, self.dtype = array.shape, array.dtype
+        self.shape = array.shape
+        self.dtype = array.dtype
         self.writable = array.flags.writeable
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if not self.writable:  # which an array forgets when it is pickled
+        if not self.writable:  # pickles of arrays do not store the flag
             self.array = self.array.view()
             self.array.flags.writeable = False
 
     def read(self, selection: Selection) -> Array:
-        """A window, or a copy where there is an array of indices."""
-        window, key = self._at(selection.selectors)
-        found = window if key is None else window[key]
+        """Return a view, or a copy if a selector is an array of indices."""
+        window, key = self._view_and_key(selection.selectors)
+        result = window if key is None else window[key]
         for parts in selection.rest:
-            found = np.asarray(found[parts])
-        return found
+            result = np.asarray(result[parts])
+        return result
 
     def write(self, selection: Selection, value: Array) -> None:
         """Write through to the array."""
-        window, key = self._at(selection.selectors)
+        window, key = self._view_and_key(selection.selectors)
         if selection.rest:
-            places = list(selection.places())
+            positions = list(selection.positions())
             if key is not None:
-                places[len(key) - 1] = key[-1][places[len(key) - 1]]
+                positions[len(key) - 1] = key[-1][positions[len(key) - 1]]
             window = _with_axis(window)
-            key = tuple(places)
+            key = tuple(positions)
         if key is None:
-            window[...] = value  # NumPy sees to what overlaps
+            window[...] = value  # NumPy handles overlap
         else:
             window[key] = value.copy() if np.may_share_memory(window, value) else value
 
     def fields(self, names: Any) -> Source:
-        """The fields' own memory."""
+        """Return a source of the memory of these fields."""
         return ArraySource(self.array[names])
 
-    def same(self, other: Source) -> bool:
-        """Whether both are one memory, seen in one way."""
+    def is_same(self, other: Source) -> bool:
+        """Return True if both are the same memory with the same shape, strides and dtype."""
         if not isinstance(other, ArraySource):
             return False
         a, b = self.array, other.array
         return a is b or a.__array_interface__ == b.__array_interface__
 
-    def _at(self, selectors: Sequence[Selector]) -> tuple[Array, Any]:
-        """A window of all but the array of indices, and the key that this is in the window."""
+    def _view_and_key(self, selectors: Sequence[Selector]) -> tuple[Array, Any]:
+        """Return a view that leaves out the array of indices, and that array as a key into it."""
         key = tuple(_as_key(selector) for selector in selectors)
         window = self.array[(*key, ...)]
         kept = [selector for selector in selectors if not isinstance(selector, int)]
@@ -125,11 +113,11 @@ class ArraySource:
         return window, None
 
 
-class LikeSource:
-    """What has a shape, a dtype and square brackets, such as a dataset in an HDF5 file.
+class ArrayLikeSource:
+    """A source with a shape, a dtype and square brackets, such as a dataset in an HDF5 file.
 
-    It is asked for no more than most of these know: ints, slices that go forward, and one list
-    of increasing indices; never an int beside a list, which they understand in two ways.
+    It receives only keys that most such objects support: ints, forward slices, and one list of
+    increasing indices; never an int beside a list, whose meaning differs between libraries.
     """
 
     def __init__(self, like: Any) -> None:
@@ -139,62 +127,62 @@ class LikeSource:
         self.writable = hasattr(type(like), "__setitem__")
 
     def read(self, selection: Selection) -> Array:
-        """What is selected, and little else, in the order in which it was asked."""
+        """Return the selected elements in the order of the key, reading few others."""
         if not selection.rest:
             return self._read(selection.selectors)
-        selectors, places = selection.narrowed()
-        return np.asarray(_with_axis(self._read(selectors))[places])
+        selectors, positions = selection.bounding_selectors()
+        return np.asarray(_with_axis(self._read(selectors))[positions])
 
     def write(self, selection: Selection, value: Array) -> None:
-        """Write what is selected in one go; with what is around it where that is no key."""
+        """Write the selected elements at once; if no key can, rewrite their neighborhood."""
         if not selection.rest:
             self._write(selection.selectors, value)
             return
-        selectors, places = selection.narrowed()
-        found = np.array(self._read(selectors))
-        _with_axis(found)[places] = value
-        self._write(selectors, found)
+        selectors, positions = selection.bounding_selectors()
+        current = np.array(self._read(selectors))
+        _with_axis(current)[positions] = value
+        self._write(selectors, current)
 
     def fields(self, names: Any) -> Source:
-        """Not of these: they differ in how they name fields."""
+        """Raise DataError: array-likes differ in how they select fields."""
         raise DataError(
-            f"fields of a {kind_text(self.like)} are not selected by {names!r}; read the data "
+            f"{names!r} does not select fields of a {kind_text(self.like)}; read the data "
             "first: sample()[...]"
         )
 
-    def same(self, other: Source) -> bool:
-        """Whether both are one object."""
-        return isinstance(other, LikeSource) and self.like is other.like
+    def is_same(self, other: Source) -> bool:
+        """Return True if both wrap the same object."""
+        return isinstance(other, ArrayLikeSource) and self.like is other.like
 
     def _read(self, selectors: Sequence[Selector]) -> Array:
-        box = _Box(selectors, self.shape)
-        found = np.asarray(self.like[box.key])
-        if found.size != box.size:
+        box = _ArrayLikeKey(selectors, self.shape)
+        current = np.asarray(self.like[box.key])
+        if current.size != box.size:
             raise DataError(
-                f"a {kind_text(self.like)} of shape {self.shape} gave shape {found.shape} for "
-                f"{box.key!r}; it has to take keys as NumPy does"
+                f"a {kind_text(self.like)} of shape {self.shape} returned shape {current.shape} "
+                f"for {box.key!r}; it must support keys as NumPy does"
             )
-        return box.arranged(found)
+        return box.to_selection_order(current)
 
     def _write(self, selectors: Sequence[Selector], value: Array) -> None:
-        box = _Box(selectors, self.shape)
-        self.like[box.key] = box.boxed(np.broadcast_to(value, box.shape))
+        box = _ArrayLikeKey(selectors, self.shape)
+        self.like[box.key] = box.to_key_order(np.broadcast_to(value, box.shape))
 
 
 def _with_axis(array: Array) -> Array:
-    """The array; a single element as an array of one."""
+    """Return the array; a 0-d array becomes one of shape (1,)."""
     return array if array.ndim else array.reshape(1)
 
 
-class _Box:
-    """Selectors as a key of ints, forward slices and one increasing list, and the way back.
+class _ArrayLikeKey:
+    """Selectors converted to a key of ints, forward slices and one increasing list, and back.
 
-    `shape` is that of what is selected; `size` the number of elements that the key gives.
+    `shape` is the shape of the selection; `size` the number of elements that the key selects.
     """
 
     def __init__(self, selectors: Sequence[Selector], shape: tuple[int, ...]) -> None:
         self._listed = any(isinstance(selector, np.ndarray) for selector in selectors)
-        self._steps = [self._step(selector) for selector in selectors]
+        self._steps = [self._stream_sample(selector) for selector in selectors]
         self._wide = tuple(1 if isinstance(s, int) else len(s) for s in selectors)
         self.shape = tuple(len(s) for s in selectors if not isinstance(s, int))
         self.size = prod(step.size for step in self._steps)
@@ -202,19 +190,19 @@ class _Box:
         while len(key) > 1 and isinstance(selectors[len(key) - 1], range):
             if selectors[len(key) - 1] != range(shape[len(key) - 1]):
                 break
-            key.pop()  # all of the last axes goes without saying
+            key.pop()  # full trailing axes can be omitted
         self.key = key[0] if len(key) == 1 else tuple(key)
 
-    def arranged(self, found: Array) -> Array:
-        """What the key gave, in the order and shape that the selectors ask for."""
-        found = found.reshape([step.size for step in self._steps])
+    def to_selection_order(self, array: Array) -> Array:
+        """Return the result of the key in the order and shape of the selectors."""
+        array = array.reshape([step.size for step in self._steps])
         for axis, step in enumerate(self._steps):
             if step.order is not None:
-                found = found[(slice(None),) * axis + (step.order,)]
-        return found.reshape(self.shape)
+                array = array[(slice(None),) * axis + (step.order,)]
+        return array.reshape(self.shape)
 
-    def boxed(self, value: Array) -> Array:
-        """A value of the selection's shape as the key takes it; of repeats the last counts."""
+    def to_key_order(self, value: Array) -> Array:
+        """Return a value of the selection's shape in key order; the last of repeated items wins."""
         value = value.reshape(self._wide)
         for axis, step in enumerate(self._steps):
             if step.back is not None:
@@ -222,7 +210,7 @@ class _Box:
         kept = [step.size for step in self._steps if not isinstance(step.part, int)]
         return np.ascontiguousarray(value).reshape(kept)
 
-    def _step(self, selector: Selector) -> _AxisKey:
+    def _stream_sample(self, selector: Selector) -> _AxisKey:
         if isinstance(selector, int):
             return _AxisKey(slice(selector, selector + 1) if self._listed else selector, 1)
         if isinstance(selector, range):
@@ -237,7 +225,7 @@ class _Box:
 
 
 class _AxisKey(NamedTuple):
-    """One axis of a key: its part, how much it gives, the order of that, and the way back."""
+    """The key along one axis: its part, its size, the selection order, and the inverse order."""
 
     part: Any
     size: int
@@ -246,7 +234,7 @@ class _AxisKey(NamedTuple):
 
 
 def _as_key(selector: Selector) -> Any:
-    """A selector as NumPy takes it; all of an axis instead of an array of indices."""
+    """Return a selector as a NumPy key; a full slice in place of an array of indices."""
     if isinstance(selector, range):
         if not selector:
             return slice(0, 0)
@@ -260,21 +248,21 @@ _NUMERIC = "buifc"
 
 
 def as_elements(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """A number or array as it is written to `shape` elements of `dtype`: cast, to be broadcast.
+    """Return a number or array cast to `dtype`, ready to be broadcast to `shape`.
 
     Raises
     ------
     DtypeError
-        The cast is not of the same kind, or an int does not fit. Plain numbers take the dtype
-        that they are written to, as with NumPy.
+        The cast is not "same_kind", or an int does not fit. Python numbers take the dtype of
+        the data, as in NumPy.
     ShapeError
-        It does not broadcast to the shape.
+        The value cannot be broadcast to the shape.
     """
     array = _number(value, dtype) if type(value) in (bool, int, float, complex) else _array(value)
     if not _can_cast(array.dtype, dtype):
         raise DtypeError(
-            f"a value of dtype {array.dtype} is written to data of {dtype}, and that is no cast of "
-            f'the same kind; cast it first: value.astype("{dtype}")'
+            f"a value of dtype {array.dtype} is written to data of {dtype}, which is not a "
+            f'same_kind cast; cast it first: value.astype("{dtype}")'
         )
     if not _broadcasts(array.shape, shape):
         raise ShapeError(
@@ -286,18 +274,18 @@ def as_elements(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two arrays have one shape and equal elements, or two lists of them do."""
+    """Return True if two arrays, or two lists of arrays, have equal shapes and elements."""
     if isinstance(a, list) or isinstance(b, list):
         return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
     try:
         return np.array_equal(a, b)
-    except TypeError:  # of dtypes that NumPy does not compare, such as dates and structures
+    except TypeError:  # NumPy does not compare some dtypes, such as dates and structures
         return False
 
 
 @contextmanager
-def as_user_error(name: str, data: Any, value: Any) -> Iterator[None]:
-    """What NumPy raises for an operator, as errors of this project."""
+def translate_numpy_errors(name: str, data: Any, value: Any) -> Iterator[None]:
+    """Translate the errors that NumPy raises for an operator to layoutkit's errors."""
     try:
         yield
     except LayoutkitError:
@@ -309,12 +297,12 @@ def as_user_error(name: str, data: Any, value: Any) -> Iterator[None]:
 
 
 def _number(value: Any, dtype: DType) -> Array:
-    """A plain number: of the dtype if that is of its kind, as NumPy has it."""
-    kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
-    found = kind_of(dtype)
-    fits = found in _NUMERIC and _NUMERIC.index("u" if kind == "i" else kind) <= _NUMERIC.index(
-        found
-    )
+    """Return a Python number as an array: of `dtype` if the kinds agree, as in NumPy."""
+    value_kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
+    dtype_kind = kind_of(dtype)
+    fits = dtype_kind in _NUMERIC and _NUMERIC.index(
+        "u" if value_kind == "i" else value_kind
+    ) <= _NUMERIC.index(dtype_kind)
     if not fits:
         return np.asarray(value)
     try:
@@ -331,7 +319,7 @@ def _array(value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError:  # nested lists of different lengths
-        raise ShapeError("the value is no array; rows of different lengths are none") from None
+        raise ShapeError("the value is not an array: its rows differ in length") from None
 
 
 def _can_cast(source: DType, target: DType) -> bool:
@@ -341,34 +329,34 @@ def _can_cast(source: DType, target: DType) -> bool:
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """As NumPy's assignment does: further axes in front may have size 1."""
+    """Return True if NumPy's assignment broadcasts; extra leading axes must have size 1."""
     surplus = max(len(shape) - len(target), 0)
     pairs = zip(reversed(shape[surplus:]), reversed(target), strict=False)
     return all(size == 1 for size in shape[:surplus]) and all(a in (1, b) for a, b in pairs)
 
 
-Length = int | float | None  # math.inf: no end; None: unknown, to be iterated only
+Length = int | float | None  # math.inf: endless; None: unknown, sequential access only
 
 
 class Store:
-    """Data behind a Sample. What a kind of data cannot do is a DataError."""
+    """The data of a Sample. Unsupported operations raise DataError."""
 
     writable = False
-    blocked = False  # whether its elements are Datasets: mini-batches
-    unbounded = False  # whether it has no length, and is known only from its elements
-    is_array = True  # whether all of it can be one array
+    blocked = False  # True if its elements are mini-batches, which are Datasets
+    unbounded = False  # True if it has no length and is known only by its elements
+    is_array = True  # True if all of it can be one array
 
     def length(self) -> Length:
-        """How many elements the first axis has."""
+        """Return the size of the first axis."""
         raise NotImplementedError
 
-    def extent(self) -> Length:
-        """How many samples there are: of mini-batches, those in all of them."""
+    def num_samples(self) -> Length:
+        """Return the number of samples; for mini-batches, the total over all of them."""
         return self.length()
 
     @property
     def rank(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
@@ -382,45 +370,45 @@ class Store:
         self._cannot("has no dtype")
 
     def read(self, locked: bool) -> Any:
-        """The data; where it is the source's own memory, read-only if `locked`."""
+        """Return the data; a view of the source's memory is read-only if `locked`."""
         self._cannot("cannot be read as a whole")
 
     def write(self, value: Any) -> None:
-        """Write a number or array; raises before anything is written."""
+        """Write a number or array; raise before anything is written."""
         self._cannot("is read-only")
 
     def update(self, change: Callable[[Any, Any], Any], value: Any) -> None:
-        """Write what `change` makes of the data and a value."""
+        """Write `change(data, value)`."""
         self.write(change(np.asarray(self.read(True)), value))
 
     def select(self, key: Any) -> Store:
-        """What a key selects."""
+        """Return the store of the selection `key`."""
         raise NotImplementedError
 
-    def lying(self) -> Array | None:
-        """The array in the source's memory that the elements are rows of, if there is one."""
+    def backing_array(self) -> Array | None:
+        """Return the array in the source's memory whose rows are the elements, or None."""
         return None
 
-    def take(self, places: Array) -> Array:
-        """The elements at some places, in memory of their own."""
-        found = np.asarray(self.select(places).read(True))
-        return found if found.flags.owndata else found.copy()
+    def take(self, positions: Array) -> Array:
+        """Return a copy of the elements at some positions."""
+        rows = np.asarray(self.select(positions).read(True))
+        return rows if rows.flags.owndata else rows.copy()
 
-    def steps(self) -> Iterator[Store]:
-        """The elements, one after the other."""
+    def iter_elements(self) -> Iterator[Store]:
+        """Return an iterator over the elements."""
         length = self.length()
         return (self.select(at) for at in range(int(length or 0)))
 
     def fields(self) -> dict[str, Store]:
-        """The fields that the data itself has; may read an element."""
+        """Return the fields that the data itself defines; this may read an element."""
         return {}
 
-    def same(self, other: Store) -> bool:
-        """Whether both are the same elements in the same memory."""
+    def is_same(self, other: Store) -> bool:
+        """Return True if both are the same elements in the same memory."""
         return False
 
-    def _cannot(self, what: str) -> NoReturn:
-        raise DataError(f"{self} {what}; {self._instead}")
+    def _cannot(self, reason: str) -> NoReturn:
+        raise DataError(f"{self} {reason}; {self._instead}")
 
     _instead = "select the part that you need"
 
@@ -430,78 +418,79 @@ class Window(Store):
 
     def __init__(self, source: Source, selection: Selection | None = None) -> None:
         self.source = source
-        self.selection = Selection.whole(source.shape) if selection is None else selection
+        self.selection = Selection.full(source.shape) if selection is None else selection
 
     def length(self) -> int:
-        """The size of the first axis; DataError (also a TypeError) without one."""
+        """Return the size of the first axis; raise DataError (also a TypeError) for a 0-d array."""
         if not self.shape:
             raise NoLength("a single element has no length; it is of shape ()")
         return self.shape[0]
 
-    def extent(self) -> Length:
-        """The same, or None without an axis."""
+    def num_samples(self) -> Length:
+        """Return the size of the first axis, or None for a 0-d array."""
         return self.shape[0] if self.shape else None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Known without reading."""
+        """The shape of the selection, known without reading."""
         return self.selection.shape
 
     @property
     def dtype(self) -> DType:
-        """The source's."""
+        """The dtype of the source."""
         return self.source.dtype
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """Whether the source is."""
+        """True if the source is writable."""
         return self.source.writable
 
     def read(self, locked: bool) -> Any:
-        """A view of the source where NumPy has one; a scalar for one element."""
-        found = self.source.read(self.selection)
-        if found.ndim == 0:
-            return found[()]
-        lent = found.base is not None
+        """Return a view of the source if NumPy has one; a scalar for one element."""
+        result = self.source.read(self.selection)
+        if result.ndim == 0:
+            return result[()]
+        is_view = result.base is not None
         if not isinstance(self.source, ArraySource):
-            # What is like an array may give its own memory, though no base says so.
-            lent, locked = True, locked or not self.source.writable
-        if locked and lent:
-            found = found.view()
-            found.flags.writeable = False
-        return found
+            # An array-like may return its own memory, although `base` is None.
+            is_view = True
+            locked = locked or not self.source.writable
+        if locked and is_view:
+            result = result.view()
+            result.flags.writeable = False
+        return result
 
     def write(self, value: Any) -> None:
         """Write through to the source."""
         self.source.write(self.selection, as_elements(value, self.dtype, self.shape))
 
     def select(self, key: Any) -> Store:
-        """Another window on the same source."""
+        """Return another window on the source."""
         names = field_names(key)
         if names is None:
             return Window(self.source, self.selection.select(key))
         if not set([names] if isinstance(names, str) else names) <= set(self.dtype.names or ()):
-            raise OutOfRange(f"data of {self.dtype} has no fields {names!r}; select by position")
+            raise OutOfRange(f"data of {self.dtype} has no fields {names!r}; select by index")
         source = self.source.fields(names)
         return Window(source, self.selection.with_axes(source.shape[len(self.source.shape) :]))
 
-    def lying(self) -> Array | None:
-        """The view of an array that the elements are."""
+    def backing_array(self) -> Array | None:
+        """Return the view of the array whose rows are the elements, or None."""
         listed = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
         if listed or self.selection.rest or not isinstance(self.source, ArraySource):
             return None
-        found: Array = self.read(True)
-        return found
+        view: Array = self.read(True)
+        return view
 
-    def take(self, places: Array) -> Array:
-        """The elements at some places; of a view, in pooled memory."""
-        found = self.lying()
-        return super().take(places) if found is None else take(found, 0, places)
+    def take(self, positions: Array) -> Array:
+        """Return a copy of the elements at some positions; for a view, in pooled memory."""
+        rows = self.backing_array()
+        return super().take(positions) if rows is None else take(rows, 0, positions)
 
-    def same(self, other: Store) -> bool:
-        """Whether both are the same selection of the same memory."""
-        same = isinstance(other, Window) and self.source.same(other.source)
-        return same and self.selection.same(other.selection)  # type: ignore[attr-defined]
+    def is_same(self, other: Store) -> bool:
+        """Return True if both are the same selection of the same memory."""
+        same = isinstance(other, Window) and self.source.is_same(other.source)
+        return same and self.selection.is_same(other.selection)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"data of shape {self.shape} and {self.dtype}"
@@ -517,40 +506,40 @@ class Rows(Store):
         self.rows = list(rows)
 
     def length(self) -> int:
-        """The number of arrays."""
+        """Return the number of arrays."""
         return len(self.rows)
 
     @property
     def rank(self) -> int:
-        """One more than that of the rows, where they agree."""
+        """One more than the rank of the rows; 0 if their ranks differ."""
         ranks = {row.rank for row in self.rows}
         return 1 + ranks.pop() if len(ranks) == 1 else 0
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """Whether all rows are."""
+        """True if all rows are writable."""
         return all(row.writable for row in self.rows)
 
     def read(self, locked: bool) -> Any:
-        """A list of what the rows are."""
+        """Return the list of the rows' data."""
         return [row.read(locked) for row in self.rows]
 
     def write(self, value: Any) -> None:
-        """A number for all rows, or a list with something for each."""
+        """Write a number to all rows, or one item of a list to each row."""
         pairs = self._pairs(value)
-        # Copies, since what is written to one row may be a view of another.
-        found = [as_elements(part, row.dtype, row.shape).copy() for row, part in pairs]
-        for row, part in zip(self.rows, found, strict=True):
+        # Copies, since the value for one row may be a view of another row.
+        converted = [as_elements(part, row.dtype, row.shape).copy() for row, part in pairs]
+        for row, part in zip(self.rows, converted, strict=True):
             row.write(part)
 
     def update(self, change: Callable[[Any, Any], Any], value: Any) -> None:
-        """The same, for what is computed."""
+        """Write `change(row, part)` to each row."""
         self.write([change(row.read(True), part) for row, part in self._pairs(value)])
 
     def select(self, key: Any) -> Store:
-        """A row, or a list of some; `rows[i, j]` is `rows[i][j]`."""
+        """Return a row, or a list of rows; `rows[i, j]` is `rows[i][j]`."""
         parts = key if isinstance(key, tuple) else (key,)
-        first = kinds_of(parts)[0]
+        first = key_types(parts)[0]
         if len(parts) > 1 and first == "int":
             return self.select(parts[0]).select(parts[1:])
         if len(parts) > 1 or first == "other":
@@ -560,19 +549,19 @@ class Rows(Store):
             )
         (part,) = expand(parts, (len(self.rows),))
         if isinstance(part, int):
-            return self.rows[place_of(part, len(self.rows))]
+            return self.rows[normalize_index(part, len(self.rows))]
         if isinstance(part, slice):
             return Rows(self.rows[part])
-        return Rows([self.rows[place_of(int(at), len(self.rows))] for at in part])  # type: ignore[union-attr]
+        return Rows([self.rows[normalize_index(int(i), len(self.rows))] for i in part])  # type: ignore[union-attr]
 
-    def same(self, other: Store) -> bool:
-        """Whether they are the same rows."""
+    def is_same(self, other: Store) -> bool:
+        """Return True if both hold the same rows."""
         if not isinstance(other, Rows) or len(self.rows) != len(other.rows):
             return False
-        return all(a.same(b) for a, b in zip(self.rows, other.rows, strict=True))
+        return all(a.is_same(b) for a, b in zip(self.rows, other.rows, strict=True))
 
     def _pairs(self, value: Any) -> list[tuple[Store, Any]]:
-        """Each row and what is written to it."""
+        """Return each row with the value to write to it."""
         if not isinstance(value, list | tuple):
             value = [value] * len(self.rows)
         if len(value) != len(self.rows):
@@ -588,11 +577,11 @@ class Rows(Store):
 class FileSource(ArraySource):
     """An array in a `.npy` file, or in a member of a `.npz` archive.
 
-    It is mapped into memory: a read touches what is selected, and what is written, where that was
-    asked for, lands in the file. A compressed member is read whole, and kept, when something of it
-    is selected first. Members are never written to.
+    The file is memory-mapped: a read touches only the selection, and writes go to the file if
+    `writable`. A compressed member is read completely at the first selection, and kept. Members
+    are never written to.
 
-    Raises DataError where the file cannot be opened, or cannot be written to and is to be.
+    Raises DataError if the file cannot be opened, or cannot be written to but `writable` is set.
     """
 
     def __init__(self, path: Path, member: str | None = None, writable: bool = False) -> None:
@@ -601,29 +590,31 @@ class FileSource(ArraySource):
 
     @classmethod
     def of(cls, stored: StoredArray, writable: bool) -> FileSource:
-        """The source of an array whose header has been read."""
+        """Return the source of an array whose header has been read."""
         source = cls.__new__(cls)
         source._keep(stored, writable)
         return source
 
     @cached_property
     def array(self) -> Array:  # type: ignore[override]
-        """The array, mapped where that is possible."""
+        """The array, memory-mapped if possible."""
         with explained(str(self.stored.path)):
             array = self.stored.mapped(self.writable)
         array.flags.writeable = self.writable
         return array
 
-    def same(self, other: Any) -> bool:
-        """Whether both are one array of one file."""
-        ours = (self.stored.path, self.stored.member)
-        return isinstance(other, FileSource) and ours == (other.stored.path, other.stored.member)
+    def is_same(self, other: Any) -> bool:
+        """Return True if both are the same array of the same file."""
+        own = (self.stored.path, self.stored.member)
+        return isinstance(other, FileSource) and own == (other.stored.path, other.stored.member)
 
     def _keep(self, stored: StoredArray, writable: bool) -> None:
-        self.stored, self.shape, self.dtype = stored, stored.shape, stored.dtype
+        self.stored = stored
+        self.shape = stored.shape
+        self.dtype = stored.dtype
         self.writable = writable and stored.member is None
         if self.writable:
-            self.array  # noqa: B018 - what cannot be written to is to be known now
+            self.array  # noqa: B018 - raises now if the file is not writable
 
     def __reduce__(self) -> Any:
         return FileSource, (self.stored.path, self.stored.member, self.writable)

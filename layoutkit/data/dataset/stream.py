@@ -1,12 +1,9 @@
-"""Data without a length; its elements are those of `elements.py`.
+"""Stores without a length. Each element is read when it is needed, and once.
 
-Infinite    an object with `__getitem__(i)` and no end
-Stream      what can only be iterated
-Run         several of their elements, stacked
-
-Elements of data without a length: each is read when it is needed, and once.
-
-Knows one element at a time.
+Infinite            an object with `__getitem__(i)` and no end
+Stream              an iterable
+Element             one element of either
+ElementStack        several elements, stacked
 """
 
 from __future__ import annotations
@@ -25,15 +22,16 @@ from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
-from .indexing import Selection, expand, kinds_of, place_of
+from .indexing import Selection, expand, key_types, normalize_index
 from .stores import ArraySource, Length, Store, Window
 
 
-class Loaded:
-    """What a call gives, called when it is needed first."""
+class LazyValue:
+    """The result of a call, evaluated at the first access and cached."""
 
     def __init__(self, call: Callable[..., Any], *args: Any) -> None:
-        self._call, self._args = call, args
+        self._call = call
+        self._args = args
 
     @cached_property
     def value(self) -> Any:
@@ -45,31 +43,35 @@ class Loaded:
 
 
 class Element(Store):
-    """An element, a field of it that `path` leads to, and what `keys` select of that."""
+    """An element, or the field of it at `path`, with the selections `keys` applied."""
 
-    def __init__(self, loaded: Loaded, path: Sequence[str] = (), keys: Sequence[Any] = ()) -> None:
-        self._loaded, self._path, self._keys = loaded, tuple(path), tuple(keys)
+    def __init__(
+        self, loaded: LazyValue, path: Sequence[str] = (), keys: Sequence[Any] = ()
+    ) -> None:
+        self._loaded = loaded
+        self._path = tuple(path)
+        self._keys = tuple(keys)
 
     def length(self) -> Length:
-        """The size of the first axis."""
+        """Return the size of the first axis."""
         return self._window.length()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Reads the element."""
+        """The shape of the element, which is read."""
         return self._window.shape
 
     @property
     def dtype(self) -> DType:
-        """Reads the element."""
+        """The dtype of the element, which is read."""
         return self._window.dtype
 
     def read(self, locked: bool) -> Any:
-        """The element; read-only, since it is its source's."""
+        """Return the element; read-only, since the source owns it."""
         return self._window.read(True)
 
     def select(self, key: Any) -> Store:
-        """A part of the element, which is not read for it."""
+        """Return a selection of the element, without reading it."""
         parts = tuple(
             part.copy() if isinstance(part, list | np.ndarray) else part
             for part in (key if isinstance(key, tuple) else (key,))
@@ -77,7 +79,7 @@ class Element(Store):
         return Element(self._loaded, self._path, (*self._keys, parts))
 
     def fields(self) -> dict[str, Store]:
-        """The fields of an element that is a mapping."""
+        """Return the fields of an element that is a mapping."""
         value = self._value()
         if self._keys or not isinstance(value, Mapping):
             return {}
@@ -87,8 +89,8 @@ class Element(Store):
         value = self._loaded.value
         for name in self._path:
             if not isinstance(value, Mapping) or name not in value:
-                found = f"fields {list(value)}" if isinstance(value, Mapping) else "no fields"
-                raise DataError(f"an element has no field {name!r}; it has {found}")
+                fields_text = f"fields {list(value)}" if isinstance(value, Mapping) else "no fields"
+                raise DataError(f"an element has no field {name!r}; it has {fields_text}")
             value = value[name]
         return value
 
@@ -103,8 +105,8 @@ class Element(Store):
             array = np.array(None)
         if array.dtype.hasobject:
             raise DataError(
-                f"an element is a {kind_text(value)}, which is no array; elements are arrays, "
-                "or mappings of names to arrays"
+                f"an element is a {kind_text(value)}, which is not an array; elements must be "
+                "arrays, or mappings of names to arrays"
             )
         window: Store = Window(ArraySource(array))
         for key in self._keys:
@@ -119,61 +121,64 @@ class Element(Store):
 
 
 class Infinite(Store):
-    """What an object gives for 0, 1, 2, ... without end."""
+    """The items 0, 1, 2, ... of an object without end."""
 
     unbounded = True
     _instead = "select some of it, such as d[0:100]"
 
-    def __init__(self, items: Any, path: Sequence[str] = (), first: Loaded | None = None) -> None:
-        self._items, self._path = items, tuple(path)
-        self._first = first or Loaded(operator.getitem, items, 0)
+    def __init__(
+        self, items: Any, path: Sequence[str] = (), first: LazyValue | None = None
+    ) -> None:
+        self._items = items
+        self._path = tuple(path)
+        self._first = first or LazyValue(operator.getitem, items, 0)
 
     def length(self) -> float:
-        """No end."""
+        """Return infinity."""
         return math.inf
 
     @property
     def rank(self) -> int:
-        """One more than that of the first element."""
+        """One more than the rank of the first element."""
         return 1 + self.element(0).rank
 
-    def element(self, at: int) -> Element:
-        """The element at a place."""
-        loaded = self._first if at == 0 else Loaded(operator.getitem, self._items, at)
+    def element(self, index: int) -> Element:
+        """Return the element at an index."""
+        loaded = self._first if index == 0 else LazyValue(operator.getitem, self._items, index)
         return Element(loaded, self._path)
 
     def select(self, key: Any) -> Store:
-        """An element or a run of elements."""
+        """Return an element, or a range of elements."""
         parts = key if isinstance(key, tuple) else (key,)
-        kind = kinds_of(parts)[0]
-        if kind == "int":
-            element = self.element(self.counted(parts[0]))
+        key_type = key_types(parts)[0]
+        if key_type == "int":
+            element = self.element(self.non_negative_index(parts[0]))
             return element.select(parts[1:]) if len(parts) > 1 else element
-        if kind != "slice" or len(parts) > 1:
+        if key_type != "slice" or len(parts) > 1:
             raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {key!r}")
-        return Run(self, self.run(parts[0]))
+        return ElementStack(self, self.slice_range(parts[0]))
 
-    def steps(self) -> Iterator[Store]:
-        """One after the other, without end."""
+    def iter_elements(self) -> Iterator[Store]:
+        """Return an endless iterator over the elements."""
         return map(self.element, itertools.count())
 
     def fields(self) -> dict[str, Store]:
-        """Those of the first element."""
+        """Return the fields of the first element."""
         names = self.element(0).fields()
         return {name: Infinite(self._items, (*self._path, name), self._first) for name in names}
 
-    def counted(self, at: Any) -> int:
-        """An index that does not count from the end."""
-        if kinds_of(at) != ("int",):
-            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {at!r}")
-        number = operator.index(at[0] if isinstance(at, tuple) else at)
+    def non_negative_index(self, index: Any) -> int:
+        """Return the key as a non-negative int; raise OutOfRange for any other key."""
+        if key_types(index) != ("int",):
+            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {index!r}")
+        number = operator.index(index[0] if isinstance(index, tuple) else index)
         if number < 0:
-            raise OutOfRange(f"index {at} counts from the end, and this Dataset is infinite")
+            raise OutOfRange(f"index {index} counts from the end, and this Dataset is infinite")
         return number
 
-    def run(self, part: Any) -> range:
-        """The places of a slice."""
-        if kinds_of(part) != ("slice",):
+    def slice_range(self, part: Any) -> range:
+        """Return the indices of a slice."""
+        if key_types(part) != ("slice",):
             raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {part!r}")
         (checked,) = expand(part, (0,))
         start, stop, step = checked.start or 0, checked.stop, checked.step  # type: ignore[union-attr]
@@ -188,115 +193,120 @@ class Infinite(Store):
 
 
 class Stream(Store):
-    """What can only be iterated: `begin` gives an iterator at its start."""
+    """Data that can only be iterated: `begin` returns an iterator at its start."""
 
     unbounded = True
     _instead = "it can only be iterated"
 
     def __init__(self, begin: Callable[[], Iterable[Any]], path: Sequence[str] = ()) -> None:
-        self._begin, self._path = begin, tuple(path)
+        self._begin = begin
+        self._path = tuple(path)
 
     def length(self) -> None:
-        """Not known."""
+        """Return None: the length is unknown."""
 
     @property
     def rank(self) -> int:
-        """One more than that of the first element."""
+        """One more than the rank of the first element."""
         return 1 + self._first().rank
 
     def select(self, key: Any) -> Store:
-        """Refused."""
-        raise OutOfRange("this Dataset can only be iterated; it does not take d[...]")
+        """Raise OutOfRange: a stream does not support keys."""
+        raise OutOfRange("this Dataset can only be iterated; it does not support d[...]")
 
-    def steps(self) -> Iterator[Element]:
-        """A fresh loop over the elements."""
-        return (Element(Loaded(_itself, x), self._path) for x in self._begin())
+    def iter_elements(self) -> Iterator[Element]:
+        """Return a fresh iterator over the elements."""
+        return (Element(LazyValue(_identity_of, x), self._path) for x in self._begin())
 
     def fields(self) -> dict[str, Store]:
-        """Those of the first element."""
+        """Return the fields of the first element, for all elements."""
         return {name: Stream(self._begin, (*self._path, name)) for name in self._first().fields()}
 
     def _first(self) -> Element:
-        for element in self.steps():
+        for element in self.iter_elements():
             return element
-        raise DataError("this Dataset has no elements, so what they look like is not known")
+        raise DataError("this Dataset has no elements, so their shape and dtype are unknown")
 
     def __str__(self) -> str:
         return "a Dataset that can only be iterated"
 
 
-class Held:
-    """Elements that were iterated."""
+class BufferedElements:
+    """Elements that were read from an iterator."""
 
     def __init__(self, elements: Sequence[Store]) -> None:
         self._elements = elements
 
-    def element(self, at: int) -> Store:
-        """The one at a place."""
-        return self._elements[at]
+    def element(self, index: int) -> Store:
+        """Return the element at an index."""
+        return self._elements[index]
 
-    def fields(self) -> dict[str, Held]:
-        """The fields of the first, of all of them."""
+    def fields(self) -> dict[str, BufferedElements]:
+        """Return the fields of the first element, for all elements."""
         names = self._elements[0].fields()
-        return {name: Held([x.fields()[name] for x in self._elements]) for name in names}
+        return {
+            name: BufferedElements([x.fields()[name] for x in self._elements]) for name in names
+        }
 
 
-class Run(Store):
-    """Elements at some places, stacked along a new first axis when they are read."""
+class ElementStack(Store):
+    """Elements at some positions, stacked along a new first axis when they are read."""
 
-    def __init__(self, elements: Infinite | Held, places: range | Array) -> None:
-        self._elements, self._places = elements, places
+    def __init__(self, elements: Infinite | BufferedElements, positions: range | Array) -> None:
+        self._elements = elements
+        self._positions = positions
 
     def length(self) -> int:
-        """How many there are."""
-        return len(self._places)
+        """Return the number of elements."""
+        return len(self._positions)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Reads one element."""
-        return (len(self._places), *self._example().shape)
+        """The shape of the stack; this reads one element."""
+        return (len(self._positions), *self._example().shape)
 
     @property
     def dtype(self) -> DType:
-        """Reads one element."""
+        """The dtype of the elements; this reads one element."""
         return self._example().dtype
 
     def read(self, locked: bool) -> Any:
-        """All of them, in new memory."""
-        found = [np.asarray(self._elements.element(int(at)).read(True)) for at in self._places]
-        if not found:
+        """Return all elements in a new array."""
+        arrays = [np.asarray(self._elements.element(int(i)).read(True)) for i in self._positions]
+        if not arrays:
             return np.empty(self.shape, self.dtype)
-        shapes = {array.shape for array in found}
+        shapes = {array.shape for array in arrays}
         if len(shapes) > 1:
             raise ShapeError(
                 f"elements of shapes {sorted(shapes)} cannot be stacked; take them one by one"
             )
-        return np.stack(found)
+        return np.stack(arrays)
 
     def select(self, key: Any) -> Store:
-        """An element, or some of them; nothing else is read."""
+        """Return an element, or some of them; no other elements are read."""
         parts = key if isinstance(key, tuple) else (key,)
-        kind = kinds_of(parts)[0]
-        if kind == "int":
-            (at,) = expand(parts[0], (len(self._places),))
-            element = self._elements.element(int(self._places[place_of(at, len(self._places))]))  # type: ignore[arg-type]
+        key_type = key_types(parts)[0]
+        if key_type == "int":
+            (i,) = expand(parts[0], (len(self._positions),))
+            index = normalize_index(i, len(self._positions))  # type: ignore[arg-type]
+            element = self._elements.element(int(self._positions[index]))
             return element.select(parts[1:]) if len(parts) > 1 else element
-        if len(parts) == 1 and kind in ("slice", "list"):
-            places = Selection((self._places,), (), (len(self._places),)).select(key)
-            return Run(self._elements, places.selectors[0])  # type: ignore[arg-type]  # no int
-        return Element(Loaded(self.read, False)).select(key)
+        if len(parts) == 1 and key_type in ("slice", "list"):
+            positions = Selection((self._positions,), (), (len(self._positions),)).select(key)
+            return ElementStack(self._elements, positions.selectors[0])  # type: ignore[arg-type]  # no int
+        return Element(LazyValue(self.read, False)).select(key)
 
     def fields(self) -> dict[str, Store]:
-        """The fields of the elements."""
+        """Return the fields of the elements."""
         fields: Any = self._elements.fields()
-        return {name: Run(field, self._places) for name, field in fields.items()}
+        return {name: ElementStack(field, self._positions) for name, field in fields.items()}
 
     def _example(self) -> Store:
-        return self._elements.element(int(self._places[0]) if len(self._places) else 0)
+        return self._elements.element(int(self._positions[0]) if len(self._positions) else 0)
 
     def __str__(self) -> str:
-        return f"{len(self._places)} elements"
+        return f"{len(self._positions)} elements"
 
 
-def _itself(x: Any) -> Any:
+def _identity_of(x: Any) -> Any:
     return x

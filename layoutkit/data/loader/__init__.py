@@ -1,11 +1,12 @@
-"""Records got, processed and put together, batch after batch, on threads.
+"""Batches of records that threads read, process and collate ahead of time.
 
-sampled.py         what is asked of a Batcher; its arguments, in arguments.py, are checked in
-                   settings.py
-batcher.py         a Batcher, of which passes.py is an epoch
-drafts.py          a batch under way, in chunks.py, drawn by the threads in crew.py; what
-                   belongs together is judged in judging.py, and joining.py joins results of
-                   any size as collating.py says
-feeds.py           one source of a Batcher; what is handed out is in batch.py
-viewers.py         Views of one batch after the other, converted first as preparing.py says
+loader.py        `sampled_batcher`, the public function
+config.py        validation of its arguments: `LoaderConfig`
+batcher.py       `Batcher` and `EpochPass`: epochs, states, logging of dropped records
+pending.py       a batch that is being made, and the checks that its records fit together
+chunk.py         records that one thread reads and processes, and the source they come from
+worker_pool.py   the threads that process chunks
+collate.py       batches of results of any size: crops, flips and a Collator
+distributed.py   the part of each step that belongs to one of several processes
+batch.py         `Batch`, and the Views of its arrays
 """

@@ -1,14 +1,7 @@
-"""`Batch`: what a Batcher hands out.
+"""`Batch`, the result of one step of a Batcher, and the Views of its arrays.
 
-Knows what it holds; how it came about is not known here.
-
-Views of the arrays of one batch after the other.
-
-Knows layouts and Views; knows nothing of records.
-
-What is done to the arrays of a batch before they are handed out: a Converter, if any.
-
-A caller gives one, or the constants of a formula, which is then computed in the arrays' own layout.
+`ViewFactory` makes the Views, after converting the arrays if the caller passed `convert=` or the
+constants of a formula, which is computed in the layout of the arrays.
 """
 
 from __future__ import annotations
@@ -27,33 +20,33 @@ from ...normalize import Formula, formula_of
 from ...spaces.views import view_in
 from ...views import DataView
 from ..records import Label, Record
-from .chunk import words_of
+from .chunk import describe_error
 
 Dropped = tuple[Record, int, BaseException | None]
 
 
 class Batch:
-    """Real records, in the epoch's order: `count` rows, without padding.
+    """A batch of `count` records in the epoch's order, without padding.
 
-    A batch is a pair as well: `for x, y in batches` takes input and target apart. The memory of the
-    views is the batch's own: it is not used again while anything of it is held.
+    A batch also unpacks as a pair: `for x, y in batches` yields input and target. The batch owns
+    the memory of the views: it is not reused while a reference to it exists.
 
     Attributes
     ----------
     input : View or None
-        The records' arrays; None where there is none and no shape is known.
+        The records' arrays; None if there are no records and the shape is unknown.
     target : View or None
-        Labels as ranks into the index's labels, or what there is as target.
+        Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
-        Rows.
+        The number of rows.
     index : int64 array
-        Each row's place in the epoch's order.
+        Each row's position in the epoch's order.
     item : list of Record
         Each row's record, of the first source.
     label : list
-        Each row's label, None for a record without.
+        Each row's label, None for a record without label.
     dropped : list
-        (record, place, error) of those left out; no error for a refusal.
+        (record, position, error) of dropped records; error is None for a refused record.
     stats : dict
         Seconds in "get" and "process", summed over threads, and in "wait".
     """
@@ -76,20 +69,20 @@ class Batch:
 
     @cached_property
     def item(self) -> list[Record]:
-        """Each row's record, of the first source."""
+        """Each row's record, from the first source."""
         return self._records()
 
     @property
     def label(self) -> list[Label | None]:
-        """Each row's label, None for a record without."""
+        """Each row's label, None for a record without label."""
         return [record.label for record in self.item]
 
     def __iter__(self) -> Iterator[DataView | None]:
         return iter((self.input, self.target))
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it, for a queue between processes; it waits for ever for what does not pickle."""
-        dropped = [(record, place, _portable(error)) for record, place, error in self.dropped]
+        """Return the state for a queue between processes, which blocks on unpicklable objects."""
+        dropped = [(record, place, _picklable(error)) for record, place, error in self.dropped]
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
     def __repr__(self) -> str:
@@ -97,19 +90,19 @@ class Batch:
         return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"
 
 
-def _portable(error: BaseException | None) -> BaseException | None:
-    """The error itself, or its words where it does not go through a pickle."""
+def _picklable(error: BaseException | None) -> BaseException | None:
+    """Return the error, or a DataError with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return DataError(words_of(error)) if error is not None else None
+        return DataError(describe_error(error)) if error is not None else None
     return error
 
 
 def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -> None:
-    """Raise unless `convert` is a Converter of arrays in a layout, and the only thing to do.
+    """Raise unless `convert` is None or a Converter for `layout`, without formula constants.
 
-    Raises DataError, and ArgumentError or ShapeError for constants that are none.
+    Raises DataError, and ArgumentError or ShapeError for invalid constants.
     """
     formula = formula_of(**constants)
     if convert is None:
@@ -117,18 +110,18 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
     if not isinstance(convert, Converter):
         raise DataError(f"convert is {convert!r}; give a Converter")
     if formula is not None:
-        given = ", ".join(name for name, value in constants.items() if value is not None)
-        raise DataError(f"convert and {given} are two answers to one question; give one")
+        names = ", ".join(name for name, value in constants.items() if value is not None)
+        raise DataError(f"pass either convert or {names}, not both")
     left = convert.task.pattern.left
     if layout is not None and str(parse_layout(layout)) != str(left):
         raise DataError(
             f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give that,'
-            " or leave it out"
+            " or omit it"
         )
 
 
-def converter_in(layout: str, convert: Converter | None, constants: dict[str, Any]) -> Converter:
-    """What converts arrays that are in a layout, of the one or of the others."""
+def converter_for(layout: str, convert: Converter | None, constants: dict[str, Any]) -> Converter:
+    """Return the Converter for arrays in `layout`: `convert`, or one for the constants."""
     if convert is not None:
         return convert
     formula = formula_of(**constants) or Formula()
@@ -136,57 +129,59 @@ def converter_in(layout: str, convert: Converter | None, constants: dict[str, An
 
 
 def result_layout(converter: Converter) -> str:
-    """The layout that arrays have then."""
+    """Return the layout of the Converter's results."""
     return str(converter.task.pattern.target)
 
 
 _NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
 
 
-class Viewer:
-    """Views of one array after the other, chosen by axes and dtype.
+class ViewFactory:
+    """A factory of Views of arrays, chosen by axes and dtype.
 
-    Exists because what is planned for one batch is right for the next: planning anew takes 30 us,
-    and once more in every layout that is asked for.
+    It reuses the plan of the previous batch: planning anew takes 30 us, and again for every layout
+    that is requested.
     """
 
     def __init__(
-        self, layout: str | None, what: str, classes: Any = None, *,
+        self, layout: str | None, arg_name: str, classes: Any = None, *,
         convert: Any = None, constants: Mapping[str, Any] = _NO_CONSTANTS,
     ) -> None:  # fmt: skip
-        self._layout, self._what, self._classes = layout, what, classes
+        self._layout, self._what, self._classes = layout, arg_name, classes
         self._convert, self._constants = convert, dict(constants)
         self._converter: Converter | None = None
-        self._kept: DataView | None = None  # holds no rows, so no memory of a batch
-        self._kind: Any = None  # of arrays that have views like it
+        self._template: DataView | None = (
+            None  # has no rows, so it does not keep a batch's memory alive
+        )
+        self._template_key: Any = None  # dtype and shape of arrays that the template fits
 
     def __call__(self, array: Array) -> DataView:
-        """The array, by reference or as it is converted, as a new View."""
+        """Return a new View of the array, by reference or converted."""
         if self._convert is not None or self._constants:
-            array = self._prepared(array)
-        kept, kind = self._kept, (array.dtype, array.shape[1:])
-        if kept is None or kind != self._kind:
+            array = self._convert_array(array)
+        template, key = self._template, (array.dtype, array.shape[1:])
+        if template is None or key != self._template_key:
             layout = self._layout or default_layout(array.ndim, self._what)
             view: DataView = view_in(layout, array, self._classes)
-            self._kept, self._kind = view.sub(0, 0), kind
+            self._template, self._template_key = view.sub(0, 0), key
             return view
-        return kept.of_same_kind(array)
+        return template.of_same_kind(array)
 
-    def _prepared(self, array: Array) -> Array:
-        """What is made of an array of the batch, whose view is then in another layout."""
+    def _convert_array(self, array: Array) -> Array:
+        """Return the converted array, and set the layout of its View."""
         if self._converter is None:
             layout = self._layout or default_layout(array.ndim, self._what)
-            self._converter = converter_in(layout, self._convert, self._constants)
+            self._converter = converter_for(layout, self._convert, self._constants)
             self._layout = result_layout(self._converter)
-        found: Array = self._converter(array)
-        return found
+        result: Array = self._converter(array)
+        return result
 
 
-def default_layout(ndim: int, what: str) -> str:
-    """`b` for one axis and `bf` for two; PatternError for others, which have to be named."""
+def default_layout(ndim: int, arg_name: str) -> str:
+    """Return `b` for one axis and `bf` for two; raise PatternError for more axes."""
     if ndim not in (1, 2):
         raise PatternError(
-            f"{what} has {ndim} axes, and only one (b) and two (bf) have a layout of their own; "
-            'say what they are, as in layout="bhwc"'
+            f"{arg_name} has {ndim} axes, but only one (b) and two (bf) have a default layout; "
+            'name the axes, as in layout="bhwc"'
         )
     return "b" if ndim == 1 else "bf"

@@ -1,13 +1,7 @@
-"""Some records of a batch, got and processed one after the other by one thread.
+"""The records that one thread reads and processes, and the source that they come from.
 
-The loop is the one place where every record costs Python time, so it looks at each as little as
-it can: clocks twice, results straight into rows of memory that is there already.
-
-Knows one stretch of records; neither threads nor batches are known here.
-
-One source of a Batcher: its records in its sampler's order, and what is got for each.
-
-Knows an Index and a Sampler by their public names, and that arrays need not be got one by one.
+The loop in `RecordChunk.run` is the only code that runs for every record, so it does little: it
+reads the clock twice and writes results directly into preallocated rows.
 """
 
 from __future__ import annotations
@@ -31,17 +25,16 @@ from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
-from .collate import Joining, Places
+from .collate import CollateStep, SourcePositions
 
-# Which records: their numbers in the index or, of part files, the records themselves.
+# Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
 
 
-class Feed:
+class RecordSource:
     """The records of an index, in a sampler's order, and the function that reads them.
 
-    `get` is None where `things` already are what the user's function would be given: rows of an
-    array.
+    `get` is None if the inputs are already the data: rows of an array in memory.
     """
 
     def __init__(
@@ -53,52 +46,54 @@ class Feed:
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:
-        """The order of an epoch; drawing kinds go on without end."""
+        """Return the order of an epoch; endless for kinds that draw."""
         return self.sampler.order(epoch, marks)
 
     def take(self, order: Order, start: int, stop: int) -> Numbers:
-        """The records in places start .. stop-1; fewer where the epoch ends."""
+        """Return the records at positions start .. stop-1, up to the epoch's end."""
         if self.in_parts:
             return order.between(start, stop)  # type: ignore[no-any-return]
         return order.numbers_in(start, stop)
 
-    def things(self, numbers: Numbers) -> Sequence[Any]:
-        """What `get` takes, for each of these records."""
-        return rows_of(self.gathered(numbers)) if self.direct else self.records(numbers)
+    def read_inputs(self, numbers: Numbers) -> Sequence[Any]:
+        """Return the argument of `get` for each of these records."""
+        return row_views(self.gathered(numbers)) if self.direct else self.records(numbers)
 
     def gathered(self, numbers: Any) -> Array:
-        """The rows of an array, copied at once."""
+        """Return a copy of the rows of the array."""
         return self.index.rows(numbers)
 
     def records(self, numbers: Numbers) -> list[Record]:
-        """The records themselves."""
+        """Return the Record objects."""
         if isinstance(numbers, list):
             return numbers
         return self.index.records(numbers)
 
     @property
-    def source(self) -> Array:
-        """The array of which all records are rows, those of other partitions too."""
+    def source_array(self) -> Array:
+        """The array whose rows are the records of all partitions."""
         return self.index.source
 
-    def places(self, numbers: Numbers) -> Places:
-        """Where these records stand in the whole source, of which an index may be a partition."""
+    def positions(self, numbers: Numbers) -> SourcePositions:
+        """Return the positions of these records in the whole source, across partitions."""
         if isinstance(numbers, list):
             names = [str(record.url).rpartition("/")[2] for record in numbers]
-            return Places(np.array([record.position for record in numbers], np.int64), names)
-        return Places(self.index.partition.place(numbers))
+            return SourcePositions(
+                np.array([record.position for record in numbers], np.int64), names
+            )
+        return SourcePositions(self.index.partition.place(numbers))
 
     def ranks(self, numbers: Any) -> Array | None:
-        """The rank of each record's label, -1 for none; None where the source has no labels."""
+        """Return the rank of each label, -1 if unlabeled; None for a source without labels."""
         return self.index.ranks(numbers)
 
     def targets(self, numbers: Any) -> Array | None:
-        """What the source gives as targets besides labels."""
+        """Return the targets of a source that has targets other than labels."""
         return self.index.targets(numbers)
 
 
-def rows_of(block: Array) -> list[Any]:
-    """A window on each row; also of rows that are single numbers."""
+def row_views(block: Array) -> list[Any]:
+    """Return a writable view of each row, even if rows are single numbers."""
     if block.ndim > 1:
         return list(block)
     return [block[row, ...] for row in range(len(block))]
@@ -108,107 +103,117 @@ _log = logging.getLogger("layoutkit.data")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is done to each record.
+class RecordPipeline:
+    """The steps that each record passes through.
 
-    strict : bool    a source that fails, even if it is not the first, fails the record
-    join : Joining   what makes a batch of results of any size; None: they are rows
-    fills : bool     the processor writes all of `out`, or fails
+    strict : bool    a failure in any source, not only the first, fails the record
+    collate_step     makes a batch of results of any size; None if results are rows
+    writes_out       the processor writes all of `out`, or raises
     """
 
-    feeds: tuple[Feed, ...]
+    sources: tuple[RecordSource, ...]
     processor: Callable[..., Any] | None
     dtype: DType | None
     timeout: float | None
     strict: bool
-    join: Joining | None = None
-    fills: bool = False
+    collate_step: CollateStep | None = None
+    writes_out: bool = False
 
-    def getter(self) -> Callable[[Any], Any] | None:
-        """What gets a thing that `things` gave; None where it is the result already."""
-        return self.feeds[0].get if len(self.feeds) == 1 else self._get_all
+    def make_reader(self) -> Callable[[Any], Any] | None:
+        """Return the function that reads one input; None if the input is already the data."""
+        return self.sources[0].get if len(self.sources) == 1 else self._get_all
 
-    def processing(self) -> Callable[..., Any] | None:
-        """What is called with the result of the getter and `out`."""
+    def make_processor(self) -> Callable[..., Any] | None:
+        """Return the function called with the data of a record and `out`."""
         processor = self.processor
-        if len(self.feeds) == 1 or processor is None:
+        if len(self.sources) == 1 or processor is None:
             return processor
         return lambda results, out: processor(*results, out=out)
 
-    def things(self, numbers: Sequence[Numbers]) -> Sequence[Any]:
-        """What the getter takes for each record."""
-        found = [feed.things(part) for feed, part in zip(self.feeds, numbers, strict=True)]
-        return found[0] if len(found) == 1 else list(zip(*found, strict=True))
+    def read_inputs(self, numbers: Sequence[Numbers]) -> Sequence[Any]:
+        """Return the argument of the reading function for each record."""
+        inputs = [
+            source.read_inputs(part) for source, part in zip(self.sources, numbers, strict=True)
+        ]
+        return inputs[0] if len(inputs) == 1 else list(zip(*inputs, strict=True))
 
-    def _get_all(self, things: tuple[Any, ...]) -> list[Any] | None:
-        """The results of all sources; None where the first refuses the record."""
-        first = _got(self.feeds[0], things[0])
+    def _get_all(self, inputs: tuple[Any, ...]) -> list[Any] | None:
+        """Return the data of all sources; None if the first source refuses the record."""
+        first = _read(self.sources[0], inputs[0])
         if first is None:
             return None
-        rest = zip(self.feeds[1:], things[1:], strict=True)
-        return [first, *[self._got_or_none(feed, thing) for feed, thing in rest]]
+        rest = zip(self.sources[1:], inputs[1:], strict=True)
+        return [first, *[self._read_or_none(source, item) for source, item in rest]]
 
-    def _got_or_none(self, feed: Feed, thing: Any) -> Any:
+    def _read_or_none(self, source: RecordSource, item: Any) -> Any:
         try:
-            return _got(feed, thing)
+            return _read(source, item)
         except Exception as error:
             if self.strict:
                 raise
-            _log.warning("%s: %s; the processor gets None for it", name_of(thing), words_of(error))
+            _log.warning(
+                "%s: %s; the processor gets None for it",
+                describe_record(item),
+                describe_error(error),
+            )
             return None
 
 
-def _got(feed: Feed, thing: Any) -> Any:
-    return thing if feed.get is None else feed.get(thing)
+def _read(source: RecordSource, item: Any) -> Any:
+    return item if source.get is None else source.get(item)
 
 
-class Chunk:
-    """Records `first` .. `first + count - 1` of a batch, and what came of them.
+class RecordChunk:
+    """Records `first` .. `first + count - 1` of a batch, and their results.
 
-    block : array       the results in rows; of the batch where its shape is known before, else
-                        made for the first result
-    failed : dict       from a row to its error, None for a refusal; counted from 0 in the chunk
-    odd : dict          from a row to a result that does not fit the block; all that are joined
-    targets : dict      from a row to the target that the processor gave
+    block : array        the results in rows: part of the batch if its shape is known beforehand,
+                         else allocated for the first result
+    failed : dict        maps a row of the chunk to its error, None for a refused record
+    irregular : dict     maps a row to a result that does not fit the block; to every result if
+                         results are collated
+    targets : dict       maps a row to the target that the processor returned
     """
 
     def __init__(
-        self, work: Work, first: int, numbers: Sequence[Numbers], block: Array | None
+        self, pipeline: RecordPipeline, first: int, numbers: Sequence[Numbers], block: Array | None
     ) -> None:
-        self.work, self.first, self.numbers = work, first, numbers
+        self.pipeline = pipeline
+        self.first = first
+        self.numbers = numbers
         self.count = len(numbers[0])
-        self.known = block is not None  # rows are given to the processor
+        self.is_preallocated = block is not None  # the processor receives rows as `out`
         self.failed: dict[int, BaseException | None] = {}
-        self.odd: dict[int, Array] = {}
+        self.irregular: dict[int, Array] = {}
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
-        self.lies = False  # all results are rows of the source
+        self.is_from_source = False  # all results are rows of the source array
         self.get_seconds = self.process_seconds = 0.0
         self.block: Any = None
         self.stopped = False
-        self.under_way: tuple[int, float] | None = None
-        self._hold(block)
+        self.current: tuple[int, float] | None = None
+        self._set_block(block)
 
     def run(self) -> None:
-        """Get and process every record."""
-        if self._run_at_once():
+        """Read and process every record."""
+        if self._run_vectorized():
             return
-        work, failed, timeout = self.work, self.failed, self.work.timeout
-        get, process = work.getter(), work.processing()
+        pipeline, failed, timeout = self.pipeline, self.failed, self.pipeline.timeout
+        get = pipeline.make_reader()
+        process = pipeline.make_processor()
         rows, block, shape, dtype = self._rows, self.block, self._shape, self._dtype
-        known, ndarray, clock = self.known, np.ndarray, perf_counter
-        getting = processing = 0.0
+        is_preallocated, ndarray, clock = self.is_preallocated, np.ndarray, perf_counter
+        read_seconds = process_seconds = 0.0
         now = clock()
-        for row, thing in enumerate(work.things(self.numbers)):
+        for row, item in enumerate(pipeline.read_inputs(self.numbers)):
             if timeout is not None:
-                self.under_way = (row, now)
+                self.current = (row, now)
             if self.stopped:
                 return
-            out = rows[row] if known else None
-            got = now
+            out = rows[row] if is_preallocated else None
+            read_time = now
             try:
-                value = thing if get is None else get(thing)
-                got = clock()
+                value = item if get is None else get(item)
+                read_time = clock()
                 if process is not None and value is not None:
                     value = process(value, out=out)
                 if type(value) is tuple:
@@ -223,41 +228,43 @@ class Chunk:
                     block, shape, dtype = self.block, self._shape, self._dtype
             except Exception as error:
                 failed[row] = error
-            after = clock()
-            if timeout is not None and after - now > timeout:
-                failed[row] = late(timeout)
-            getting += got - now
-            processing += after - got
-            now = after
-        self.under_way = None
-        self.get_seconds, self.process_seconds = getting, processing
+            end = clock()
+            if timeout is not None and end - now > timeout:
+                failed[row] = timeout_error(timeout)
+            read_seconds += read_time - now
+            process_seconds += end - read_time
+            now = end
+        self.current = None
+        self.get_seconds, self.process_seconds = read_seconds, process_seconds
 
-    def salvaged(self, row: int, is_late: bool) -> Chunk:
-        """What came before `row`, and that this is late, where our thread cannot reach it."""
+    def finished_part(self, row: int, is_late: bool) -> RecordChunk:
+        """Return a copy of the results before `row`; record `row` fails if `is_late`."""
         count = row + is_late
-        part = Chunk(self.work, self.first, [each[:count] for each in self.numbers], None)
+        part = RecordChunk(
+            self.pipeline, self.first, [numbers[:count] for numbers in self.numbers], None
+        )
         part.failed.update((k, v) for k, v in list(self.failed.items()) if k < row)
-        part.odd.update((k, v) for k, v in list(self.odd.items()) if k < row)
+        part.irregular.update((k, v) for k, v in list(self.irregular.items()) if k < row)
         part.targets.update((k, v) for k, v in list(self.targets.items()) if k < row)
         if is_late:
-            part.failed[row] = late(self.work.timeout or 0)
-        part.known = self.known
+            part.failed[row] = timeout_error(self.pipeline.timeout or 0)
+        part.is_preallocated = self.is_preallocated
         if self.block is not None:
-            part._hold(self.block[:count].copy())
+            part._set_block(self.block[:count].copy())
         return part
 
-    def _run_at_once(self) -> bool:
-        """Gather rows of an array that nobody has to look at one by one, where that is all."""
-        work = self.work
-        feed = work.feeds[0]
-        if work.processor is not None or not feed.direct:
+    def _run_vectorized(self) -> bool:
+        """Gather rows of an array at once and return True, if no per-record work is needed."""
+        pipeline = self.pipeline
+        source = pipeline.sources[0]
+        if pipeline.processor is not None or not source.direct:
             return False
-        if work.join is not None:
-            self.lies = True  # they are read when they are joined
+        if pipeline.collate_step is not None:
+            self.is_from_source = True  # the CollateStep reads them
             return True
-        began = perf_counter()
-        rows = feed.gathered(self.numbers[0])
-        dtype = self._dtype or work.dtype or rows.dtype
+        start = perf_counter()
+        rows = source.gathered(self.numbers[0])
+        dtype = self._dtype or pipeline.dtype or rows.dtype
         fits = self.block is None or rows.shape == self.block.shape
         if not fits or not can_cast(rows.dtype, dtype, "same_kind"):
             return False
@@ -266,16 +273,18 @@ class Chunk:
             self.block[...] = rows
         else:
             self.block = rows if rows.dtype == dtype else _cast(rows, dtype)
-        self.get_seconds = perf_counter() - began
+        self.get_seconds = perf_counter() - start
         return True
 
     def _split(self, row: int, pair: tuple[Any, ...]) -> Any:
-        """The array of (array, target); the target is kept."""
+        """Return the array of an (array, target) pair, and store the target."""
         if len(pair) != 2:
-            raise DataError(f"the result is a tuple of {len(pair)}; give array or (array, target)")
+            raise DataError(
+                f"the result is a tuple of {len(pair)}; return array or (array, target)"
+            )
         value, target = pair
         if value is not None:
-            # A copy, as the processor may fill the same memory for its next record.
+            # A copy, since the processor may reuse the memory for its next record.
             if not isinstance(target, int | float | np.number):
                 target = np.array(target)
                 check_movable(target.dtype)
@@ -283,24 +292,28 @@ class Chunk:
         return value
 
     def _store(self, row: int, value: Any) -> None:
-        """Copy a result into its row, or keep it beside the rows where it does not fit."""
+        """Copy a result into its row, or store it separately if it does not fit."""
         array = _as_array(value)
         check_movable(array.dtype)
-        if self.work.join is not None:
-            self.odd[row] = _cast(array, array.dtype)  # whoever made it may use its memory again
+        if self.pipeline.collate_step is not None:
+            self.irregular[row] = _cast(
+                array, array.dtype
+            )  # a copy, since the processor may reuse the memory
             return
         if self.block is None:
-            dtype = self.work.dtype or array.dtype
+            dtype = self.pipeline.dtype or array.dtype
             check_cast(array.dtype, dtype, "same_kind")
-            self._hold(empty((self.count, *array.shape), dtype))
-        if array.shape != self._shape or (self.work.dtype is None and array.dtype != self._dtype):
-            self._put_aside(row, array)
+            self._set_block(empty((self.count, *array.shape), dtype))
+        if array.shape != self._shape or (
+            self.pipeline.dtype is None and array.dtype != self._dtype
+        ):
+            self._store_irregular(row, array)
             return
         check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
         self.block[row] = array
 
-    def _put_aside(self, row: int, array: Array) -> None:
-        if self.known:
+    def _store_irregular(self, row: int, array: Array) -> None:
+        if self.is_preallocated:
             if array.shape == self._shape:
                 check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
                 self.block[row] = array
@@ -309,17 +322,19 @@ class Chunk:
                 f"the result has shape {array.shape}, but a record of this batch has "
                 f"{self._shape}; resize it in the processor, or correct input_dims"
             )
-        self.odd[row] = array.copy()
+        self.irregular[row] = array.copy()
 
-    def _hold(self, block: Array | None) -> None:
+    def _set_block(self, block: Array | None) -> None:
         self.block = block
-        self._rows: list[Any] = rows_of(block) if self.known and block is not None else []
+        self._rows: list[Any] = (
+            row_views(block) if self.is_preallocated and block is not None else []
+        )
         self._shape = None if block is None else block.shape[1:]
         self._dtype = None if block is None else block.dtype
 
 
-def name_of(record: Any) -> str:
-    """What messages call a record."""
+def describe_record(record: Any) -> str:
+    """Return the text that identifies a record in messages."""
     if record.url is None:
         return f"record {record.position}"
     if record.offset is not None:
@@ -330,16 +345,16 @@ def name_of(record: Any) -> str:
     return name
 
 
-def words_of(error: BaseException) -> str:
-    """What messages say of an error, even of one that cannot be put in words."""
+def describe_error(error: BaseException) -> str:
+    """Return the type and text of an error; only the type if `str(error)` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
 
 
-def late(timeout: float) -> TimeoutError:
-    """The error of a record that took too long."""
+def timeout_error(timeout: float) -> TimeoutError:
+    """Return the error of a record that exceeded the timeout."""
     return TimeoutError(f"getting and processing it took longer than {timeout:g} s")
 
 
@@ -350,7 +365,7 @@ def _cast(rows: Array, dtype: DType) -> Array:
 
 
 def _as_array(value: Any) -> Array:
-    """A result as an array: bytes are a vector of uint8."""
+    """Return a result as an array; bytes become a vector of uint8."""
     if isinstance(value, bytes | bytearray | memoryview):
         return np.frombuffer(value, np.uint8)
     if isinstance(value, np.ndarray) or adapter_of(value) is not None:
@@ -359,5 +374,5 @@ def _as_array(value: Any) -> Array:
         return np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"the result is a {kind_text(value)} whose parts differ in length; give an array"
+            f"the result is a {kind_text(value)} whose parts differ in length; return an array"
         ) from None

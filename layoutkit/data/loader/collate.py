@@ -1,9 +1,7 @@
-"""Results of any size joined by a Collator, with windows and flips that are drawn.
+"""Collation of results of any size by a Collator, with random crops and flips.
 
-What is drawn is a function of the seed, the epoch and the record's place in the whole source, and
-of nothing else: neither threads nor partitions nor where a loop began make a difference.
-
-Knows one batch's samples and places; records and threads are not known here.
+Random values are a function of the seed, the epoch and the record's position in the whole source
+only: threads, partitions and resuming make no difference.
 """
 
 from __future__ import annotations
@@ -24,30 +22,28 @@ from ...planning.collate import make_frame, of_channels
 from ...spec import DType
 from ..random import drawn, key_of
 
-__all__ = ["RANDOM", "Form", "Joining", "Places"]
-
-RANDOM = "random"  # what is drawn for each record
+RANDOM = "random"  # marks a value that is drawn for each record
 
 
-class Places(NamedTuple):
-    """Where records stand in their whole source: numbers and, of part files, in which file."""
+class SourcePositions(NamedTuple):
+    """Positions of records in the whole source: numbers and, for part files, file names."""
 
     numbers: Array
     files: list[str] | None = None
 
 
-class Form(NamedTuple):
-    """What the samples of one batch have in common: dtype, rank, sizes along uncut axes."""
+class SampleSpec(NamedTuple):
+    """The properties that all samples of a batch share: dtype, rank, sizes of axes not cropped."""
 
     dtype: DType
     sizes: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
-class Joining:
-    """What makes a batch of results.
+class CollateStep:
+    """The step that makes a batch of results.
 
-    offset, flip    by axis: "random", or what a Collator takes for all samples
+    offset, flip    by axis: "random", or a value that the Collator accepts for all samples
     """
 
     collator: Collator
@@ -56,78 +52,85 @@ class Joining:
     seed: int
 
     @property
-    def is_late(self) -> bool:
-        """Whether a batch is made by whoever asks for it: GPUs have a stream for each thread."""
+    def is_deferred(self) -> bool:
+        """True if the consumer thread must make the batch: GPU streams are per thread."""
         return self.collator.device not in (None, "cpu")
 
-    def form(self, x: Array, first: Form | None) -> Form:
-        """The form of a sample, that of the batch's first; raises where it is no such sample.
+    def sample_spec(self, x: Array, first: SampleSpec | None) -> SampleSpec:
+        """Return the spec of a sample.
 
         Raises
         ------
         ShapeError, DtypeError
-            Also for the first one, if no batch can be made of it.
+            The spec differs from `first`, that of the batch's first sample, or the sample cannot
+            be collated.
         """
-        asked = self.collator.windows
-        axes = asked.completed(x.ndim)
+        options = self.collator.windows
+        axes = options.completed(x.ndim)
         shapes = np.array([x.shape], np.int64)
-        window = axes.window(asked, shapes)
-        sizes = of_channels(asked, axes, shapes)[0].tolist()
+        window = axes.window(options, shapes)
+        sizes = of_channels(options, axes, shapes)[0].tolist()
         uncut = zip(sizes, axes.windowed, strict=True)
-        found = Form(x.dtype, tuple(size if name is None else None for size, name in uncut))
-        if first is not None and found != first:
-            raise _another(found, first, axes.sample.spelled(""))
-        if asked.fill is None:
-            for name, at in axes.places().items():
-                self._check_inside(name, sizes[at], window[at])
+        spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
+        if first is not None and spec != first:
+            raise _mismatch_error(spec, first, axes.sample.spelled(""))
+        if options.fill is None:
+            for name, axis in axes.places().items():
+                self._check_inside(name, sizes[axis], window[axis])
         if first is None:
-            make_frame(asked, axes, 1, window, x.dtype, None, has_half)
-        return found
+            make_frame(options, axes, 1, window, x.dtype, None, has_half)
+        return spec
 
-    def batch(self, samples: Sequence[Array], places: Places, epoch: int) -> Any:
-        """The batch of samples of one form."""
+    def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
+        """Return the batch of samples with equal specs."""
         shapes = np.array([x.shape for x in samples], np.int64)
-        return self.collator(samples, **self._windows(shapes, places, epoch))
+        return self.collator(samples, **self._windows(shapes, positions, epoch))
 
-    def batch_of_rows(self, array: Array, rows: Array, places: Places, epoch: int) -> Any:
-        """The same of samples that are rows of one array."""
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Any:
+        """Return the batch of samples that are rows of one array."""
         shapes = np.broadcast_to(np.array(array.shape[1:]), (len(rows), array.ndim - 1))
-        return self._of_rows(array, indices=rows, **self._windows(shapes, places, epoch))
+        return self._row_collator(array, indices=rows, **self._windows(shapes, positions, epoch))
 
     @cached_property
-    def _of_rows(self) -> Collator:
-        """What the Collator is for one array that has all samples."""
+    def _row_collator(self) -> Collator:
+        """The Collator for one array that contains all samples."""
         left, right = self.collator.pattern.split(ARROW)
         blank = " " if " " in left.strip() else ""
         keywords = self.collator.windows.keywords()
         return Collator(f"b{blank}{left.strip()}{ARROW}{right}", **keywords)
 
-    def _windows(self, shapes: Array, places: Places, epoch: int) -> dict[str, Any]:
-        """Where windows begin and which are turned, for each sample, as a Collator takes it."""
+    def _windows(self, shapes: Array, positions: SourcePositions, epoch: int) -> dict[str, Any]:
+        """Return the Collator's `offset` and `flip` keywords, with random values per sample."""
         axes = self.collator.windows.completed(shapes.shape[1])
-        at, sizes = axes.places(), self.collator.windows.task.sizes
-        offset, flip = dict(self.offset), dict(self.flip)
+        axes_by_name = axes.places()
+        sizes = self.collator.windows.task.sizes
+        offset = dict(self.offset)
+        flip = dict(self.flip)
         for name, value in offset.items():
             if value is RANDOM:
-                spare = shapes[:, at[name]] - sizes[name]
-                found = self._drawn("offset", name, epoch, places, np.abs(spare) + 1)
-                offset[name] = found + np.minimum(spare, 0)
+                spare = shapes[:, axes_by_name[name]] - sizes[name]
+                offsets = self._draw("offset", name, epoch, positions, np.abs(spare) + 1)
+                offset[name] = offsets + np.minimum(spare, 0)
         for name, value in flip.items():
             if value is RANDOM:
                 two = np.full(len(shapes), 2)
-                flip[name] = self._drawn("flip", name, epoch, places, two) == 1
+                flip[name] = self._draw("flip", name, epoch, positions, two) == 1
         return {"offset": offset or None, "flip": flip or None}
 
-    def _drawn(self, what: str, name: str, epoch: int, places: Places, n: Array) -> Array:
-        """One of 0 .. n-1 for each sample."""
-        words = what, name, self.seed, epoch
-        if places.files is None:
-            key: Any = key_of(*words)
+    def _draw(
+        self, purpose: str, name: str, epoch: int, positions: SourcePositions, n: Array
+    ) -> Array:
+        """Draw a number from 0 .. n-1 for each sample."""
+        key_parts = purpose, name, self.seed, epoch
+        if positions.files is None:
+            key: Any = key_of(*key_parts)
         else:
-            keys = {file: key_of(*words, file) for file in set(places.files)}
-            key = np.array([keys[file] for file in places.files], np.uint64)
-        found: Array = drawn(key, places.numbers.astype(np.uint64), n.astype(np.uint64))
-        return found.astype(np.int64)
+            keys = {file: key_of(*key_parts, file) for file in set(positions.files)}
+            key = np.array([keys[file] for file in positions.files], np.uint64)
+        values: Array = drawn(key, positions.numbers.astype(np.uint64), n.astype(np.uint64))
+        return values.astype(np.int64)
 
     def _check_inside(self, name: str, size: int, window: int) -> None:
         begin = self.offset.get(name)
@@ -135,21 +138,21 @@ class Joining:
         if begin < 0 or begin + window > size:
             raise ShapeError(
                 f"the result has size {size} along {name}, but its window of {window} goes from "
-                f"{begin} to {begin + window}; enlarge it in the processor, or give the Collator "
-                "what is outside: fill=0"
+                f"{begin} to {begin + window}; enlarge it in the processor, or give the Collator a "
+                "fill value for the outside: fill=0"
             )
 
 
-def _another(found: Form, first: Form, layout: str) -> Exception:
-    if found.dtype != first.dtype:
+def _mismatch_error(spec: SampleSpec, first: SampleSpec, layout: str) -> Exception:
+    if spec.dtype != first.dtype:
         return DtypeError(
-            f"the result has dtype {found.dtype}, but the first of this batch has {first.dtype}; "
-            "give all one dtype"
+            f"the result has dtype {spec.dtype}, but the first of this batch has {first.dtype}; "
+            "return one dtype for all"
         )
-    uncut = [tuple("any" if n is None else n for n in form.sizes) for form in (found, first)]
+    uncut = [tuple("any" if n is None else n for n in s.sizes) for s in (spec, first)]
     return ShapeError(
         f"the result has sizes {_sizes(uncut[0])} in {layout}, but the first of this batch has "
-        f"{_sizes(uncut[1])}; give all one size, or the Collator a window"
+        f"{_sizes(uncut[1])}; return one size for all, or give the Collator a window"
     )
 
 

@@ -1,24 +1,7 @@
-"""The arguments of `sampled_batcher`, checked, and what is made of them.
+"""Validation of the arguments of `sampled_batcher`, which become a `LoaderConfig`.
 
-Beside `arguments.py` it alone knows all of them; the others take what it makes of them.
-
-The arguments of `sampled_batcher` as they were given.
-
-The orders of a Batcher: a sampler for each of its sources.
-
-Knows samplers and what was asked of them; what is made of records is not known here.
-
-Words for the arguments of `sampled_batcher` that other libraries use, and what they are here.
-
-Knows names; what an argument does is not known here.
-
-The keywords of `sampled_batcher` for pictures: what `size` and `fit` stand for.
-
-Knows the arguments, and that bytes of pictures make no batch; a Decoder makes pixels of them.
-
-The keywords of `sampled_batcher` for results of any size: `collate`, `offset` and `flip`.
-
-Knows the arguments, and what a Collator can cut; what is drawn is known by `joining.py`.
+Also: the samplers of all sources, the Decoder for `size=`, the CollateStep for `collate=`, and
+hints for keyword names of other libraries.
 """
 
 from __future__ import annotations
@@ -42,17 +25,17 @@ from ..formats import PICTURES, suffix_of
 from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..samplers import Sampler, sampler
-from ..samplers.sampling import full_batches
+from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
-from .batch import Viewer, check_convert, default_layout
-from .chunk import Feed, Work
-from .collate import RANDOM, Joining
-from .distributed import Shard, check_shared, shard_of
+from .batch import ViewFactory, check_convert, default_layout
+from .chunk import RecordPipeline, RecordSource
+from .collate import RANDOM, CollateStep
+from .distributed import Shard, check_shardable, parse_shard
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of `sampled_batcher`, which says what they mean; nothing is checked yet."""
+    """The unchecked arguments of `sampled_batcher`, which documents them."""
 
     sources: Any
     batch_size: Any
@@ -90,169 +73,173 @@ class Arguments:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Those of a formula that are given."""
-        found = {"scale": self.scale, "mean": self.mean, "std": self.std, "clip": self.clip}
-        return {name: value for name, value in found.items() if value is not None}
+        """The constants of a formula that are not None."""
+        constants = {"scale": self.scale, "mean": self.mean, "std": self.std, "clip": self.clip}
+        return {name: value for name, value in constants.items() if value is not None}
 
 
-def samplers_of(
-    indexes: Sequence[Index], given: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
+def make_samplers(
+    indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
-    """A sampler for each index; DataError where one cannot be had, or is for something else."""
-    named = _full(given) if as_flag("drop_last", drop_last) else given
-    kinds = named if isinstance(named, list | tuple) else [named] * len(indexes)
+    """Return a sampler for each index; raise DataError for one that does not fit."""
+    specs = _full_batch_sampler(spec) if as_flag("drop_last", drop_last) else spec
+    kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
-        raise DataError(f"there are {len(kinds)} samplers for {len(indexes)} sources; give as many")
+        raise DataError(
+            f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
+        )
     return [
-        _adopted(kind, index, size, num_batches)
+        _adopt_sampler(kind, index, size, num_batches)
         if isinstance(kind, Sampler)
         else sampler(kind, index, batch_size=size, num_batches=num_batches, seed=seed)
         for kind, index in zip(kinds, indexes, strict=True)
     ]
 
 
-def _full(given: Any) -> Any:
-    """The sampler of this kind, or of each of a list, of which all batches are full."""
-    if isinstance(given, list | tuple):
-        return [_full(each) for each in given]
-    if not isinstance(given, Sampler):
-        return full_batches(given)
-    if given.plan.even or given.plan.draws:
-        return given
-    kind = full_batches(given.plan.kind)
-    raise DataError(f"drop_last=True, but the sampler is made already; make it of kind {kind!r}")
+def _full_batch_sampler(spec: Any) -> Any:
+    """Return the kind, or list of kinds, with this order in which all batches are full."""
+    if isinstance(spec, list | tuple):
+        return [_full_batch_sampler(item) for item in spec]
+    if not isinstance(spec, Sampler):
+        return full_batch_kind(spec)
+    if spec.plan.even or spec.plan.draws:
+        return spec
+    kind = full_batch_kind(spec.plan.kind)
+    raise DataError(
+        f"drop_last=True, but the sampler is already constructed; make it of kind {kind!r}"
+    )
 
 
-def _adopted(given: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
-    """A copy of the caller's sampler that has our batch size."""
-    plan = given.plan
+def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
+    """Return a copy of the caller's sampler with the batch size set."""
+    plan = sampler.plan
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
         raise DataError(
-            "the sampler is over another index; give sampled_batcher the very Index that the "
-            "sampler was made for"
+            "the sampler is over another index; give sampled_batcher the same Index object that "
+            "the sampler was made for"
         )
     if plan.batch_size not in (None, size):
         raise DataError(
-            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; leave the "
-            "sampler's out"
+            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; omit "
+            "the sampler's"
         )
-    asked = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
-    if asked is None and plan.draws:
-        asked = -(-plan.count // size)
-    return given.with_plan(batch_size=size, num_batches=asked)
+    requested = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
+    if requested is None and plan.draws:
+        requested = -(-plan.count // size)
+    return sampler.with_plan(batch_size=size, num_batches=requested)
 
 
-def endless(sampler: Sampler) -> Sampler:
-    """A sampler that draws goes on without end: how many batches are made, the Batcher counts."""
+def without_end(sampler: Sampler) -> Sampler:
+    """Return a sampler without end if its kind draws: the Batcher counts the batches."""
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
-def check_lengths(feeds: Sequence[Feed], limit: int | None, size: int) -> None:
-    """DataError unless all sources last as long as the first one."""
-    first = feeds[0].order(0).size if limit is None else limit * size
-    for number, feed in enumerate(feeds[1:], 1):
-        other = feed.order(0).size
-        if feed.sampler.plan.draws or None in (first, other) or first == other:
+def check_lengths(sources: Sequence[RecordSource], max_batches: int | None, size: int) -> None:
+    """Raise DataError unless all sources have as many records per epoch as the first one."""
+    first = sources[0].order(0).size if max_batches is None else max_batches * size
+    for number, source in enumerate(sources[1:], 1):
+        other = source.order(0).size
+        if source.sampler.plan.draws or None in (first, other) or first == other:
             continue
         raise DataError(
             f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            f"they must give as many, or source {number} needs a sampler that draws"
+            f"the numbers must agree, or source {number} needs a sampler that draws"
         )
 
 
-_LAYOUT = "bhwc"
+_IMAGE_LAYOUT = "bhwc"
 
 
-def with_decoder(given: Arguments) -> Arguments:
-    """The arguments with a Decoder as the processor, where a size of pictures is given.
+def with_decoder(args: Arguments) -> Arguments:
+    """Return the arguments with a Decoder as the processor, if `size` is set.
 
     Raises
     ------
     DataError
-        Another argument says otherwise what a record becomes.
+        Another argument contradicts the result of the Decoder.
     """
-    if given.size is None:
-        if given.fit is not None:
-            raise DataError(f"fit={given.fit!r} says how pictures become one size; give size, too")
-        return given
+    if args.size is None:
+        if args.fit is not None:
+            raise DataError(f"fit={args.fit!r} fits images to one size; give size as well")
+        return args
     fixes = dict.fromkeys(
-        ("processor", "input_dims", "batch_dims"), "A pictures.Decoder is a processor, too"
+        ("processor", "input_dims", "batch_dims"), "An images.Decoder is a processor, too"
     )
-    fixes["dtype"] = "Floats are made by scale=, mean= and std=, or by convert=, of each batch"
+    fixes["dtype"] = "To get floats, give scale=, mean= and std=, or convert="
     for name, fix in fixes.items():
-        if getattr(given, name) is not None:
+        if getattr(args, name) is not None:
             raise DataError(
-                f"size= decodes pictures into uint8 (height, width, 3), and {name}= says otherwise "
-                f"what a record becomes; give one of them. {fix}"
+                f"size= decodes images into uint8 (height, width, 3), which {name}= contradicts; "
+                f"give one of them. {fix}"
             )
-    # Here, as its module is for pictures, and few records are.
+    # A lazy import: only image records need it.
     from ...images import Decoder
 
-    decoder = Decoder(given.size, given.fit or "cover")
-    if given.collate is not None:
-        return replace(given, processor=decoder)  # which cuts windows of what is decoded
+    decoder = Decoder(args.size, args.fit or "cover")
+    if args.collate is not None:
+        return replace(args, processor=decoder)  # the Collator crops the decoded images
     return replace(
-        given,
+        args,
         processor=decoder,
         input_dims=decoder.input_dims,
         dtype=np.uint8,
-        layout=_layout(given.layout),
+        layout=_image_layouts(args.layout),
     )
 
 
-def check_decoded(given: Arguments, indexes: Sequence[Index]) -> None:
-    """Raise DataError where batches would be of the bytes of pictures, each of another length.
+def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
+    """Raise DataError if batches would hold undecoded images, whose bytes differ in length.
 
-    Or where there are several sources of pictures, which are no row either.
+    Also raise if `size` is set for several sources, which do not make a row.
     """
-    if given.size is not None and len(indexes) > 1:
+    if args.size is not None and len(indexes) > 1:
         raise DataError(
-            f"size= decodes the pictures of one source, and there are {len(indexes)}; give a "
-            "processor that makes a row of what all of them have"
+            f"size= decodes the images of one source, but there are {len(indexes)}; give a "
+            "processor that combines the results of all of them"
         )
     index = indexes[0]
-    read = given.get is None and given.processor is None
-    if not read or isinstance(index, PartsIndex) or index.in_memory or not len(index):
+    is_raw = args.get is None and args.processor is None
+    if not is_raw or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    is_picture = name is not None and suffix_of(name) in PICTURES
-    if not is_picture and not index.of_pictures:
+    is_image = name is not None and suffix_of(name) in PICTURES
+    if not is_image and not index.of_pictures:
         return
-    is_one = "is a picture" if is_picture else "has pictures"
-    if given.collate is not None:
+    is_one = "is an image" if is_image else "has images"
+    if args.collate is not None:
         raise DataError(
-            f"{name} {is_one}, and collate takes pixels; processor=lambda data, out: "
+            f"{name} {is_one}, but collate takes pixels; processor=lambda data, out: "
             "layoutkit.images.read(data) decodes it"
         )
     raise DataError(
-        f"{name} {is_one}, whose bytes are no row of a batch; size=(height, width) decodes "
-        "pictures, and processor= takes bytes"
+        f"{name} {is_one}, whose bytes are not a row of a batch; size=(height, width) decodes "
+        "images, and processor= takes bytes"
     )
 
 
-def _layout(layout: Any) -> Any:
-    """What layouts are given, with that of pictures where there is none."""
+def _image_layouts(layout: Any) -> Any:
+    """Return the layout argument, with the layout of images filled in."""
     pair = tuple(layout) if isinstance(layout, list | tuple) else (layout, None)
-    if pair[0] not in (None, _LAYOUT):
+    if pair[0] not in (None, _IMAGE_LAYOUT):
         raise DataError(
-            f"layout={layout!r}, but pictures are {_LAYOUT}, as they are decoded; a batch gives "
-            f"them in any other: batch.input.forward_get({pair[0]!r})"
+            f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
+            f"them to any other: batch.input.forward_get({pair[0]!r})"
         )
-    return (_LAYOUT, *pair[1:])
+    return (_IMAGE_LAYOUT, *pair[1:])
 
 
-_MIRRORED = ("w", "width")  # along which flip="random" turns
+_FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
 
 
-def joining_of(given: Arguments, seed: Any) -> Joining | None:
-    """What makes batches of results, None where they are rows of one size.
+def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
+    """Return the step that collates results of any size; None without a Collator.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is not of its form, or there is nothing to draw from.
+        `offset` or `flip` is malformed, or "random" has no axis to apply to.
     """
-    collator = given.collate
+    collator = args.collate
     if collator is None:
         return None
     windows = collator.windows
@@ -260,160 +247,168 @@ def joining_of(given: Arguments, seed: Any) -> Joining | None:
     places = axes.places()
     if windows.channels is not None:
         del places["c"]
-    cut = [name for name, at in places.items() if axes.windowed[at] is not None]
-    offset = _offsets(given.offset, [*places], cut, collator.pattern)
-    return Joining(collator, offset, _flips(given.flip, [*places], collator.pattern), seed)
+    cut = [name for name, axis in places.items() if axes.windowed[axis] is not None]
+    offset = _parse_offsets(args.offset, [*places], cut, collator.pattern)
+    return CollateStep(collator, offset, _parse_flips(args.flip, [*places], collator.pattern), seed)
 
 
-def check_collate(given: Arguments) -> None:
-    """Raise unless a Collator takes results one by one, and nothing else says what batches are.
+def check_collate(args: Arguments) -> None:
+    """Raise unless `collate` is None or a Collator of single results, without conflicts.
 
-    Raises DataError, and ArgumentError for what is said of windows that nobody cuts.
+    Raises DataError, and ArgumentError for `offset` or `flip` without a Collator.
     """
-    collator = given.collate
+    collator = args.collate
     if collator is None:
         for name in ("offset", "flip"):
-            if getattr(given, name) is not None:
+            if getattr(args, name) is not None:
                 raise ArgumentError(
-                    f"{name}={getattr(given, name)!r} is of the windows that a Collator cuts; give "
-                    "collate=layoutkit.Collator(...), too"
+                    f"{name}={getattr(args, name)!r} applies to the windows of a Collator; give "
+                    "collate=layoutkit.Collator(...) as well"
                 )
         return
     if not isinstance(collator, Collator):
         raise DataError(f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...)')
     if collator.windows.whole:
         raise DataError(
-            f'collate takes one array in "{collator.pattern}", but results come one by one; leave '
-            "b away on the left of its pattern"
+            f'collate takes one array in "{collator.pattern}", but results come one by one; remove '
+            "b on the left of its pattern"
         )
     to = collator.windows.task.pattern.target
     if "b" not in to.groups or to.names or "..." in str(to):
         raise DataError(
             f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose '
-            "layout is one letter an axis, b one of its own; say so on the right of the pattern"
+            "layout has one letter per axis, including b; correct the right of the pattern"
         )
-    fixed = "it makes a batch of results of any size; leave that away"
-    made = "give it to the Collator"
-    fixes = {"input_dims": fixed, "batch_dims": fixed, "dtype": made, "convert": made}
-    for name, fix in {**fixes, **dict.fromkeys(given.constants, made)}.items():
-        if getattr(given, name) is not None:
-            raise DataError(f"collate and {name} are two answers to one question; {fix}")
-    layout = given.layout[0] if isinstance(given.layout, list | tuple) else given.layout
+    fix_size = "the Collator accepts results of any size; omit it"
+    fix_collator = "give it to the Collator"
+    fixes = {
+        "input_dims": fix_size,
+        "batch_dims": fix_size,
+        "dtype": fix_collator,
+        "convert": fix_collator,
+    }
+    for name, fix in {**fixes, **dict.fromkeys(args.constants, fix_collator)}.items():
+        if getattr(args, name) is not None:
+            raise DataError(f"pass either collate or {name}, not both; {fix}")
+    layout = args.layout[0] if isinstance(args.layout, list | tuple) else args.layout
     if layout is not None and str(layout) != collated_layout(collator):
         raise DataError(
             f'layout={layout!r}, but batches of collate="{collator.pattern}" are '
-            f"{collated_layout(collator)}; give that, or leave it out"
+            f"{collated_layout(collator)}; give that, or omit it"
         )
 
 
 def collated_layout(collator: Collator) -> str:
-    """The layout of the batches of a Collator."""
+    """Return the layout of a Collator's batches."""
     return str(collator.windows.task.pattern.target)
 
 
-def _offsets(given: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
-    """Where windows begin, by axis; a word for all is one for each axis that has a window."""
-    asked: dict[str, Any] = (
-        dict.fromkeys(cut, RANDOM) if given == RANDOM else _by_axis("offset", given, names)
+def _parse_offsets(option: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
+    """Return the offset by axis; "random" alone applies to each axis that has a window."""
+    offsets: dict[str, Any] = (
+        dict.fromkeys(cut, RANDOM) if option == RANDOM else _parse_by_axis("offset", option, names)
     )
-    for name, value in asked.items():
+    for name, value in offsets.items():
         number = as_int(value)
         if number is not None:
-            asked[name] = number
+            offsets[name] = number
             continue
         _check_random(f"offset[{name!r}]", value, "or a whole number")
         if name not in cut:
-            raise _no_window(f"offset={given!r}", pattern, [name])
-        asked[name] = RANDOM
-    if given == RANDOM and not asked:
-        raise _no_window(f"offset={given!r}", pattern, names or ["h", "w"])
-    return asked
+            raise _no_window_error(f"offset={option!r}", pattern, [name])
+        offsets[name] = RANDOM
+    if option == RANDOM and not offsets:
+        raise _no_window_error(f"offset={option!r}", pattern, names or ["h", "w"])
+    return offsets
 
 
-def _flips(given: Any, names: list[str], pattern: str) -> dict[str, Any]:
-    """Which axes are reversed."""
-    if given == RANDOM:
-        given = {name: RANDOM for name in names if name in _MIRRORED}
-        if not given:
+def _parse_flips(option: Any, names: list[str], pattern: str) -> dict[str, Any]:
+    """Return the flip option by axis."""
+    if option == RANDOM:
+        option = {name: RANDOM for name in names if name in _FLIP_AXES}
+        if not option:
             raise ArgumentError(
-                f'flip="random" turns around along w, and "{pattern}" has no such axis; name one '
+                f'flip="random" flips along w, but "{pattern}" has no such axis; name one '
                 f'of {", ".join(names) or "its own"}, as in flip={{"h": "random"}}'
             )
-    if isinstance(given, str) and axis_name(given) in names:
-        given = {given: True}
-    asked = _by_axis("flip", given, names)
-    for name, value in asked.items():
+    if isinstance(option, str) and axis_name(option) in names:
+        option = {option: True}
+    flips = _parse_by_axis("flip", option, names)
+    for name, value in flips.items():
         if not isinstance(value, bool | np.bool_):
             _check_random(f"flip[{name!r}]", value, "or True or False")
-            asked[name] = RANDOM
-    return asked
+            flips[name] = RANDOM
+    return flips
 
 
-def _by_axis(what: str, given: Any, names: list[str]) -> dict[str, Any]:
-    if given is None:
+def _parse_by_axis(arg_name: str, option: Any, names: list[str]) -> dict[str, Any]:
+    if option is None:
         return {}
-    if isinstance(given, str):
-        _check_random(what, given, "or a dict by axis")
-    if not isinstance(given, Mapping):
+    if isinstance(option, str):
+        _check_random(arg_name, option, "or a dict by axis")
+    if not isinstance(option, Mapping):
         raise ArgumentError(
-            f'{what}={given!r}; it is "random", or a dict such as {{"w": "random"}}'
+            f'{arg_name}={option!r}; it is "random", or a dict such as {{"w": "random"}}'
         )
-    found = {axis_name(name): value for name, value in given.items()}
-    for name in found:
+    by_axis = {axis_name(name): value for name, value in option.items()}
+    for name in by_axis:
         if name not in names:
             raise ArgumentError(
-                f"{what}={given!r}, but {name!r} is no axis that windows are cut along; these are "
+                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; these are "
                 f"{', '.join(names)}"
             )
-    return found
+    return by_axis
 
 
-def _check_random(what: str, value: Any, others: str) -> None:
+def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
     if isinstance(value, str) and value == RANDOM:
         return
     close = isinstance(value, str) and get_close_matches(value.lower(), [RANDOM, "rand"], 1, 0.5)
     hint = '; did you mean "random"?' if close else ""
-    raise ArgumentError(f'{what} is {value!r}; it is "random", {others}{hint}')
+    raise ArgumentError(f'{arg_name} is {value!r}; it is "random", {alternatives}{hint}')
 
 
-def _no_window(what: str, pattern: str, names: list[str]) -> ArgumentError:
+def _no_window_error(option: str, pattern: str, names: list[str]) -> ArgumentError:
     sizes = ", ".join(f"{name}=224" for name in names)
     return ArgumentError(
-        f'{what} draws where windows begin, but Collator("{pattern}") has no window along '
-        f"{', '.join(names)}: all of it is taken; give it one, as in {sizes}"
+        f'{option} draws the start of windows, but Collator("{pattern}") has no window along '
+        f"{', '.join(names)}, which is not cropped; give it one, as in {sizes}"
     )
 
 
-_MOST_WORKERS = 4
-_SLICED = ("batchwise_shuffled_sequential", "random_slice")  # orders of slices of that size
+_MAX_WORKERS = 4
+_SLICED = (
+    "batchwise_shuffled_sequential",
+    "random_slice",
+)  # bases whose order depends on the batch size
 
 Shape = tuple[int, ...]
 
 
-class Viewers(NamedTuple):
-    """What makes Views of a batch's arrays."""
+class ViewFactories(NamedTuple):
+    """The factories of Views of a batch's arrays."""
 
-    input: Viewer
-    target: Viewer
-    labels: Viewer
+    input: ViewFactory
+    target: ViewFactory
+    labels: ViewFactory
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a Batcher works with.
+class LoaderConfig:
+    """The validated configuration of a Batcher.
 
-    limit : int       batches in an epoch of a kind that draws; None: the epoch ends by itself
-    dims : callable   the shape of a record in batch k, or None
-    shard : Shard     which records of each step are ours; None: all
+    max_batches : int   batches in an epoch of a kind that draws; None if the epoch ends by itself
+    dims : callable     returns the shape of a record in batch k, or None
+    shard : Shard       the part of each step that belongs to this process; None for all
     """
 
-    feeds: tuple[Feed, ...]
-    work: Work
+    sources: tuple[RecordSource, ...]
+    pipeline: RecordPipeline
     reader: Reader
     batch_size: int
-    limit: int | None
+    max_batches: int | None
     dims: Callable[[int], Shape | None]
-    viewers: Viewers
+    view_factories: ViewFactories
     refill: bool
     prefetch: int
     num_workers: int
@@ -422,13 +417,13 @@ class Settings:
 
     @property
     def draws(self) -> bool:
-        """Whether the order has no end of its own."""
-        return self.limit is not None
+        """True if the order has no natural end."""
+        return self.max_batches is not None
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What a state must agree with."""
-        plans = [feed.sampler.plan for feed in self.feeds]
+        """The entries in which a loaded state must agree."""
+        plans = [source.sampler.plan for source in self.sources]
         return {
             "kind": "+".join(plan.kind for plan in plans),
             "seed": "+".join(str(plan.seed) for plan in plans) if len(plans) > 1 else plans[0].seed,
@@ -437,190 +432,205 @@ class Settings:
         }
 
     @property
-    def resizes(self) -> bool:
-        """Whether a state may be of another batch size: ranks share an order that has none."""
-        plans = [feed.sampler.plan for feed in self.feeds]
+    def allows_other_batch_size(self) -> bool:
+        """True if a state may have another batch size: the order shared by ranks has none."""
+        plans = [source.sampler.plan for source in self.sources]
         return self.shard is not None and not any(plan.base in _SLICED for plan in plans)
 
 
-def settings_of(given: Arguments) -> Settings:
-    """What a Batcher works with, made of these arguments.
+def make_config(args: Arguments) -> LoaderConfig:
+    """Return the configuration for these arguments.
 
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError
-        An argument is wrong, or two do not fit together.
+        An argument is invalid, or two contradict each other.
     """
-    check_collate(given)
-    given = with_decoder(given)
-    size = as_count("batch_size", given.batch_size, 1)
-    _check_callable("processor", given.processor)
-    dims, layouts = _dims(given.input_dims, given.batch_dims), _layouts(given)
-    _check_ranks(given.input_dims, layouts[0])
-    indexes = _indexes(given.sources)
-    check_decoded(given, indexes)
-    if len(indexes) > 1 and given.processor is None:
+    check_collate(args)
+    args = with_decoder(args)
+    size = as_count("batch_size", args.batch_size, 1)
+    _check_callable("processor", args.processor)
+    dims = _parse_dims(args.input_dims, args.batch_dims)
+    layouts = _row_layouts(args)
+    _check_ranks(args.input_dims, layouts[0])
+    indexes = _open_indexes(args.sources)
+    check_decoded(args, indexes)
+    if len(indexes) > 1 and args.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
-    shard, samplers = _shared(given, indexes, size)
-    workers, timeout = workers_of(given.num_workers, given.timeout)
-    join = joining_of(given, samplers[0].plan.seed)
-    strict = as_word("on_error", given.on_error, ("drop", "raise")) == "raise"
-    refill = as_flag("refill", given.refill)
-    limit = samplers[0].plan.num_batches if samplers[0].plan.draws else None
-    if shard is not None and limit is not None:
-        limit = -(-limit // shard.world) * shard.world
+    shard, samplers = _make_shard(args, indexes, size)
+    workers, timeout = parse_workers(args.num_workers, args.timeout)
+    collate_step = make_collate_step(args, samplers[0].plan.seed)
+    strict = as_word("on_error", args.on_error, ("drop", "raise")) == "raise"
+    refill = as_flag("refill", args.refill)
+    max_batches = samplers[0].plan.num_batches if samplers[0].plan.draws else None
+    if shard is not None and max_batches is not None:
+        max_batches = -(-max_batches // shard.world) * shard.world
     if refill and samplers[0].plan.base == "even_sequences":
-        raise DataError("refill=True would put sequences of other lengths into a batch; leave it")
-    reader = _reader(given)
-    feeds = tuple(
-        Feed(index, endless(each), get, index.getter(reader))
-        for index, each, get in zip(indexes, samplers, _getters(given.get, indexes), strict=True)
+        raise DataError("refill=True would put sequences of other lengths into a batch; omit it")
+    reader = _make_reader(args)
+    sources = tuple(
+        RecordSource(index, without_end(sampler), get, index.getter(reader))
+        for index, sampler, get in zip(
+            indexes, samplers, _parse_getters(args.get, indexes), strict=True
+        )
     )
-    check_lengths(feeds, limit, size)
-    return Settings(
-        feeds=feeds,
-        work=Work(feeds, given.processor, _dtype(given.dtype), timeout, strict, join),
+    check_lengths(sources, max_batches, size)
+    return LoaderConfig(
+        sources=sources,
+        pipeline=RecordPipeline(
+            sources, args.processor, _parse_dtype(args.dtype), timeout, strict, collate_step
+        ),
         reader=reader,
         batch_size=size,
-        limit=limit,
+        max_batches=max_batches,
         dims=dims,
-        viewers=_viewers(given, layouts, indexes[0]),
+        view_factories=_make_view_factories(args, layouts, indexes[0]),
         refill=refill,
-        prefetch=as_count("prefetch", given.prefetch),
+        prefetch=as_count("prefetch", args.prefetch),
         num_workers=workers,
-        progress=as_flag("progress", given.progress),
+        progress=as_flag("progress", args.progress),
         shard=shard,
     )
 
 
-def _shared(
-    given: Arguments, indexes: list[Index], size: int
+def _make_shard(
+    args: Arguments, indexes: list[Index], size: int
 ) -> tuple[Shard | None, list[Sampler]]:
-    """Which records of each step are ours, and the order of all of them for each index."""
-    shard, turns = shard_of(given.shard), given.num_batches
-    if shard is not None and turns is not None:
-        turns = as_count("num_batches", turns) * shard.world
-    samplers = samplers_of(indexes, given.sampler, given.drop_last, size, turns, given.seed)
+    """Return the shard, and the sampler of all records for each index."""
+    shard = parse_shard(args.shard)
+    num_batches = args.num_batches
+    if shard is not None and num_batches is not None:
+        num_batches = as_count("num_batches", num_batches) * shard.world
+    samplers = make_samplers(indexes, args.sampler, args.drop_last, size, num_batches, args.seed)
     if shard is not None:
-        check_shared(indexes, samplers, given.refill)
+        check_shardable(indexes, samplers, args.refill)
     return shard, samplers
 
 
-def _viewers(given: Arguments, layouts: tuple[str | None, str | None], index: Index) -> Viewers:
-    prepared = {"convert": given.convert, "constants": given.constants}
-    return Viewers(
-        Viewer(layouts[0], "the input of a batch", **prepared),
-        Viewer(layouts[1], "the target of a batch"),
-        Viewer("b", "the labels of a batch", index.labels or None),
+def _make_view_factories(
+    args: Arguments, layouts: tuple[str | None, str | None], index: Index
+) -> ViewFactories:
+    prepared = {"convert": args.convert, "constants": args.constants}
+    return ViewFactories(
+        ViewFactory(layouts[0], "the input of a batch", **prepared),
+        ViewFactory(layouts[1], "the target of a batch"),
+        ViewFactory("b", "the labels of a batch", index.labels or None),
     )
 
 
-def _indexes(sources: Any) -> list[Index]:
+def _open_indexes(sources: Any) -> list[Index]:
     listed = sources if isinstance(sources, list | tuple) else [sources]
     if not listed:
         raise DataError("sources is empty; give at least one")
-    return [each if isinstance(each, Index) else open_index(each) for each in listed]
+    return [source if isinstance(source, Index) else open_index(source) for source in listed]
 
 
-def _getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
+def _parse_getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
     listed = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
     if len(listed) != len(indexes):
-        raise DataError(f"there are {len(listed)} getters for {len(indexes)} sources; give as many")
+        raise DataError(
+            f"there are {len(listed)} getters for {len(indexes)} sources; give one for each"
+        )
     for get in listed:
         _check_callable("get", get)
     return listed
 
 
-def _dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
-    """The shape of a record by the number of its batch."""
+def _parse_dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
+    """Return a function from the number of a batch to the shape of its records."""
     if input_dims is not None and batch_dims is not None:
-        raise DataError("input_dims and batch_dims are two answers to one question; give one")
+        raise DataError("pass either input_dims or batch_dims, not both")
     if batch_dims is not None:
         _check_callable("batch_dims", batch_dims)
-        return lambda number: _shape(batch_dims(number))
-    shape = None if input_dims is None else _shape(input_dims)
+        return lambda number: _parse_shape(batch_dims(number))
+    shape = None if input_dims is None else _parse_shape(input_dims)
     return lambda _: shape
 
 
-def _shape(dims: Any) -> Shape:
+def _parse_shape(dims: Any) -> Shape:
     return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
 
 
-def _layouts(given: Arguments) -> tuple[str | None, str | None]:
-    """Those of the rows that are made, and of their targets."""
-    layout = given.layout
+def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
+    """Return the layouts of the rows and of their targets."""
+    layout = args.layout
     pair = layout if isinstance(layout, list | tuple) else (layout, None)
     if len(pair) != 2:
-        raise DataError(f"layout has {len(pair)} parts; give one of the input, or (input, target)")
-    for each in pair:
-        if each is not None and parse_layout(each).groups[0] != "b":
-            raise DataError(f"layout {each!r} does not begin with b; batches are made row by row")
-    if given.collate is not None:
-        return collated_layout(given.collate), pair[1]
-    check_convert(given.convert, pair[0], given.constants)
-    if given.convert is None:
+        raise DataError(f"layout has {len(pair)} parts; give one for the input, or (input, target)")
+    for layout_ in pair:
+        if layout_ is not None and parse_layout(layout_).groups[0] != "b":
+            raise DataError(
+                f"layout {layout_!r} does not begin with b; batches are filled row by row"
+            )
+    if args.collate is not None:
+        return collated_layout(args.collate), pair[1]
+    check_convert(args.convert, pair[0], args.constants)
+    if args.convert is None:
         return pair[0], pair[1]
-    left = given.convert.task.pattern.source
+    left = args.convert.task.pattern.source
     if left.groups[0] != "b":
-        raise DataError(f"convert takes {left}, which does not begin with b as rows do; begin so")
+        raise DataError(f"convert takes {left}, but rows begin with b; begin the pattern with b")
     return str(left), pair[1]
 
 
 def _check_ranks(input_dims: Any, layout: str | None) -> None:
-    """Raise where the layout of the input cannot be that of records of a given shape."""
+    """Raise if the layout of the input does not fit the shape of records."""
     if input_dims is None:
         return
-    shape = (1, *_shape(input_dims))
+    shape = (1, *_parse_shape(input_dims))
     check_rank(parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape)
 
 
-def workers_of(number: Any, timeout: Any = None) -> tuple[int, float | None]:
-    """How many threads there are to be, and the seconds that a record may take."""
+def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:
+    """Return the number of threads, and the seconds that a record may take."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(_MOST_WORKERS, cpus) if number is None else as_count("num_workers", number)
+    workers = (
+        min(_MAX_WORKERS, cpus) if num_workers is None else as_count("num_workers", num_workers)
+    )
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise DataError(f"timeout={timeout!r}; it is a number of seconds above 0, or None")
+        raise DataError(f"timeout={timeout!r}; it must be a number of seconds above 0, or None")
     if not workers:
         raise DataError(
-            f"timeout={timeout} needs threads, as nobody can interrupt the caller's own; give "
-            "num_workers of at least 1"
+            f"timeout={timeout} needs threads, since the caller's thread cannot be interrupted; "
+            "give num_workers of at least 1"
         )
     return workers, timeout
 
 
-def _reader(given: Arguments) -> Reader:
-    size, folder = as_count("cache_size", given.cache_size), given.cache_dir
+def _make_reader(args: Arguments) -> Reader:
+    size = as_count("cache_size", args.cache_size)
+    folder = args.cache_dir
     if not isinstance(folder, str | os.PathLike | None):
-        raise DataError(f"cache_dir={folder!r}; it is the path of a folder, or None")
+        raise DataError(f"cache_dir={folder!r}; it must be the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
-    most = given.max_record_bytes
-    most = None if most is None else as_count("max_record_bytes", most)
-    return Reader(as_count("retries", given.retries), cache, most)
+    max_bytes = args.max_record_bytes
+    max_bytes = None if max_bytes is None else as_count("max_record_bytes", max_bytes)
+    return Reader(as_count("retries", args.retries), cache, max_bytes)
 
 
-def _dtype(dtype: Any) -> Any:
+def _parse_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
-    found = as_dtype(dtype)
-    check_movable(found)
-    return found
+    dtype_ = as_dtype(dtype)
+    check_movable(dtype_)
+    return dtype_
 
 
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
-        raise DataError(f"{name} is {value!r}, which cannot be called; give a function")
+        raise DataError(f"{name} is {value!r}, which is not callable; give a function")
 
 
-# What somebody who comes from PyTorch, Keras, tf.data, grain, DALI or MXNet tries first.
-_ELSEWHERE = {
-    "batch_sampler": "sampler= and batch_size=, which name an order and where it is cut",
+# Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
+_ARGUMENT_HINTS = {
+    "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
     "collate_fn": "processor=, which makes a row of a record; collate= joins rows of many sizes",
     "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
     "drop_remainder": "drop_last=True",
     "generator": "seed=; an order is a function of seed, epoch and position",
-    "image_size": "size=, (height, width) of pictures",
+    "image_size": "size=, (height, width) of images",
     "multiprocessing_context": "num_workers=, which are threads",
     "num_epochs": "a loop for each: every `for batch in batches` is the next epoch",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
@@ -628,20 +638,20 @@ _ELSEWHERE = {
     "num_shards": "shard=(rank, world)",
     "num_threads": "num_workers=, which are threads",
     "persistent_workers": "nothing: threads live until close(), over all epochs",
-    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which sees to it',
+    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
-    "prefetch_factor": "prefetch=, in batches, however many threads there are",
-    "rand_crop": 'offset="random", of the windows that collate= cuts',
-    "rand_mirror": 'flip="random", of the windows that collate= cuts',
-    "random_crop": 'offset="random", of the windows that collate= cuts',
-    "random_flip": 'flip="random", of the windows that collate= cuts',
+    "prefetch_factor": "prefetch=, in batches, whatever the number of threads",
+    "rand_crop": 'offset="random", of the windows that collate= crops',
+    "rand_mirror": 'flip="random", of the windows that collate= crops',
+    "random_crop": 'offset="random", of the windows that collate= crops',
+    "random_flip": 'flip="random", of the windows that collate= crops',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "shard=(rank, world)",
     "repeat": "a loop for each: every `for batch in batches` is the next epoch",
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
-    "target_size": "size=, (height, width) of pictures",
-    "transform": "processor=, called with what was read and out=",
+    "target_size": "size=, (height, width) of images",
+    "transform": "processor=, called with the data of a record and out=",
     "use_multiprocessing": "num_workers=, which are threads",
     "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
     "worker_init_fn": "num_workers=, which are threads of this process",
@@ -651,8 +661,8 @@ _ELSEWHERE = {
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise NoSuchArgument for names of arguments that there are not, with what they are here."""
+    """Raise NoSuchArgument for the first unknown keyword, with its equivalent here."""
     for name in names:
-        if name in _ELSEWHERE:
-            raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ELSEWHERE[name]}")
+        if name in _ARGUMENT_HINTS:
+            raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ARGUMENT_HINTS[name]}")
         raise no_such_argument("sampled_batcher", name, known)

@@ -1,10 +1,8 @@
-"""Which records of every step are whose, where several processes share one order.
+"""The records of each step that belong to one of several processes that share an order.
 
-The order is that of all records, whatever the number of processes. A step takes `batch_size`
-records for each of them from the place where the one before ended, rank 0 the first ones. So a
-place in the order is all that a state has to say, and any number of processes goes on from it.
-
-Knows places and numbers; records and orders are not known here.
+The order covers all records, whatever the number of processes. A step takes `batch_size` records
+per process from the end of the previous step on, the first ones for rank 0. A state therefore
+stores only a position in the order, and any number of processes can resume from it.
 """
 
 from __future__ import annotations
@@ -18,109 +16,109 @@ from ...errors import DataError
 from ..samplers import Sampler
 from ..sources import Index
 
-__all__ = ["Shard", "check_shared", "shard_of"]
-
 
 class Shard(NamedTuple):
-    """One of `world` processes, counted from 0."""
+    """The rank of this process among `world` processes, counted from 0."""
 
     rank: int
     world: int
 
-    def own(self, place: int, end: int, size: int, full: bool) -> tuple[int, int]:
-        """Its places in the step that begins at `place`: as many as those of any other rank.
+    def own_range(self, position: int, total: int, size: int, full: bool) -> tuple[int, int]:
+        """Return this rank's (start, stop) in the step that begins at `position`.
 
-        The last step shares out what is left, unless batches have to be `full`; fewer records than
-        ranks are left out.
+        All ranks get equally many records. The last step divides the remaining records, unless
+        batches must be `full`; if fewer records than ranks remain, they are omitted.
         """
-        each = min(size, max(0, end - place) // self.world)
-        if full and each < size:
-            each = 0
-        start = place + self.rank * each
-        return start, start + each
+        count = min(size, max(0, total - position) // self.world)
+        if full and count < size:
+            count = 0
+        start = position + self.rank * count
+        return start, start + count
 
-    def behind(self, start: int, taken: int) -> int:
-        """The place behind the step of which this rank had `taken` records from `start` on."""
+    def advance(self, start: int, taken: int) -> int:
+        """Return the end of the step in which this rank took `taken` records from `start` on."""
         return start + (self.world - self.rank) * taken
 
-    def steps(self, end: int, size: int, full: bool) -> int:
-        """The steps of an epoch of `end` records."""
-        whole, rest = divmod(end, size * self.world)
-        return whole + (rest >= self.world and not full)
+    def num_steps(self, end: int, size: int, full: bool) -> int:
+        """Return the number of steps of an epoch of `end` records."""
+        full_steps, remainder = divmod(end, size * self.world)
+        return full_steps + (remainder >= self.world and not full)
 
 
-def shard_of(given: Any) -> Shard | None:
-    """The shard of `shard=(rank, world)`, "auto" or None; DataError for what is none."""
-    if given is None:
+def parse_shard(value: Any) -> Shard | None:
+    """Return the Shard for `shard=(rank, world)`, "auto" or None; raise DataError otherwise."""
+    if value is None:
         return None
-    if isinstance(given, str) and given == "auto":
-        return _found()
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise DataError(f'shard={given!r}; it is (rank, world), "auto" or None')
-    world = as_count("the world of shard", given[1], 1)
-    rank = as_count("the rank of shard", given[0])
+    if isinstance(value, str) and value == "auto":
+        return _detect_shard()
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise DataError(f'shard={value!r}; it must be (rank, world), "auto" or None')
+    world = as_count("the world of shard", value[1], 1)
+    rank = as_count("the rank of shard", value[0])
     if rank >= world:
         raise DataError(f"shard=({rank}, {world}); ranks count from 0, so {world - 1} is the last")
     return Shard(rank, world)
 
 
-def check_shared(indexes: list[Index], samplers: list[Sampler], refill: Any) -> None:
-    """DataError where ranks would get different numbers of batches, or other records twice."""
-    for index, each in zip(indexes, samplers, strict=True):
-        kind, base = each.plan.kind, each.plan.base
+def check_shardable(indexes: list[Index], samplers: list[Sampler], refill: Any) -> None:
+    """Raise DataError if ranks would get different numbers of batches, or a record twice."""
+    for index, sampler in zip(indexes, samplers, strict=True):
+        kind, base = sampler.plan.kind, sampler.plan.base
         if index.partition.parts > 1:
             raise DataError(
-                f"shard= shares out a whole source, and this is partition {index.partition}; give "
+                f"shard= divides a complete source, but this is partition {index.partition}; give "
                 "the source itself"
             )
         if kind.startswith("part-"):
             raise DataError(
-                "shard= needs to know how many records there are, and part files say it when they "
-                "are opened; give each rank its files: open_index(..., partition=, partitions=)"
+                "shard= needs the number of records, which part files reveal only when they are "
+                "opened; give each rank its files: open_index(..., partition=, partitions=)"
             )
-        if base == "even_sequences" or (base.startswith("batchwise") and not each.plan.even):
+        if base == "even_sequences" or (base.startswith("batchwise") and not sampler.plan.even):
             raise DataError(
-                f"shard= shares out batches of one size, which {kind} does not make; give "
-                "even_batchwise_shuffled_sequential, shuffle or linear"
+                f"shard= divides batches of equal size, which {kind} does not make; give "
+                "even-batchwise-shuffled-sequential, shuffle or sequential"
             )
     if as_flag("refill", refill):
-        raise DataError("refill=True would let ranks go on from different places; leave it away")
+        raise DataError(
+            "refill=True would make ranks continue at different positions; omit it with shard="
+        )
 
 
-def _found() -> Shard:
-    """What the surroundings say: torch.distributed, JAX, the environment; and DataLoader's."""
-    rank, world = _of_torch() or _of_jax() or _of_environment() or (0, 1)
+def _detect_shard() -> Shard:
+    """Detect the shard from torch.distributed, JAX or the environment, and DataLoader workers."""
+    rank, world = _rank_from_torch() or _rank_from_jax() or _rank_from_environment() or (0, 1)
     data = sys.modules.get("torch.utils.data")
     worker = data and data.get_worker_info()
     if not worker:
         return Shard(rank, world)
-    # DataLoader takes a batch of each worker in turn, so that those of one turn are neighbours.
+    # DataLoader takes a batch of each worker in turn, so batches of one turn are neighbors.
     return Shard(worker.id * world + rank, world * worker.num_workers)
 
 
-def _of_torch() -> tuple[int, int] | None:
-    found = sys.modules.get("torch.distributed")
-    if found is None or not (found.is_available() and found.is_initialized()):
+def _rank_from_torch() -> tuple[int, int] | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
-    return found.get_rank(), found.get_world_size()
+    return distributed.get_rank(), distributed.get_world_size()
 
 
-def _of_jax() -> tuple[int, int] | None:
+def _rank_from_jax() -> tuple[int, int] | None:
     jax = sys.modules.get("jax")
     if jax is None or not jax.distributed.is_initialized():
         return None
     return jax.process_index(), jax.process_count()
 
 
-def _of_environment() -> tuple[int, int] | None:
-    words = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
-    if words == [None, None]:
+def _rank_from_environment() -> tuple[int, int] | None:
+    values = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
+    if values == [None, None]:
         return None
     try:
-        rank, world = (int(word or "") for word in words)
+        rank, world = (int(value or "") for value in values)
     except ValueError:
         raise DataError(
-            f'shard="auto", and RANK={words[0]} and WORLD_SIZE={words[1]} are no two numbers; set '
-            "both, or give shard=(rank, world)"
+            f'shard="auto", and RANK={values[0]} and WORLD_SIZE={values[1]} are not two numbers; '
+            "set both, or give shard=(rank, world)"
         ) from None
-    return tuple(shard_of((rank, world)) or ())  # type: ignore[return-value]
+    return tuple(parse_shard((rank, world)) or ())  # type: ignore[return-value]

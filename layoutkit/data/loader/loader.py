@@ -1,7 +1,4 @@
-"""`sampled_batcher`: what a Batcher is asked for.
-
-Knows arguments by their names; what they mean is known by `settings.py`.
-"""
+"""`sampled_batcher`, the function that creates a Batcher."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from typing import Any, Never
 from ...collator import Collator
 from ...converter import Converter
 from .batcher import Batcher
-from .config import Arguments, check_names, settings_of
-
-__all__ = ["sampled_batcher"]
+from .config import Arguments, check_names, make_config
 
 
 def sampled_batcher(
@@ -54,9 +49,9 @@ def sampled_batcher(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = 10 * 2**30,
     max_record_bytes: int | None = None,
-    **others: Never,
+    **unknown: Never,
 ) -> Batcher:
-    """Batches of the records of an index, got and processed on threads ahead of time.
+    """Return a Batcher over the records of an index, read and processed ahead on threads.
 
     >>> import numpy as np
     >>> source = {"x": np.arange(10.0).reshape(5, 2), "y": ["cat", "dog", "cat", "dog", "cat"]}
@@ -69,89 +64,91 @@ def sampled_batcher(
 
     Parameters
     ----------
-    sources : Index, what open_index takes, or a list of these
-        The first one says how many records there are, and has their labels and targets.
+    sources : Index, argument of open_index, or a list of these
+        The first source defines the number of records, their labels and targets.
     batch_size : int
-        Records in a batch.
+        The number of records in a batch.
     sampler : str, Sampler, or a list with one for each source
-        The order of the records: "linear", "shuffle" and others, see `sampler`. Other sources need
-        as many records as the first, or a kind that draws.
+        The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`.
+        Other sources need as many records as the first, or a kind that draws.
     num_batches : int, optional
-        Batches in an epoch, if not all.
+        The number of batches in an epoch; by default all.
     drop_last : bool
-        Leave out the records at an epoch's end that fill no batch, as the kinds `even_...` do.
+        Omit the records at an epoch's end that do not fill a batch, as the kinds `even-...` do.
     seed, epoch : int
-        Another seed or epoch, another order.
+        The random order is a function of both.
     shard : (rank, world) or "auto", optional
-        Of the one order of all records, the batches of one of `world` processes: as many as any
-        other has, of the same sizes. Each step takes `world` batches from where the one before
-        ended; fewer than `world` records at the end are left out. A state is that of all ranks, and
-        any number of them goes on from it. "auto" asks torch.distributed, JAX or RANK and
-        WORLD_SIZE, and counts the workers of a DataLoader.
+        The batches of one of `world` processes that share one order of all records. Every rank has
+        the same number of batches, of the same sizes. Each step takes `world` batches from the end
+        of the previous step on; fewer than `world` records at the end are omitted. The state is
+        equal on all ranks, and any number of ranks can resume from it. "auto" reads
+        torch.distributed, JAX or RANK and WORLD_SIZE, and counts the workers of a DataLoader.
     get : callable, or a list with one for each source
-        Reads a Record. By default its array, or the bytes of its file.
+        Reads a Record. By default returns its array, or the bytes of its file.
     processor : callable, optional
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
-        batch to fill, where the shape of a record is given, else None. Bytes are a vector of uint8.
+        batch to fill, if the shape of a record is specified, else None. Bytes become a vector of
+        uint8.
     size : (int, int), optional
-        Height and width of pictures: files are decoded into uint8 `bhwc` by a `pictures.Decoder`.
+        Height and width of images: files are decoded into uint8 `bhwc` by an `images.Decoder`.
     fit : "cover", "pad" or "stretch", optional
-        How pictures become that size, as `pictures.fit` says; by default "cover".
+        The way images are fitted to that size, see `images.fit`; by default "cover".
     input_dims : tuple of int, optional
         The shape of one record.
     batch_dims : callable, optional
-        Gives the shape of a record in batch k of the epoch.
+        Returns the shape of a record in batch k of the epoch.
     dtype : dtype, optional
-        By default float32 where the shape is given, else that of a batch's first record.
+        By default float32 if the shape is specified, else that of a batch's first record.
     layout : str or (str, str), optional
-        Of the rows and so of the batch's input, or of input and target; by default `b` and `bf`.
+        The layout of the rows, and so of the batch's input, or of input and target; by default `b`
+        and `bf`.
     convert : Converter, optional
-        Makes the batch's input of the rows: ``Converter("bhwc->bchw", scale=1 / 255)``.
+        Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
     scale, mean, std, clip : optional
         In place of `convert`, the formula of its keywords, in the layout of the rows.
     collate : Collator, optional
-        Makes the batch's input of results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
+        Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
         Then `out` is always None, and results are copied, except records of an array.
     offset : "random" or dict by axis, optional
-        Where the Collator's windows begin: anywhere inside of a result or, if it is smaller, so
-        that all of it is in the window (which takes a `fill`). Of a dict the values are "random" or
-        an int for all, such as ``{"h": 0, "w": "random"}``. In the middle by default.
+        The start of the Collator's windows: random inside a result or, if the result is smaller,
+        such that the window contains all of it (this needs a `fill`). The values of a dict are
+        "random" or an int for all, such as ``{"h": 0, "w": "random"}``. By default centered.
     flip : "random" or dict by axis, optional
-        "random" turns every second window, by chance, around along `w`; ``{"h": "random"}`` along
-        another axis, and ``{"w": True}`` all of them.
+        "random" flips windows along `w` with probability 1/2; ``{"h": "random"}`` flips along
+        another axis, and ``{"w": True}`` flips all of them.
     on_error : "drop" or "raise"
-        A record that fails is left out and reported, or ends the loop with a DataError. Where none
-        can be used, the loop ends with one in any case.
+        Drop and report a record that fails, or end the loop with a DataError. If no record can be
+        used, the loop ends with a DataError in any case.
     refill : bool
-        Take further records of the epoch in place of those left out.
+        Take further records of the epoch in place of dropped ones.
     timeout : float, optional
-        Seconds that a record may take.
+        The seconds that a record may take.
     retries : int
-        How often remote files are tried again.
+        The number of retries for remote files.
     prefetch : int
-        Batches begun ahead of the one handed out last.
+        The number of batches started ahead of the one yielded last.
     num_workers : int, optional
-        Threads, by default up to 4; 0 works in the caller's own, when it asks.
+        The number of threads, by default up to 4; 0 works in the caller's thread, on demand.
     progress : bool
-        Show a progress bar with records per second and drops.
+        Show a progress bar with records per second and dropped records.
     cache_dir, cache_size
-        A folder for whole remote files, and the bytes it may hold.
+        A folder for complete remote files, and the bytes it may hold.
     max_record_bytes : int, optional
-        The bytes that are read of a record; one with more fails. By default as many as the index
-        says, and 1 GiB where it says nothing.
+        The largest size of a record; a larger one fails. By default the size in the index, or
+        1 GiB if the index does not have one.
 
-    What is random is a function of `seed`, epoch and the record's place in its whole source: any
-    number of threads and partitions, and a loop that goes on from a state, draw the same.
+    Random values are a function of `seed`, epoch and the record's position in its whole source:
+    any number of threads and partitions, and a resumed loop, draw the same values.
 
     Raises
     ------
     DataError, ShapeError, DtypeError, PatternError, ArgumentError
-        An argument is wrong, there is none of that name (and it may have another one in other
-        libraries), or sources do not fit together.
+        An argument is invalid, a keyword does not exist (the message names its equivalent for
+        keywords of other libraries), or sources do not fit together.
     """
-    check_names(others, [field.name for field in fields(Arguments)])
-    given = Arguments(
+    check_names(unknown, [field.name for field in fields(Arguments)])
+    args = Arguments(
         sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
         drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
         fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
@@ -160,4 +157,4 @@ def sampled_batcher(
         retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
         cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip
-    return Batcher(settings_of(given), epoch)
+    return Batcher(make_config(args), epoch)

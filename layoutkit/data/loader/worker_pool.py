@@ -1,19 +1,16 @@
-"""Threads that get and process records, a chunk at a time.
+"""Threads that read and process records, one chunk at a time.
 
-Workers draw from the oldest batch under way that has records left. How many at once they decide
-by the clock: a chunk takes about `_CHUNK_SECONDS`, so that cheap records share the cost of a
-hand-over (some 20 us) and dear ones are spread over all threads.
+Workers take chunks from the oldest pending batch that has records left. The chunk size follows the
+measured time per record: a chunk takes about `_CHUNK_SECONDS`, so cheap records share the cost of
+a hand-over (about 20 us) and expensive ones are spread over all threads.
 
-Records that take a few microseconds are Python's work and not the system's, and threads that share
-such work pass the interpreter's lock to and fro with every read: two got 157,000 records a second
-where one got 303,000. So one worker draws at a time until records are known to take longer.
+Records that take a few microseconds are mostly Python code, and threads that share such work
+contend for the GIL at every read: two threads read 157,000 records a second where one read
+303,000. So only one worker takes chunks until records are known to take longer.
 
-Nobody watches the clock but the thread that waits for a batch: it alone suffers from a record
-that takes too long. It gives up on the record, puts another thread in its worker's place, and lets
-others draw what the worker had left. The thread itself cannot be stopped; it is a daemon, and ends
-when its call does.
-
-Knows drafts as work to draw and to settle; what a record is, is not known here.
+Timeouts are enforced by the consumer thread, the only one that a slow record delays. It gives up
+on the record, replaces the worker by a new thread, and returns the worker's remaining records to
+the batch. The thread itself cannot be stopped; it is a daemon, and ends when its call returns.
 """
 
 from __future__ import annotations
@@ -24,59 +21,61 @@ from collections import deque
 from time import monotonic, perf_counter
 
 from ...errors import DataError
-from .chunk import Chunk
-from .pending import Draft
-
-__all__ = ["Crew", "finish"]
+from .chunk import RecordChunk
+from .pending import PendingBatch
 
 _CHUNK_SECONDS = 2e-3
-_CHEAP = 1e-5  # seconds of a record that threads gain nothing by sharing,
-_DEAR = 1e-3  # and of one that needs no second look
-_LOOKS = 8  # chunks, small ones at first, that an average is not trusted for
-# How long `close` waits for calls under way: what takes longer may never end. One that has a limit
-# is waited for until then, but may be a little late.
-_PATIENCE, _SLACK = 5.0, 1.0
-_LONGEST_WAIT = 3600.0  # seconds until a clock is looked at again; no system takes any number
+_CHEAP_SECONDS = 1e-5  # time per record below which several threads are no faster than one
+_EXPENSIVE_SECONDS = 1e-3  # time per record above which all workers start at once
+_WARMUP_CHUNKS = 8  # chunks, small ones at first, before the average is trusted
+# `close` waits this long for running calls: a longer call may never end. With a timeout it waits
+# that long instead, plus some slack.
+_CLOSE_SECONDS = 5.0
+_CLOSE_SLACK = 1.0
+_MAX_WAIT = 3600.0  # operating systems limit the seconds of one wait
 
 
 class Worker:
-    """One thread's place in the crew."""
+    """One thread of the pool, and the chunk it works on."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.drawn: tuple[Draft, Chunk] | None = None
+        self.assignment: tuple[PendingBatch, RecordChunk] | None = None
         self.replaced = False
         self.thread: threading.Thread | None = None
 
 
-class Pace:
-    """What records take while one worker draws them."""
+class CostEstimate:
+    """The measured time per record while only one worker takes chunks."""
 
     def __init__(self) -> None:
-        self._chunks, self._average = 0, 0.0
+        self._chunks = 0
+        self._average = 0.0
 
-    def is_dear(self, seconds: float) -> bool:
-        """Whether records are worth several threads, after another chunk at `seconds` each."""
+    def is_expensive(self, seconds: float) -> bool:
+        """Add a chunk at `seconds` per record; return True if several threads pay off."""
         self._chunks += 1
         if self._chunks == 1:  # files are opened, memory is touched
             return False
         first = self._chunks == 2
         self._average = seconds if first else (7 * self._average + seconds) / 8
-        return seconds > _DEAR or (self._chunks > _LOOKS and self._average > _CHEAP)
+        return seconds > _EXPENSIVE_SECONDS or (
+            self._chunks > _WARMUP_CHUNKS and self._average > _CHEAP_SECONDS
+        )
 
 
-class Crew:
-    """So many threads, named `layoutkit-data-*`, that work on drafts from `begin` to `close`.
+class WorkerPool:
+    """Threads named `layoutkit-data-*` that process pending batches from `begin` to `close`.
 
     Parameters
     ----------
     size : int
-        How many threads.
+        The number of threads.
     timeout : float, optional
-        Seconds that a record may take.
+        The seconds that a record may take.
     chunk_seconds : float, optional
-        What a chunk is to take, of records of which it is known that each is worth a thread: all
-        workers draw from the first one on.
+        The target duration of a chunk, if records are known to be expensive: then all workers take
+        chunks from the start.
     """
 
     def __init__(
@@ -84,89 +83,99 @@ class Crew:
     ) -> None:
         self.process = os.getpid()  # threads do not survive a fork
         self._timeout = timeout
-        # Re-entrant, as a Batcher that nobody holds may be found, and `end` called, at any moment.
+        # Re-entrant: garbage collection of a Batcher may call `end` at any moment.
         self._lock = threading.RLock()
-        self._work = threading.Condition(self._lock)
-        self._done = threading.Condition(self._lock)
-        self._drafts: deque[Draft] = deque()
+        self._work_available = threading.Condition(self._lock)
+        self._batch_ready = threading.Condition(self._lock)
+        self._pending: deque[PendingBatch] = deque()
         self._closed = False
-        self._dear = chunk_seconds is not None
-        self._chunk = chunk_seconds or _CHUNK_SECONDS
-        self._seconds = self._chunk  # that a record takes, as far as is known
-        self._pace = None if self._dear else Pace()  # None: all workers draw at once
+        self._always_parallel = chunk_seconds is not None
+        self._chunk_seconds = chunk_seconds or _CHUNK_SECONDS
+        self._record_seconds = self._chunk_seconds  # estimated time per record
+        self._estimate = (
+            None if self._always_parallel else CostEstimate()
+        )  # None: all workers take chunks
         self._workers = [Worker(number) for number in range(size)]
-        self._begun = False
+        self._is_started = False
 
     @property
-    def serves(self) -> bool:
-        """Whether all threads are at work, in this process."""
-        return self._begun and not self._closed and self.process == os.getpid()
+    def is_running(self) -> bool:
+        """True if the threads run in this process."""
+        return self._is_started and not self._closed and self.process == os.getpid()
 
     def begin(self) -> None:
-        """Start the threads, all or none; whoever holds the crew by then can end them."""
+        """Start all threads, or none if that fails."""
         try:
             for worker in self._workers:
                 self._start(worker)
-            self._begun = True
+            self._is_started = True
         except RuntimeError as error:
             self.end()
             raise DataError(
-                f"the system starts no {len(self._workers)} threads ({error}); give a smaller "
+                f"the system cannot start {len(self._workers)} threads ({error}); give a smaller "
                 "num_workers"
             ) from error
-        except BaseException:  # Ctrl-C, which would leave them waiting for ever
+        except BaseException:  # Ctrl-C would leave the started threads waiting forever
             self.end()
             raise
 
-    def submit(self, draft: Draft) -> None:
-        """Let the workers draw from a draft, after those that came before."""
+    def submit(self, pending: PendingBatch) -> None:
+        """Queue a batch for the workers."""
         with self._lock:
-            if not self._dear and not self._drafts and not self._others_work(None):
-                self._pace = Pace()
-            live = [other for other in self._drafts if not other.cancelled]
-            self._drafts = deque([*live, draft])
-            self._work.notify_all()
+            if (
+                not self._always_parallel
+                and not self._pending
+                and not self._is_other_worker_busy(None)
+            ):
+                self._estimate = CostEstimate()
+            active = [other for other in self._pending if not other.cancelled]
+            self._pending = deque([*active, pending])
+            self._work_available.notify_all()
 
-    def wait(self, draft: Draft) -> None:
-        """Wait until a draft is ready; DataError if the crew is closed before."""
+    def wait(self, pending: PendingBatch) -> None:
+        """Wait until a batch is ready; raise DataError if the pool is closed meanwhile."""
         while True:
             with self._lock:
                 if self._closed:
-                    raise DataError("this Batcher was closed while a batch was waited for")
-                if draft.ready:
+                    raise DataError("this Batcher was closed while waiting for a batch")
+                if pending.ready:
                     return
-                late = self._give_up_late()
-                if not late:
-                    self._done.wait(self._next_look())
-            for each in late:
-                self._settle(each)
+                complete = self._replace_late_workers()
+                if not complete:
+                    self._batch_ready.wait(self._wait_seconds())
+            for pending_batch in complete:
+                self._finalize(pending_batch)
 
     def check_process(self) -> None:
-        """DataError in a process that was forked from the one with the threads."""
+        """Raise DataError in a process that was forked from the one with the threads."""
         if os.getpid() != self.process:
             raise DataError(
-                "this loop began in another process, whose threads are not in this one; begin a "
+                "this loop began in another process, whose threads do not exist here; begin a "
                 "new loop after a fork"
             )
 
     def end(self) -> None:
-        """Let all threads end after the record that they are at."""
-        if os.getpid() != self.process:  # no thread is here, and one of them may have the lock
+        """Let all threads end after their current record."""
+        if (
+            os.getpid() != self.process
+        ):  # a fork: the threads do not exist, and one may have held the lock
             return
         with self._lock:
             self._closed = True
             for worker in self._workers:
-                if worker.drawn is not None:
-                    worker.drawn[1].stopped = True
-            self._work.notify_all()
-            self._done.notify_all()
+                if worker.assignment is not None:
+                    worker.assignment[1].stopped = True
+            self._work_available.notify_all()
+            self._batch_ready.notify_all()
 
     def close(self) -> None:
-        """End the threads and wait for them, though not for calls that do not return."""
+        """End the threads and wait for them, except for calls that do not return in time."""
         self.end()
         if os.getpid() != self.process:
             return
-        deadline = monotonic() + min(_PATIENCE, (self._timeout or _PATIENCE) + _SLACK)
+        deadline = monotonic() + min(
+            _CLOSE_SECONDS, (self._timeout or _CLOSE_SECONDS) + _CLOSE_SLACK
+        )
         for worker in self._workers:
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, deadline - monotonic()))
@@ -177,120 +186,125 @@ class Crew:
         worker.thread.start()
 
     def _serve(self, worker: Worker) -> None:
-        """What a thread does until it ends."""
-        while (drawn := self._draw(worker)) is not None:
-            draft, chunk = drawn
-            began = perf_counter()
-            error = _outcome(chunk)
-            seconds = perf_counter() - began
+        """Process chunks until the pool is closed: the thread's main function."""
+        while (assignment := self._next_chunk(worker)) is not None:
+            pending, chunk = assignment
+            start = perf_counter()
+            error = _run_catching(chunk)
+            seconds = perf_counter() - start
             with self._lock:
-                self._learn(chunk, seconds)
-                worker.drawn = None
+                self._update_cost(chunk, seconds)
+                worker.assignment = None
                 if worker.replaced or self._closed:
                     return
-                draft.error = draft.error or error
-                complete = draft.commit(chunk)
+                pending.error = pending.error or error
+                complete = pending.commit(chunk)
             if complete:
-                self._settle(draft)
-            del chunk, draft, drawn, error  # else their memory would be held while this waits
+                self._finalize(pending)
+            del chunk, pending, assignment, error  # release their memory while this thread waits
 
-    def _draw(self, worker: Worker) -> tuple[Draft, Chunk] | None:
+    def _next_chunk(self, worker: Worker) -> tuple[PendingBatch, RecordChunk] | None:
         with self._lock:
             while True:
-                while self._drafts and self._drafts[0].cancelled:
-                    self._drafts.popleft()
+                while self._pending and self._pending[0].cancelled:
+                    self._pending.popleft()
                 if self._closed or worker.replaced:
                     return None
-                if self._drafts and (self._pace is None or not self._others_work(worker)):
+                if self._pending and (
+                    self._estimate is None or not self._is_other_worker_busy(worker)
+                ):
                     break
-                self._work.wait()
-            draft = self._drafts[0]
-            worker.drawn = draft, draft.draw(max(1, int(self._chunk / self._seconds)))
-            if draft.drawn:  # from now on it is changed without the lock, when its round is over
-                self._drafts.popleft()
-            return worker.drawn
+                self._work_available.wait()
+            pending = self._pending[0]
+            worker.assignment = (
+                pending,
+                pending.take_chunk(max(1, int(self._chunk_seconds / self._record_seconds))),
+            )
+            if pending.is_fully_drawn:  # from now on `finalize` changes it without the lock
+                self._pending.popleft()
+            return worker.assignment
 
-    def _learn(self, chunk: Chunk, seconds: float) -> None:
-        """Correct what a record is known to take."""
+    def _update_cost(self, chunk: RecordChunk, seconds: float) -> None:
+        """Update the estimated time per record."""
         latest = max(1e-7, seconds / chunk.count)
-        self._seconds = (self._seconds + latest) / 2
-        if self._pace is not None and self._pace.is_dear(latest):
-            self._pace = None
-            self._work.notify_all()
+        self._record_seconds = (self._record_seconds + latest) / 2
+        if self._estimate is not None and self._estimate.is_expensive(latest):
+            self._estimate = None
+            self._work_available.notify_all()
 
-    def _others_work(self, worker: Worker | None) -> bool:
-        return any(other.drawn is not None for other in self._workers if other is not worker)
+    def _is_other_worker_busy(self, worker: Worker | None) -> bool:
+        return any(other.assignment is not None for other in self._workers if other is not worker)
 
-    def _settle(self, draft: Draft) -> None:
-        """Complete a draft, or let the workers draw what it needs to be complete."""
-        complete = draft.settle()
+    def _finalize(self, pending: PendingBatch) -> None:
+        """Finalize a batch, or queue it again if it needs more records."""
+        complete = pending.finalize()
         with self._lock:
             if complete:
-                draft.ready = True
-                self._done.notify_all()
+                pending.ready = True
+                self._batch_ready.notify_all()
             elif not self._closed:
-                self._drafts.appendleft(draft)
-                self._work.notify_all()
-        if complete and draft.after is not None:
-            draft.after()
+                self._pending.appendleft(pending)
+                self._work_available.notify_all()
+        if complete and pending.on_ready is not None:
+            pending.on_ready()
 
-    def _next_look(self) -> float | None:
-        """Seconds until a worker may be late."""
+    def _wait_seconds(self) -> float | None:
+        """Return the seconds until a worker may exceed the timeout."""
         if self._timeout is None:
             return None
-        began = [moment for worker in self._workers if (moment := _began(worker)) is not None]
-        left = min(began, default=perf_counter()) + self._timeout - perf_counter()
-        return min(max(0.001, left), _LONGEST_WAIT)
+        starts = [start for worker in self._workers if (start := _record_start(worker)) is not None]
+        remaining = min(starts, default=perf_counter()) + self._timeout - perf_counter()
+        return min(max(0.001, remaining), _MAX_WAIT)
 
-    def _give_up_late(self) -> list[Draft]:
-        """Replace the workers that are late; return the drafts for which nothing is left to do."""
-        complete: list[Draft] = []
+    def _replace_late_workers(self) -> list[PendingBatch]:
+        """Replace workers that exceed the timeout; return the batches that this completes."""
+        complete: list[PendingBatch] = []
         if self._timeout is None:
             return complete
         now = perf_counter()
-        for place, worker in enumerate(self._workers):
-            began = _began(worker)
-            if began is None or worker.drawn is None or now - began <= self._timeout:
+        for i, worker in enumerate(self._workers):
+            start = _record_start(worker)
+            if start is None or worker.assignment is None or now - start <= self._timeout:
                 continue
-            draft, chunk = worker.drawn
-            chunk.stopped = True  # it begins no other record from now on
-            if chunk.under_way is None:  # it came to its end just now, and is about to say so
+            pending, chunk = worker.assignment
+            chunk.stopped = True  # it does not begin another record
+            if chunk.current is None:  # it ended just now, and will report it
                 continue
-            row, began = chunk.under_way  # which may be a later record that is not late
+            row, start = chunk.current  # may be a later record, which is not late
             worker.replaced = True
-            self._workers[place] = Worker(worker.number)
-            self._start(self._workers[place])
-            if draft.salvage(chunk, row, now - began > self._timeout):
-                complete.append(draft)
-            elif not draft.drawn and draft not in self._drafts:
-                self._drafts.appendleft(draft)
-        self._work.notify_all()
+            self._workers[i] = Worker(worker.number)
+            self._start(self._workers[i])
+            if pending.requeue_remaining(chunk, row, now - start > self._timeout):
+                complete.append(pending)
+            elif not pending.is_fully_drawn and pending not in self._pending:
+                self._pending.appendleft(pending)
+        self._work_available.notify_all()
         return complete
 
 
-def _began(worker: Worker) -> float | None:
-    """When a worker began with the record that it is at; None where it is at none."""
-    drawn = worker.drawn
-    under_way = None if drawn is None else drawn[1].under_way
-    return None if under_way is None else under_way[1]
+def _record_start(worker: Worker) -> float | None:
+    """Return the start time of a worker's current record; None if it is idle."""
+    assignment = worker.assignment
+    current = None if assignment is None else assignment[1].current
+    return None if current is None else current[1]
 
 
-def finish(draft: Draft, crew: Crew | None) -> None:
-    """Wait for a draft that a crew has, or do all of it in this thread; raise what ended it."""
-    if crew is not None:
-        crew.wait(draft)
-    while crew is None and not draft.ready:
-        while not draft.drawn:
-            chunk = draft.draw(len(draft.numbers[-1]))
+def wait_or_run(pending: PendingBatch, pool: WorkerPool | None) -> None:
+    """Wait for the pool, or process the batch in this thread; raise the error that ended it."""
+    if pool is not None:
+        pool.wait(pending)
+    while pool is None and not pending.ready:
+        while not pending.is_fully_drawn:
+            chunk = pending.take_chunk(len(pending.numbers[-1]))
             chunk.run()
-            draft.commit(chunk)
-        draft.ready = draft.settle()
-    if draft.error is not None:
-        raise draft.error
+            pending.commit(chunk)
+        pending.ready = pending.finalize()
+    if pending.error is not None:
+        raise pending.error
 
 
-def _outcome(chunk: Chunk) -> BaseException | None:
-    """Run a chunk; what user's code raised to end the thread, such as SystemExit, is returned."""
+def _run_catching(chunk: RecordChunk) -> BaseException | None:
+    """Run a chunk; return an exception, such as SystemExit, that user code raised."""
     try:
         chunk.run()
     except BaseException as error:

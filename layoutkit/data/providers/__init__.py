@@ -1,12 +1,9 @@
-"""Batches of arrays by name.
+"""Data providers: batches of one size whose arrays have names.
 
-protocol.py        what a provider is, and what all of them do with names and slices
-base.py            order, tails, parts, loops and states, which all of them have alike
-ahead.py           batches made before somebody asks
-keywords.py        the keywords of MXNet's iterators, and those that nobody has
-arrayprovider.py   a provider of arrays, each of which is in fields.py
-csvprovider.py     one of rows of numbers in text
-mnistprovider.py   one of pictures and labels in idx files
-imagerecordprovider.py   one of pictures in RecordIO files: its rows are in picturerows.py, threads
-                   in decoded.py, and mean pictures in means.py
+protocol.py       the interface `Provider`, names, and copies into a caller's arrays
+base.py           `BaseProvider`: order, tails, partitions, loops, states; keywords of MXNet
+array.py          `ArrayProvider`: arrays in memory
+csv.py            `CSVProvider`: rows of numbers in text files
+mnist.py          `MNISTProvider`: images and labels in idx files
+image_record.py   `ImageRecordProvider`: images in RecordIO files, augmented on threads
 """

@@ -1,9 +1,4 @@
-"""`ArrayProvider`: batches of arrays through the data provider's interface.
-
-Knows arrays in memory; how they are copied into a caller's is known by `protocol.py`.
-
-The arrays of an `ArrayProvider`: their rows, what fills them up, what they become.
-"""
+"""`ArrayProvider`: batches of arrays in memory."""
 
 from __future__ import annotations
 
@@ -25,15 +20,15 @@ from ...normalize import formula_of
 from ...spaces.views import view_in
 from ...spec import can_cast
 from ...views import DataView
-from ..loader.batch import Viewer, check_convert, converter_in, default_layout, result_layout
+from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
 from .base import BaseProvider
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array: its name, its samples along the batch axis, and what fills rows without any.
+    """One array of a provider: its name, batch axis, conversion and padding.
 
-    `converter` makes what is provided of its rows; `layout` and `filling` are of the result.
+    `converter` converts its rows; `layout` and `filling` describe the result.
     """
 
     name: str
@@ -41,59 +36,59 @@ class Field:
     axis: int
     array: Array
     filling: Array
-    converter: Converter | None = None  # also of pickles of earlier versions, which had none
+    converter: Converter | None = None
 
     @cached_property
-    def _into(self) -> int:
-        """Where the batch axis is in what is provided."""
+    def _batch_axis(self) -> int:
+        """The batch axis of the converted rows."""
         return parse_layout(self.layout).groups.index("b")
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """The number of samples."""
         return int(self.array.shape[self.axis])
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of a batch of so many rows."""
+        """Return the shape of a batch with this number of rows."""
         shape = self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
         return shape if self.converter is None else self.converter.target_shape(shape)
 
     def rows(self, positions: Array, count: int) -> Array:
-        """Rows at positions, in memory of their own; those from `count` on are filled."""
+        """Return a copy of the rows at positions; rows from `count` on are padding."""
         if self.converter is None:
             rows = take(self.array, self.axis, positions)
         else:
-            rows = self.converter(self._picked(positions))
-            if np.may_share_memory(rows, self.array):  # of a conversion that moves nothing
+            rows = self.converter(self._select(positions))
+            if np.may_share_memory(rows, self.array):  # the conversion was the identity
                 rows = rows.copy()
         if count < len(positions):
-            rows[(slice(None),) * self._into + (slice(count, None),)] = self.filling
+            rows[(slice(None),) * self._batch_axis + (slice(count, None),)] = self.filling
         return rows
 
     def view(self, rows: Array) -> DataView:
-        """The View of a batch of rows."""
-        return self._viewer(rows)
+        """Return the View of a batch of rows."""
+        return self._view_factory(rows)
 
-    def _picked(self, positions: Array) -> Array:
-        """Rows to be converted: where they lie if they are evenly apart, else copied together."""
+    def _select(self, positions: Array) -> Array:
+        """Return the rows to convert: a strided view if evenly spaced, else a copy."""
         if len(positions) > 1:
             steps = np.diff(positions)
             step = int(steps[0])
             if step > 0 and (steps == step).all():
                 evenly = slice(int(positions[0]), int(positions[-1]) + 1, step)
-                found: Array = self.array[(slice(None),) * self.axis + (evenly,)]
-                return found
+                view: Array = self.array[(slice(None),) * self.axis + (evenly,)]
+                return view
         return take(self.array, self.axis, positions)
 
     @cached_property
-    def _viewer(self) -> Viewer:
-        return Viewer(self.layout, self.name)
+    def _view_factory(self) -> ViewFactory:
+        return ViewFactory(self.layout, self.name)
 
     def close(self) -> None:
-        """Nothing: whose the array is knows when it goes."""
+        """Do nothing: the caller owns the array."""
 
 
-def field_of(
+def make_field(
     name: str,
     array: Any,
     layouts: Mapping[str, Any],
@@ -101,18 +96,18 @@ def field_of(
     converts: Mapping[str, Any] | None,
     constants: Mapping[str, Any] | None = None,
 ) -> Field:
-    """The field of an array, or the error that says what is wrong with it."""
+    """Return the field of an array; raise an error for invalid options."""
     memory, constants = as_array(array, name), dict(constants or {})
     layout, convert = layouts.get(name), (converts or {}).get(name)
     check_convert(convert, layout, constants)
     if layout is None and convert is not None:
         layout = str(convert.task.pattern.source)
     layout = default_layout(memory.ndim, name) if layout is None else layout
-    view_in(layout, memory, None)  # says what is wrong with them
+    view_in(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")
     converter, dtype = None, memory.dtype
     if convert is not None or formula_of(**constants) is not None:
-        converter = converter_in(layout, convert, constants)
+        converter = converter_for(layout, convert, constants)
         dtype = converter.resolve(converter.spec_of(memory)).dtype
         layout = result_layout(converter)
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
@@ -120,7 +115,7 @@ def field_of(
 
 
 def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:
-    """The padding in the dtype of its array; DtypeError where it cannot be."""
+    """Return the padding in the dtype of the array; raise DtypeError if it does not fit."""
     plain = isinstance(number, int | float | complex | np.number | np.bool_)
     if plain and number == 0:
         return np.zeros((), dtype)
@@ -129,17 +124,12 @@ def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:
         with suppress(OverflowError):
             return np.full((), number, dtype)
     raise DtypeError(
-        f"padding={number!r} is no value of {name}, whose dtype is {dtype}; give one that is"
+        f"padding={number!r} is not a value of {name}, whose dtype is {dtype}; give one that is"
     )
 
 
-# As pickles of earlier versions call it, which look for batches here, too.
-
-_Field = Field
-
-
 class ArrayProvider(BaseProvider):
-    """Batches of `batch_size` rows from arrays, each an epoch's next samples.
+    """A provider of batches of `batch_size` consecutive samples of arrays.
 
     >>> import numpy as np
     >>> provider = ArrayProvider(np.arange(10.0).reshape(5, 2), np.arange(5), batch_size=2)
@@ -151,7 +141,7 @@ class ArrayProvider(BaseProvider):
     2 [2 3]
     1 [4 0]
 
-    `for batch in provider` is an epoch, and `state_dict()` is a place in it: see the guide on
+    `for batch in provider` is an epoch, and `state_dict()` is a position in it: see the guide on
     order and resuming.
 
     Parameters
@@ -164,21 +154,21 @@ class ArrayProvider(BaseProvider):
     shuffle : bool
         A new order each epoch, the same for all arrays, a function of `seed` and the epoch alone.
     padding : number or mapping of name -> number
-        What fills the last batch with `tail="pad"`.
+        The value that fills the last batch with `tail="pad"`.
     tail : str
-        What happens where samples run out: "pad" fills up, "wrap" takes the epoch's first samples
-        again, "drop" leaves the short batch out (`unvisited` samples).
+        The handling of a short last batch: "pad" fills it up, "wrap" takes the epoch's first
+        samples again, "drop" omits it (`unvisited` samples).
     layout : str or mapping of name -> str, optional
-        That of the data; by default `b` and `bf`.
+        The layout of the data; by default `b` and `bf`.
     convert : Converter or mapping of name -> Converter, optional
-        Makes what is provided of a batch: of all data, or of the arrays that are named.
+        Converts each batch: of all data, or of the named arrays.
     scale, mean, std, clip : optional
         In place of `convert`, the formula of its keywords, of all data in their layouts.
 
     Raises
     ------
     DataError, PatternError, ShapeError, DtypeError, ArgumentError
-        Numbers of samples differ, or a name, tail or layout is none; at once.
+        Numbers of samples differ, or a name, tail or layout is invalid. Raised at once.
     """
 
     def __init__(
@@ -198,27 +188,29 @@ class ArrayProvider(BaseProvider):
         std: Any = None,
         clip: Any = None,
     ) -> None:
-        arrays, labels = _named(data, "data"), _named(label, "label")
+        arrays, labels = _as_named(data, "data"), _as_named(label, "label")
         if convert is not None and not isinstance(convert, Mapping):
             convert = dict.fromkeys(arrays, convert)
         _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
         constants = {"scale": scale, "mean": mean, "std": std, "clip": clip}
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(arrays, layout)
-        fields = [field_of(*item, layouts, padding, convert, constants) for item in arrays.items()]
-        targets = [field_of(*item, layouts, padding, convert) for item in labels.items()]
+        fields = [
+            make_field(*item, layouts, padding, convert, constants) for item in arrays.items()
+        ]
+        targets = [make_field(*item, layouts, padding, convert) for item in labels.items()]
         super().__init__(
-            fields, targets, _common(fields + targets),
+            fields, targets, _common_length(fields + targets),
             batch_size=batch_size, shuffle=shuffle, seed=seed, tail=tail,
         )  # fmt: skip
 
 
-def _named(arrays: Any, name: str) -> dict[str, Any]:
-    """Arrays by name; an array alone has the name it is given."""
+def _as_named(arrays: Any, name: str) -> dict[str, Any]:
+    """Return arrays by name; a single array gets the default name."""
     if arrays is None and name == "label":
         return {}
     if not isinstance(arrays, Mapping):
         return {name: arrays}
-    wrong = [each for each in arrays if not isinstance(each, str)]
+    wrong = [key for key in arrays if not isinstance(key, str)]
     if wrong or (name == "data" and not arrays):
         raise DataError(
             f"{name} has the names {list(arrays)!r}; give at least one, all of them str"
@@ -227,23 +219,23 @@ def _named(arrays: Any, name: str) -> dict[str, Any]:
 
 
 def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: Any) -> None:
-    """DataError for a name that is both data and label, and for options of no array."""
+    """Raise DataError for a name that is both data and label, or an option of no array."""
     both = sorted(data.keys() & label.keys())
     if both:
         raise DataError(f"{both[0]!r} is both data and label; give them different names")
-    for what, option in options.items():
+    for arg_name, option in options.items():
         unknown = (
             [n for n in option if n not in data and n not in label]
             if isinstance(option, Mapping)
             else []
         )
         if unknown:
-            there = ", ".join(map(repr, [*data, *label]))
-            raise DataError(f"{what} speaks of {unknown[0]!r}; there are {there}")
+            names = ", ".join(map(repr, [*data, *label]))
+            raise DataError(f"{arg_name} speaks of {unknown[0]!r}; there are {names}")
 
 
-def _common(fields: Sequence[Field]) -> int:
-    """The number of samples, which is the same for all."""
+def _common_length(fields: Sequence[Field]) -> int:
+    """Return the number of samples, which all fields must share."""
     first = fields[0]
     for field in fields:
         if field.samples != first.samples:

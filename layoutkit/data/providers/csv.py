@@ -1,7 +1,4 @@
-"""`CSVProvider`: batches of rows of numbers in text files.
-
-Knows shapes, layouts and dtypes; lines of files are the business of `reading/csvrows.py`.
-"""
+"""`CSVProvider`: batches of rows of numbers in text files."""
 
 from __future__ import annotations
 
@@ -24,14 +21,12 @@ from ...spaces.views import view_in
 from ...spec import DType, as_dtype
 from ...views import DataView
 from ..io.csv import CSVRows, as_read
-from ..loader.batch import Viewer, default_layout, result_layout
-from .base import BaseProvider, as_partition, check_names, in_our_words, say
-
-__all__ = ["CSVProvider"]
+from ..loader.batch import ViewFactory, default_layout, result_layout
+from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
 
 class CSVProvider(BaseProvider):
-    """Batches of rows of a CSV file of numbers, which may be larger than memory.
+    """A provider of rows of a CSV file of numbers, which may be larger than memory.
 
     >>> from tempfile import NamedTemporaryFile
     >>> file = NamedTemporaryFile("w+")
@@ -43,50 +38,50 @@ class CSVProvider(BaseProvider):
     1 [[[9.0, 10.0], [11.0, 12.0]], [[0.0, 0.0], [0.0, 0.0]]]
 
     A line is a row: numbers with commas between, `nan` and `inf` among them. Spaces around
-    numbers, a comma behind the last one, blank lines, CRLF and a byte order mark are fine. All else
-    is a DataError with file and line, raised by the batch that has the line. Lines are found once,
-    when the provider is made, at 16 bytes of memory a row; their text is read batch by batch.
+    numbers, a trailing comma, blank lines, CRLF and a byte order mark are accepted. Anything else
+    is a DataError with file and line, raised by the batch that has the line. Lines are located
+    once, when the provider is created, at 16 bytes of memory per row; their text is read per batch.
 
     Parameters
     ----------
     data_csv : path
         The data, a local file.
     data_shape : tuple of int
-        The shape of a row, `(784,)` or `(1, 28, 28)`: its product is how many numbers a line has.
+        The shape of a row, `(784,)` or `(1, 28, 28)`: its product is the numbers per line.
     label_csv : path, optional
-        The labels, as many rows. Without it there is no label.
+        The labels, with equally many rows. By default there is no label.
     label_shape : tuple of int
         `()` and `(1,)`: a number a row, batches (b,); `(n,)`: n numbers, (b, n). Always float32.
     batch_size : int
         The rows of every batch.
     layout : str, optional
-        That of the batch, such as "btf"; by default `b`, `bf` and, of shapes of three, `bchw`.
-        "bchw->bhwc" is the layout as the file has it, and one that batches are converted to.
+        The layout of the batch, such as "btf"; by default `b`, `bf`, and `bchw` for 3-d rows.
+        "bchw->bhwc" gives the layout in the file and the layout of batches.
     dtype : dtype
         Of the data. Whole numbers are read as such, exactly; floats are rounded as Python's
         `float`, then to the dtype. A number that is too large for it is an error.
     shuffle, seed
         A new order each epoch, a function of `seed` and the epoch alone.
     tail : str
-        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first rows, "drop" leaves
-        it out. `round_batch=True` is "wrap", False is "pad".
+        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first rows, "drop" omits
+        it. `round_batch=True` is "wrap", False is "pad".
     part_index, num_parts : int
         Only rows part_index, part_index + num_parts, ... are here; parts differ by at most one row.
     prefetch : int
-        Batches that a thread reads beforehand (`prefetch_buffer` is the same).
+        The number of batches that a thread reads ahead (`prefetch_buffer` is an alias).
     data_name, label_name : str
-        What they are called; `label_name=None`: no label.
+        Their names; `label_name=None` omits the label.
     **others
-        Keywords of MXNet's CSVIter under their own names; `silent` and `verbose` are whether a line
-        is logged when the file is opened.
+        Keywords of MXNet's CSVIter under their own names; `silent` and `verbose` control
+        the log line when the file is opened.
 
     Raises
     ------
     DataError, PatternError, DtypeError
         A file cannot be read, is empty, or data and labels have different numbers of rows; an
-        argument is none. At once.
+        argument is invalid. Raised at once.
     TypeError
-        There is no such keyword; the nearest one is named.
+        A keyword is unknown; the message names the nearest one.
     """
 
     def __init__(
@@ -109,28 +104,30 @@ class CSVProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         **others: Any,
     ) -> None:
-        verbose, said = in_our_words(CSVProvider, others, tail=tail, prefetch=prefetch)
+        verbose, arguments = translate_mxnet_kwargs(
+            CSVProvider, others, tail=tail, prefetch=prefetch
+        )
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
-        form = _form_of(data_name, _shape("data_shape", data_shape), layout, as_dtype(dtype))
+        spec = _column_spec(data_name, _shape("data_shape", data_shape), layout, as_dtype(dtype))
         label = _label_shape(label_shape)
         rows = CSVRows(fspath(data_csv))
-        columns, labels = [_Column(rows, *form)], []
+        columns, labels = [_Column(rows, *spec)], []
         if label_csv is not None and label_name is not None:
-            of_labels = CSVRows(fspath(label_csv))
-            _check_as_many(rows, of_labels)
-            form = _form_of(label_name, label, None, np.dtype(np.float32))
-            labels = [_Column(of_labels, *form)]
+            label_rows = CSVRows(fspath(label_csv))
+            _check_as_many(rows, label_rows)
+            spec = _column_spec(label_name, label, None, np.dtype(np.float32))
+            labels = [_Column(label_rows, *spec)]
         super().__init__(
             columns, labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **said,
+            partition=partition, **arguments,
         )  # fmt: skip
-        say(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
+        log_opened(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
 
 
 @dataclass(frozen=True)
 class _Column:
-    """Rows of a file, each of a shape; `converter` makes what is provided of them."""
+    """The rows of a file, each of one shape; `converter` converts them."""
 
     csv: CSVRows
     name: str
@@ -140,36 +137,36 @@ class _Column:
     converter: Converter | None
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of a batch of so many rows."""
+        """Return the shape of a batch with this number of rows."""
         shape = (rows, *self.row)
         return shape if self.converter is None else self.converter.target_shape(shape)
 
     def rows(self, positions: Array, count: int) -> Array:
-        """Rows at positions, in memory of their own; those from `count` on are 0."""
-        found = self.csv.read(positions[:count], prod(self.row), self.dtype)
-        found = found.reshape(count, *self.row)
+        """Return a copy of the rows at positions; rows from `count` on are 0."""
+        result = self.csv.read(positions[:count], prod(self.row), self.dtype)
+        result = result.reshape(count, *self.row)
         if count < len(positions):
-            zeros = np.zeros((len(positions) - count, *self.row), found.dtype)
-            found = np.concatenate([found, zeros])
-        return found if self.converter is None else self.converter(found)
+            zeros = np.zeros((len(positions) - count, *self.row), result.dtype)
+            result = np.concatenate([result, zeros])
+        return result if self.converter is None else self.converter(result)
 
     def view(self, rows: Array) -> DataView:
-        """The View of a batch of rows."""
-        return self._viewer(rows)
+        """Return the View of a batch of rows."""
+        return self._view_factory(rows)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.csv.close()
 
     @cached_property
-    def _viewer(self) -> Viewer:
-        return Viewer(self.layout, self.name)
+    def _view_factory(self) -> ViewFactory:
+        return ViewFactory(self.layout, self.name)
 
 
-def _form_of(
+def _column_spec(
     name: str, row: tuple[int, ...], layout: str | None, dtype: DType
 ) -> tuple[str, tuple[int, ...], DType, str, Converter | None]:
-    """What a _Column has beside its file; `layout` is of what is provided."""
+    """Return the fields of a _Column except its file; the layout is that of batches."""
     if layout is None:
         layout = "bchw" if len(row) == 3 else default_layout(1 + len(row), name)
     arrow = isinstance(layout, str) and "->" in layout
@@ -181,28 +178,28 @@ def _form_of(
         converter = Converter(layout if arrow else f"{source}->{source}", dtype=dtype)
         converter.target_shape((1, *row))
         layout = result_layout(converter)
-    view_in(source, np.broadcast_to(np.zeros((), read), (1, *row)))  # says what is wrong
+    view_in(source, np.broadcast_to(np.zeros((), read), (1, *row)))  # raises if they do not fit
     return name, row, dtype, layout, converter
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple; a number is the shape of one axis."""
+    """Return a shape as a tuple; a number is the shape of one axis."""
     if as_int(shape) is not None:
         shape = (shape,)
     if not isinstance(shape, Iterable) or isinstance(shape, str):
-        raise DataError(f"{name}={shape!r}; it is a tuple of whole numbers")
+        raise DataError(f"{name}={shape!r}; it must be a tuple of ints")
     return tuple(as_count(name, size, 1) for size in shape)
 
 
 def _label_shape(shape: Any) -> tuple[int, ...]:
-    """(), or one size of at least 2."""
-    found = _shape("label_shape", shape)
-    if len(found) > 1:
+    """Return () or a tuple with one size of at least 2."""
+    shape_ = _shape("label_shape", shape)
+    if len(shape_) > 1:
         raise DataError(
-            f"label_shape={found}; labels are (b,) or (b, n): give how many numbers, "
-            f"({prod(found)},)"
+            f"label_shape={shape_}; labels are (b,) or (b, n): give how many numbers, "
+            f"({prod(shape_)},)"
         )
-    return () if prod(found) == 1 else found
+    return () if prod(shape_) == 1 else shape_
 
 
 def _check_as_many(data: CSVRows, label: CSVRows) -> None:

@@ -1,17 +1,7 @@
-"""`ImageRecordProvider`: batches of the pictures of RecordIO files, changed at random.
+"""`ImageRecordProvider`: batches of the images of RecordIO files, augmented on threads.
 
-Knows what is asked for; files are an Index, pictures an Augmenter's business, and threads that of
-`decoded.py`.
-
-The columns of an `ImageRecordProvider`: what its records become, and their labels.
-
-Knows one record at a time, and batches as rows; in which order they come is not known here.
-
-Batches of records that threads decode, in rows of one shape: what is under way, and in order.
-
-Knows drafts and crews, which know threads; what a record becomes is its caller's business.
-
-The mean picture of a source: read from its file, or computed once and written there.
+`ImageRows` makes rows of records, `BatchDecoder` decodes batches ahead on a WorkerPool, and
+`load_or_compute_mean` handles mean images.
 """
 
 from __future__ import annotations
@@ -42,85 +32,94 @@ from ..io.filesystem import exists
 from ..io.image_record import read_mean, unpack_image, whole_picture, write_mean
 from ..io.reader import KeptFiles
 from ..io.recordio import unframed
-from ..loader.batch import Viewer
-from ..loader.batcher import Place, handed_out, place_of, warn
-from ..loader.chunk import Feed, Work, words_of
-from ..loader.config import workers_of
+from ..loader.batch import ViewFactory
+from ..loader.batcher import Position, as_position, checked_batches, log_dropped
+from ..loader.chunk import RecordPipeline, RecordSource, describe_error
+from ..loader.config import parse_workers
 from ..loader.loader import sampled_batcher
-from ..loader.pending import Draft
-from ..loader.worker_pool import Crew, finish
+from ..loader.pending import PendingBatch
+from ..loader.worker_pool import WorkerPool, wait_or_run
 from ..records import Record
 from ..sources import Index, open_index
 from ..sources.ranged import RangedIndex
 from .array import Field
-from .base import BaseProvider, ProviderBatch, as_partition, check_names, in_our_words, say
+from .base import (
+    BaseProvider,
+    ProviderBatch,
+    as_partition,
+    check_names,
+    log_opened,
+    translate_mxnet_kwargs,
+)
 
 
-class PictureRows:
-    """The data of batches: rows that an Augmenter makes of records, and batches of them.
+class ImageRows:
+    """The data of batches: rows that an Augmenter makes from records, and batches of rows.
 
-    Rows are written by the last step of each picture, while its window is in the cache. Where b is
-    not the first axis of batches they are windows, and that step is one pass over the batch; unless
-    it differs from picture to picture, which takes another pass then.
+    The last augmentation step of each image writes its row, while its pixels are in the cache. If b
+    is not the first axis of batches, that step runs once over the batch instead; if it varies
+    between images, the batch takes another pass.
 
-    dims, dtype : of a row
+    dims, dtype : shape and dtype of a row
     """
 
     def __init__(self, name: str, layout: str, augment: Augmenter, index: RangedIndex) -> None:
         self.name, self.augment, self._index = name, augment, index
-        self._at = parse_layout(layout).groups.index("b")
+        self._batch_axis = parse_layout(layout).groups.index("b")
         finish = augment.finish
         shape: Any = (augment.height, augment.width, augment.channels)
-        self._last: Any = None
-        self._late = bool(self._at) and not finish.varies
-        if self._late:
+        self._collator: Any = None
+        self._is_late_collate = bool(self._batch_axis) and not finish.varies
+        if self._is_late_collate:
             self.dims, self.dtype = shape, np.dtype(np.uint8)
-            self._last = Collator(f"bhwc->{layout}", dtype=finish.dtype, **finish.constants)
+            self._collator = Collator(f"bhwc->{layout}", dtype=finish.dtype, **finish.constants)
         else:
             self.dims, self.dtype = augment.shape, finish.dtype
-            if self._at:
-                self._last = Collator(f"b{augment.layout}->{layout}")
-        made = np.empty(augment.shape, np.int8).shape
-        self._shape = made[: self._at], made[self._at :]
+            if self._batch_axis:
+                self._collator = Collator(f"b{augment.layout}->{layout}")
+        shape_ = np.empty(augment.shape, np.int8).shape
+        self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
         self._reader = KeptFiles()
         self._get = index.getter(self._reader)
-        self._viewer = Viewer(layout, "the data of a batch")
+        self._view_factory = ViewFactory(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of a batch."""
+        """Return the shape of a batch."""
         return (*self._shape[0], rows, *self._shape[1])
 
-    def work(self, epoch: int, strict: bool) -> Work:
-        """What is done to records in an epoch; the target of each is whether it is mirrored."""
-        sampler: Any = None  # whoever draws from it knows the records
-        feed = Feed(self._index, sampler, self._got, None)
-        return Work((feed,), partial(self._picture, epoch), self.dtype, None, strict, fills=True)
+    def pipeline(self, epoch: int, strict: bool) -> RecordPipeline:
+        """Return the pipeline of an epoch; the target of a record is its mirror flag."""
+        sampler: Any = None  # unused: the caller passes the records
+        source = RecordSource(self._index, sampler, self._read, None)
+        return RecordPipeline(
+            (source,), partial(self._process, epoch), self.dtype, None, strict, writes_out=True
+        )
 
     def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
-        """A batch of some size, with zeros behind the rows that there are."""
+        """Return a batch of `size` rows, with zeros after the given rows."""
         count = len(rows)
         if count < size:
-            whole = empty((size, *self.dims), self.dtype)
-            whole[:count], whole[count:] = rows, 0
-            rows = whole
-        if self._last is None:
+            padded = empty((size, *self.dims), self.dtype)
+            padded[:count], padded[count:] = rows, 0
+            rows = padded
+        if self._collator is None:
             return rows
         flip = None
-        if self._late and mirrored is not None and mirrored.any():
+        if self._is_late_collate and mirrored is not None and mirrored.any():
             flip = {"w": np.resize(mirrored, size)}
-        found: Array = self._last(rows, flip=flip)
-        found[(slice(None),) * self._at + (slice(count, None),)] = 0
-        return found
+        result: Array = self._collator(rows, flip=flip)
+        result[(slice(None),) * self._batch_axis + (slice(count, None),)] = 0
+        return result
 
     def view(self, rows: Array) -> DataView:
-        """The View of a batch."""
-        return self._viewer(rows)
+        """Return the View of a batch."""
+        return self._view_factory(rows)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._reader.close()
 
-    def _got(self, record: Record) -> tuple[Record, bytes]:
+    def _read(self, record: Record) -> tuple[Record, bytes]:
         if record.length is not None:
             data = self._reader.read(str(record.url), record.offset, record.length)
             picture = whole_picture(data)
@@ -128,21 +127,21 @@ class PictureRows:
                 return record, picture
         return record, self._get(record)
 
-    def _picture(self, epoch: int, got: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
-        record, data = got
+    def _process(self, epoch: int, item: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
+        record, data = item
         try:
             cut = self.augment.cut(data, epoch, record.position or 0)
-            if self._late:
+            if self._is_late_collate:
                 out[...] = cut.pixels
             else:
                 self.augment.finish(cut, out)
         except Exception as error:
-            told = str(error) if isinstance(error, LayoutkitError) else words_of(error)
-            raise DataError(f"{self._id_of(record)}{told}") from error
+            reason = str(error) if isinstance(error, LayoutkitError) else describe_error(error)
+            raise DataError(f"{self._describe_id(record)}{reason}") from error
         return out, cut.is_mirrored
 
-    def _id_of(self, record: Record) -> str:
-        """The id of a record, as a message begins with it; nothing where it cannot be read."""
+    def _describe_id(self, record: Record) -> str:
+        """Return the prefix of a message with the id of a record; empty if it is unreadable."""
         try:
             url, offset = str(record.url), record.offset or 0
             data = self._reader.read(url, offset, record.length)
@@ -153,30 +152,30 @@ class PictureRows:
 
 
 def row_layout(layout: str) -> str:
-    """The layout of one picture in batches of a layout."""
-    found = parse_layout(layout)
-    if "b" not in found.groups:
+    """Return the layout of one image in batches of a layout."""
+    parsed = parse_layout(layout)
+    if "b" not in parsed.groups:
         raise PatternError(f'layout="{layout}" has no axis b of its own; name it, as in "bchw"')
-    return str(Layout(tuple(group for group in found.groups if group != "b"), found.names))
+    return str(Layout(tuple(group for group in parsed.groups if group != "b"), parsed.names))
 
 
-def opened(path: Any, index: Any, listed: Any) -> RangedIndex:
-    """The image records of files; "" is no file, as in MXNet."""
-    given: dict[str, Any] = {"index": index or None, "list": listed or None}
-    found: RangedIndex = open_index(fspath(path), kind="image", **given)
-    return found
+def open_records(path: Any, index: Any, listed: Any) -> RangedIndex:
+    """Return the index of image records; "" means no file, as in MXNet."""
+    options: dict[str, Any] = {"index": index or None, "list": listed or None}
+    index_: RangedIndex = open_index(fspath(path), kind="image", **options)
+    return index_
 
 
-def labels_of(name: str, index: RangedIndex, width: Any) -> Field:
-    """The labels of all records, in memory; DataError where these are not so many a record."""
-    asked = as_count("label_width", width, 1)
+def label_field(name: str, index: RangedIndex, width: Any) -> Field:
+    """Return the labels of all records; raise DataError if their number per record differs."""
+    requested = as_count("label_width", width, 1)
     if not len(index):
-        return _field(name, np.zeros((0, asked)[: 1 + (asked > 1)], np.float32))
-    found = index.label_width
-    if found != asked:
-        has = "differ in how many labels they have" if found is None else f"have {found} labels"
-        fix = f"give label_width={found}" if found else "leave labels away: label_name=None"
-        raise DataError(f"label_width={asked}, but the records {has}; {fix}")
+        return _field(name, np.zeros((0, requested)[: 1 + (requested > 1)], np.float32))
+    width_ = index.label_width
+    if width_ != requested:
+        has = "differ in how many labels they have" if width_ is None else f"have {width_} labels"
+        fix = f"give label_width={width_}" if width_ else "leave labels away: label_name=None"
+        raise DataError(f"label_width={requested}, but the records {has}; {fix}")
     return _field(name, index.label_values(np.arange(len(index))))
 
 
@@ -184,19 +183,19 @@ def _field(name: str, array: Array) -> Field:
     return Field(name, "b" if array.ndim == 1 else "bf", 0, array, np.zeros((), np.float32))
 
 
-# Some pictures. To draw a chunk and to hand it over takes a tenth of a picture's time, as decoders
-# leave nothing else in the cache.
+# The time of several images. Handing over a chunk costs a tenth of an image's time, since decoders
+# evict everything else from the cache.
 _CHUNK_SECONDS = 8e-3
 
 
-class Decoded(NamedTuple):
+class DecodedBatch(NamedTuple):
     """The records of a batch that could be decoded.
 
-    numbers   the records of the batch
-    rows      what they became, one after the other
-    targets   and what the processor said of each besides
-    kept      which of the batch's rows these are
-    dropped   (record, row, error) of the others
+    numbers   the record numbers of the batch
+    rows      the decoded rows
+    targets   the targets that the processor returned
+    kept      the indices of these rows in the batch
+    dropped   (record, row, error) of the failed records
     """
 
     numbers: Array
@@ -206,30 +205,30 @@ class Decoded(NamedTuple):
     dropped: Sequence[Any]
 
 
-class Hands:
-    """So many threads, started when they are needed and ended by `close`; none for 0."""
+class LazyWorkerPool:
+    """A WorkerPool that is started on first use and ended by `close`; none for 0 threads."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
 
-    def crew(self) -> Crew | None:
-        """The threads of this process."""
-        if self._number and (self._crew is None or not self._crew.serves):
-            crew = Crew(self._number, None, _CHUNK_SECONDS)
-            weakref.finalize(self, Crew.end, crew)
-            self._crew = crew
-            crew.begin()
-        return self._crew
+    def pool(self) -> WorkerPool | None:
+        """Return the running pool of this process."""
+        if self._number and (self._pool is None or not self._pool.is_running):
+            pool = WorkerPool(self._number, None, _CHUNK_SECONDS)
+            weakref.finalize(self, WorkerPool.end, pool)
+            self._pool = pool
+            pool.begin()
+        return self._pool
 
     def close(self) -> None:
         """End the threads and wait for them."""
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
-class Run:
-    """Batches of an epoch from a place on, some of them begun ahead.
+class BatchDecoder:
+    """A decoder of the batches of an epoch, some of them started ahead.
 
     Parameters
     ----------
@@ -243,76 +242,80 @@ class Run:
         Batches that are begun ahead of the one asked for.
     """
 
-    def __init__(self, work: Work, dims: tuple[int, ...], crew: Crew | None, prefetch: int) -> None:
-        self._work, self._dims, self._crew = work, dims, crew
-        self._ahead = prefetch if crew is not None else 0
+    def __init__(
+        self, work: RecordPipeline, dims: tuple[int, ...], pool: WorkerPool | None, prefetch: int
+    ) -> None:
+        self._work, self._dims, self._pool = work, dims, pool
+        self._ahead = prefetch if pool is not None else 0
 
-    def batches(self, numbers: Iterator[Array]) -> Iterator[Decoded]:
-        """What becomes of the records of these numbers, batch by batch, in their order."""
-        begun: deque[Draft] = deque()
+    def batches(self, numbers: Iterator[Array]) -> Iterator[DecodedBatch]:
+        """Yield the decoded records of each array of numbers, in order."""
+        begun: deque[PendingBatch] = deque()
         try:
-            for some in numbers:
-                begun.append(self._begun(some))
+            for part in numbers:
+                begun.append(self._submit(part))
                 if len(begun) > self._ahead:
-                    yield self._done(begun.popleft())
+                    yield self._wait(begun.popleft())
             while begun:
-                yield self._done(begun.popleft())
+                yield self._wait(begun.popleft())
         finally:
-            for draft in begun:
-                draft.cancelled = True
+            for pending in begun:
+                pending.cancelled = True
 
-    def _begun(self, numbers: Array) -> Draft:
-        draft = Draft(self._work, 0, [numbers], self._dims)
-        if self._crew is not None:
-            self._crew.check_process()
-            self._crew.submit(draft)
-        return draft
+    def _submit(self, numbers: Array) -> PendingBatch:
+        pending = PendingBatch(self._work, 0, [numbers], self._dims)
+        if self._pool is not None:
+            self._pool.check_process()
+            self._pool.submit(pending)
+        return pending
 
-    def _done(self, draft: Draft) -> Decoded:
-        finish(draft, self._crew)
-        failed = sorted(draft.failed)
-        numbers = draft.numbers[0]
-        records = self._work.feeds[0].records(numbers[failed]) if failed else []
-        errors = [draft.failed[row] for row in failed]
+    def _wait(self, pending: PendingBatch) -> DecodedBatch:
+        wait_or_run(pending, self._pool)
+        failed = sorted(pending.failed)
+        numbers = pending.numbers[0]
+        records = self._work.sources[0].records(numbers[failed]) if failed else []
+        errors = [pending.failed[row] for row in failed]
         dropped = list(zip(records, failed, errors, strict=True))
-        rows: Any = draft.input
-        return Decoded(numbers, rows, draft.target, draft.kept(), dropped)
+        rows: Any = pending.input
+        return DecodedBatch(numbers, rows, pending.target, pending.kept_indices(), dropped)
 
 
 _log = logging.getLogger("layoutkit.data")
 _BATCH = 64
 
 
-def mean_of(path: str | PathLike[str], index: Index, plain: Augmenter, workers: int) -> Array:
-    """The mean picture in a file; where there is none, that of all records, which is written there.
+def load_or_compute_mean(
+    path: str | PathLike[str], index: Index, plain: Augmenter, workers: int
+) -> Array:
+    """Return the mean image in a file; if there is none, compute it from all records and write it.
 
     plain : Augmenter    makes uint8 (channels, height, width) of a record's bytes
 
     Raises
     ------
     DataError
-        The file is none of a mean picture, or no record can be decoded.
+        The file is not a mean image, or no record can be decoded.
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     if exists(fspath(path)):
         return read_mean(path)
     _log.info("%s is not there; it is computed from %d pictures", fspath(path), len(index))
-    mean = _computed(index, plain, workers)
+    mean = _compute_mean(index, plain, workers)
     write_mean(path, mean)
     return mean
 
 
-def _computed(index: Index, plain: Augmenter, workers: int) -> Array:
-    """The mean of what can be decoded, as float32."""
+def _compute_mean(index: Index, plain: Augmenter, workers: int) -> Array:
+    """Return the mean of all decodable images, as float32."""
 
     def decode(data: Any, out: Array) -> Array:
         return plain(data, out)
 
     total, count = np.zeros(plain.shape, np.uint64), 0
-    how: Any = {"input_dims": plain.shape, "dtype": np.uint8, "layout": "bchw"}
+    options: Any = {"input_dims": plain.shape, "dtype": np.uint8, "layout": "bchw"}
     with sampled_batcher(
-        index, batch_size=_BATCH, processor=decode, num_workers=workers, progress=True, **how
+        index, batch_size=_BATCH, processor=decode, num_workers=workers, progress=True, **options
     ) as batches:
         for batch in batches:
             pictures: Any = batch.input
@@ -320,15 +323,15 @@ def _computed(index: Index, plain: Augmenter, workers: int) -> Array:
             count += batch.count
     if not count:
         raise DataError("a mean picture needs a picture, and there is none")
-    found: Array = (total / count).astype(np.float32)
-    return found
+    result: Array = (total / count).astype(np.float32)
+    return result
 
 
 _OPTIONS = {field.name: field for field in fields(Options) if field.name != "data_shape"}
 
 
 class ImageRecordProvider(BaseProvider):
-    """Batches of the pictures in a RecordIO file, decoded and changed at random on threads.
+    """A provider of the images in a RecordIO file, decoded and augmented on threads.
 
     >>> import io, tempfile
     >>> from pathlib import Path
@@ -346,9 +349,9 @@ class ImageRecordProvider(BaseProvider):
     [('data', (2, 3, 2, 2))] [('softmax_label', (2,))]
     [(2, [0.0, 1.0]), (1, [2.0, 0.0])]
 
-    Every batch has `batch_size` rows of which `count` are real; rows that are filled up are 0, and
-    so are their labels. A record that cannot be decoded is left out, logged and counted
-    (`dropped`); a batch of which nothing is left is left out, too.
+    Every batch has `batch_size` rows of which `count` are valid; padding rows and their labels are
+    0. A record that cannot be decoded is dropped, logged and counted (`dropped`); a batch without
+    valid records is omitted.
 
     Parameters
     ----------
@@ -389,7 +392,7 @@ class ImageRecordProvider(BaseProvider):
         The mean picture, (channels, height, width). A file that is not there is computed from all
         pictures, not changed at random, and written.
     **others
-        Every option of `pictures.Augmenter`; `silent` and `verbose` are whether a line is logged
+        Every option of `images.Augmenter`; `silent` and `verbose` control the log line
         when the file is opened.
 
     Raises
@@ -397,7 +400,7 @@ class ImageRecordProvider(BaseProvider):
     DataError, ArgumentError, PatternError, DtypeError, ShapeError
         A file or an argument is wrong; at once.
     TypeError
-        There is no such keyword; the nearest one is named.
+        A keyword is unknown; the message names the nearest one.
     """
 
     def __init__(
@@ -426,40 +429,44 @@ class ImageRecordProvider(BaseProvider):
         **others: Any,
     ) -> None:
         options = {name: others.pop(name) for name in (*others,) if name in _OPTIONS}
-        asked = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
-        verbose, said = in_our_words(ImageRecordProvider, others, **asked)
-        workers, _ = workers_of(said.pop("num_workers"))
+        mxnet_targets = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
+        verbose, arguments = translate_mxnet_kwargs(ImageRecordProvider, others, **mxnet_targets)
+        workers, _ = parse_workers(arguments.pop("num_workers"))
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         strict = as_word("on_error", on_error, ("drop", "raise")) == "raise"
         row = row_layout(layout)
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
         augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)
-        index = opened(path_imgrec, path_imgidx, path_imglist)
+        index = open_records(path_imgrec, path_imgidx, path_imglist)
         if isinstance(mean_img, str | PathLike):
             plain = augment.unaugmented()
-            mean_img = mean_of(mean_img, index, plain, workers) if fspath(mean_img) else None
+            mean_img = (
+                load_or_compute_mean(mean_img, index, plain, workers) if fspath(mean_img) else None
+            )
         if mean_img is not None:
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
-        labels = [] if label_name is None else [labels_of(label_name, index, label_width)]
-        rows: Any = PictureRows(data_name, layout, augment, index)
+        labels = [] if label_name is None else [label_field(label_name, index, label_width)]
+        rows: Any = ImageRows(data_name, layout, augment, index)
         super().__init__(
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **said,
+            partition=partition, **arguments,
         )  # fmt: skip
-        self._position: int = Place()
-        self._rows: PictureRows = rows
-        self._strict, self._hands = strict, Hands(workers)
-        say(verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples)
+        self._position: int = Position()
+        self._rows: ImageRows = rows
+        self._strict, self._lazy_pool = strict, LazyWorkerPool(workers)
+        log_opened(
+            verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples
+        )
 
     @property
     def dropped(self) -> int:
-        """Records left out so far in the epoch that the latest loop is or was in."""
-        return place_of(self._position).dropped
+        """The number of records dropped so far in the epoch of the latest loop."""
+        return as_position(self._position).dropped
 
     def close(self) -> None:
-        """End the threads and wait for them; loops are over for good."""
-        self._hands.close()  # before files are, which threads may be reading
+        """End the threads, wait for them, and end all loops for good."""
+        self._lazy_pool.close()  # before files are, which threads may be reading
         super().close()
 
     def __reduce__(self) -> Any:
@@ -472,37 +479,39 @@ class ImageRecordProvider(BaseProvider):
 
     def _steps(
         self, epoch: int, position: int
-    ) -> Generator[tuple[ProviderBatch, int], None, Place]:
-        place = place_of(position) if position else Place()
-        with closing(self._made(epoch, position)) as made:
-            run: Any = _Steps(made)
+    ) -> Generator[tuple[ProviderBatch, int], None, Position]:
+        place = as_position(position) if position else Position()
+        with closing(self._decoded_batches(epoch, position)) as batches:
+            run: Any = _Steps(batches)
             batch: Any
-            for batch, behind in handed_out(run, from_start=not position):
-                place = Place(behind, place.batches + 1, place.dropped + len(batch.dropped))
-                warn(batch.dropped)
+            for batch, end in checked_batches(run, from_start=not position):
+                place = Position(end, place.batches + 1, place.dropped + len(batch.dropped))
+                log_dropped(batch.dropped)
                 if batch.count:
                     yield batch, place
-        return Place(0, dropped=place.dropped)
+        return Position(0, dropped=place.dropped)
 
-    def _made(self, epoch: int, position: int) -> Generator[tuple[ProviderBatch, int], None, None]:
-        """Batches, also those of which nothing is left, and the places behind them."""
-        work = self._rows.work(epoch, self._strict)
-        run = Run(work, self._rows.dims, self._hands.crew(), self._prefetch)
+    def _decoded_batches(
+        self, epoch: int, position: int
+    ) -> Generator[tuple[ProviderBatch, int], None, None]:
+        """Yield batches, including empty ones, and their end positions."""
+        work = self._rows.pipeline(epoch, self._strict)
+        run = BatchDecoder(work, self._rows.dims, self._lazy_pool.pool(), self._prefetch)
         numbers = range(position, self.num_batches)
-        asked = (self._positions(epoch, n, n + 1)[: self._asked(n)] for n in numbers)
-        for number, decoded in zip(numbers, run.batches(asked), strict=True):
+        positions = (self._positions(epoch, n, n + 1)[: self._num_decoded(n)] for n in numbers)
+        for number, decoded in zip(numbers, run.batches(positions), strict=True):
             yield self._batch(number, decoded), number + 1
 
-    def _asked(self, number: int) -> int:
-        """How many rows of a batch are decoded."""
-        return self._size if self._tail == "wrap" else self._real(number)
+    def _num_decoded(self, number: int) -> int:
+        """Return the number of rows of a batch to decode."""
+        return self._size if self._tail == "wrap" else self._num_valid(number)
 
-    def _real(self, number: int) -> int:
-        """How many rows of a batch are real, if no record fails."""
+    def _num_valid(self, number: int) -> int:
+        """Return the number of valid rows of a batch if no record fails."""
         return min(self._size, self._samples - number * self._size)
 
-    def _batch(self, number: int, decoded: Decoded) -> ProviderBatch:
-        real, start = self._real(number), number * self._size
+    def _batch(self, number: int, decoded: DecodedBatch) -> ProviderBatch:
+        real, start = self._num_valid(number), number * self._size
         dropped = [
             (record, start + row, error) for record, row, error in decoded.dropped if row < real
         ]
@@ -516,45 +525,47 @@ class ImageRecordProvider(BaseProvider):
     # -- states ----------------------------------------------------------------------------
 
     def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """As any loop; what was left out is known until the next one begins to count."""
-        place = position if isinstance(position, Place) else Place(position, dropped=self.dropped)
+        """Move to a position; the number of dropped records is kept until the next loop starts."""
+        place = (
+            position if isinstance(position, Position) else Position(position, dropped=self.dropped)
+        )
         super()._go(epoch, place, loaded=loaded)
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "seed_aug": self._rows.augment.seed}
 
     def _marks(self, position: int) -> dict[str, int]:
-        return {"dropped": place_of(position).dropped if position else 0}
+        return {"dropped": as_position(position).dropped if position else 0}
 
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Place:
-        return Place(position, dropped=state["dropped"])
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
+        return Position(position, dropped=state["dropped"])
 
 
 class _Steps:
-    """What `handed_out` takes: batches one after the other."""
+    """An adapter from an iterator to the interface that `checked_batches` needs."""
 
-    rest = ()
+    dropped_at_end = ()
 
     def __init__(self, steps: Iterator[tuple[ProviderBatch, int]]) -> None:
         self._steps = steps
 
     def next(self) -> tuple[ProviderBatch, int] | None:
-        """The next batch and the place behind it; None at the end."""
+        """Return the next batch and its end position; None at the end."""
         return next(self._steps, None)
 
 
 def _signature() -> inspect.Signature:
-    """That of the class, with the options of pictures by their names."""
+    """Return the signature of the class, with the options of the Augmenter listed."""
     own = inspect.signature(ImageRecordProvider.__init__)
-    _, *rest = own.parameters.values()
-    last = rest.pop()
+    _, *parameters = own.parameters.values()
+    last = parameters.pop()
     kind = inspect.Parameter.KEYWORD_ONLY
     more = [
         inspect.Parameter(name, kind, default=field.default, annotation=field.type)
         for name, field in _OPTIONS.items()
         if name not in own.parameters
     ]
-    return own.replace(parameters=[*rest, *more, last])
+    return own.replace(parameters=[*parameters, *more, last])
 
 
 ImageRecordProvider.__signature__ = _signature()  # type: ignore[attr-defined]

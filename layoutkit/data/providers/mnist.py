@@ -1,7 +1,4 @@
-"""`MNISTProvider`: batches of the pictures and labels of idx files.
-
-Knows what axes of such files are; their bytes are the business of `reading/idx.py`.
-"""
+"""`MNISTProvider`: batches of the images and labels of idx files."""
 
 from __future__ import annotations
 
@@ -19,18 +16,16 @@ from ...memory import Array
 from ..io.idx import IdxFile
 from ..random import permuted
 from .array import Field
-from .base import BaseProvider, as_partition, check_names, in_our_words, say
-
-__all__ = ["MNISTProvider"]
+from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
 _LAYOUT = "bchw"
-# Batches that are made in one pass have so many bytes. A job of half of them is not worth waking
-# threads for, and an epoch of MNIST took half as long again.
+# The bytes of batches that are made in one pass. Half of it is too small to wake threads for: an
+# epoch of MNIST then took 1.5 times as long.
 _GROUP_BYTES = 1 << 23
 
 
 class MNISTProvider(BaseProvider):
-    """Batches of MNIST's pictures, or of any others in idx files, normalised as they are copied.
+    """A provider of MNIST images, or other idx files, normalized while they are copied.
 
     >>> from tempfile import NamedTemporaryFile
     >>> image, label = NamedTemporaryFile(), NamedTemporaryFile()
@@ -49,9 +44,9 @@ class MNISTProvider(BaseProvider):
     2 [0. 1.] [0.0078125  0.01171875]
     1 [2. 0.] [0.0390625  0.04296875]
 
-    Files stay on disk and are read where batches want them; packed ones (`.gz`) are unpacked into
-    memory. They may have any of the six types of idx and any number of axes: after that of the
-    pictures two (h, w), three (c, h, w), or one or none, which are not pictures (`bf`, `b`).
+    Files stay on disk and are read on demand; compressed ones (`.gz`) are decompressed into memory.
+    They may have any of the six dtypes of idx and any number of axes after the batch axis: two
+    (h, w) or three (c, h, w) for images, one or none for other data (`bf`, `b`).
 
     Parameters
     ----------
@@ -60,37 +55,37 @@ class MNISTProvider(BaseProvider):
     batch_size : int
         The rows of every batch.
     flat : bool
-        (b, all pixels) instead of pictures.
+        Provide (b, all pixels) instead of images.
     shuffle, seed
         A new order each epoch, a function of `seed` and the epoch alone.
     scale : number, optional
-        What pixels are multiplied with: 1 / 255 gives 0 to 1, 1 / 256 the values of MXNet's
+        The factor of pixels: 1 / 255 gives 0 to 1, 1 / 256 the values of MXNet's
         MNISTIter, None those of the file.
     dtype : dtype
         Of the data; labels are float32, (b,) or (b, n).
     layout : str
-        That of the pictures in batches.
+        The layout of images in batches.
     tail : str
-        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first rows, "drop" leaves
-        it out. `round_batch=True` is "wrap", False is "pad".
+        "pad" fills the last batch with rows of 0, "wrap" with the epoch's first rows, "drop" omits
+        it. `round_batch=True` is "wrap", False is "pad".
     part_index, num_parts : int
-        Only pictures part_index, part_index + num_parts, ... are here; parts differ by at most one.
+        Only images part_index, part_index + num_parts, ... are here; parts differ by at most one.
     prefetch : int
-        Groups of batches that a thread makes beforehand (`prefetch_buffer` is the same). Small
+        Groups of batches that a thread makes ahead (`prefetch_buffer` is an alias). Small
         batches are made some at a time, up to 8 MiB, and share that memory.
     data_name, label_name : str
-        What they are called.
+        Their names in batches.
     **others
-        Keywords of MXNet's MNISTIter under their own names; `silent` and `verbose` are whether a
-        line is logged when the files are opened.
+        Keywords of MXNet's MNISTIter under their own names; `silent` and `verbose` control
+        the log line when the files are opened.
 
     Raises
     ------
     DataError, PatternError, ShapeError, DtypeError, ArgumentError
-        A file is no idx file or has not the size that it says, there are not as many labels as
-        pictures, or an argument is none. At once, and the file is named.
+        A file is not an idx file or does not have the size in its header, there are not as many
+        labels as images, or an argument is invalid. Raised at once; the file is named.
     TypeError
-        There is no such keyword; the nearest one is named.
+        A keyword is unknown; the message names the nearest one.
     """
 
     def __init__(
@@ -113,46 +108,50 @@ class MNISTProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         **others: Any,
     ) -> None:
-        verbose, said = in_our_words(MNISTProvider, others, tail=tail, prefetch=prefetch)
+        verbose, arguments = translate_mxnet_kwargs(
+            MNISTProvider, others, tail=tail, prefetch=prefetch
+        )
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
-        pictures = IdxFile(fspath(image))
-        data = _pictures(data_name, pictures, flat, layout, dtype, scale)
+        images = IdxFile(fspath(image))
+        data = _image_field(data_name, images, flat, layout, dtype, scale)
         labels = []
         if label is not None and label_name is not None:
-            labels = [_labels(label_name, IdxFile(fspath(label)), pictures)]
+            labels = [_label_field(label_name, IdxFile(fspath(label)), images)]
         super().__init__(
-            [data], labels, len(pictures.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **said,
+            [data], labels, len(images.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
+            partition=partition, **arguments,
         )  # fmt: skip
         if data.layout.startswith("b"):
             nbytes = prod(data.shape(self._size)) * data.filling.itemsize
-            self._together = max(1, _GROUP_BYTES // max(1, nbytes))
-        count, shape = len(pictures.array), pictures.array.shape[1:]
-        say(verbose, "%s: %d of %s, %d of them here", pictures.path, count, shape, self._records())
+            self._group_size = max(1, _GROUP_BYTES // max(1, nbytes))
+        count, shape = len(images.array), images.array.shape[1:]
+        log_opened(
+            verbose, "%s: %d of %s, %d of them here", images.path, count, shape, self._records()
+        )
 
     def _batches_ordered_at_once(self) -> int:
-        at_once = self.num_batches if self._shuffle else 0  # 8 bytes a picture
+        at_once = self.num_batches if self._shuffle else 0  # 8 bytes per image
         return max(at_once, super()._batches_ordered_at_once())
 
-    def _shuffled(self, epoch: int, places: Array) -> Array:
+    def _permute(self, epoch: int, positions: Array) -> Array:
         order: Array = permuted(self._key(epoch), self._samples)
-        return order if len(places) == len(order) else order[places]
+        return order if len(positions) == len(order) else order[positions]
 
 
 @dataclass(frozen=True)
-class _Pictures(Field):
-    """The field of a file's array, of which pickles have the path only."""
+class _ImageField(Field):
+    """The field of a file's array; its pickle stores only the path."""
 
-    file: IdxFile = None  # type: ignore[assignment]  # what derives has defaults, too
+    file: IdxFile = None  # type: ignore[assignment]  # fields after defaults need one
 
     def rows(self, positions: Array, count: int) -> Array:
-        """Rows at positions, unless the file lacks some of them."""
+        """Return the rows at positions; raise if the file was truncated."""
         self.file.check()
         return super().rows(positions, count)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.file.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,10 +164,10 @@ class _Pictures(Field):
         self.__dict__.update(state, array=array.reshape(state["array"]))
 
 
-def _pictures(
+def _image_field(
     name: str, file: IdxFile, flat: bool, layout: str, dtype: Any, scale: float | None
-) -> _Pictures:
-    """The pictures, and what is made of them."""
+) -> _ImageField:
+    """Return the field of images, with their conversion."""
     array, source = file.array, "b" if file.array.ndim == 1 else "bf"
     if as_flag("flat", flat) and layout not in (_LAYOUT, "bf"):
         raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
@@ -181,13 +180,13 @@ def _pictures(
         array, source = array.reshape(len(array), *planes), _LAYOUT
     target = layout if source == _LAYOUT else source
     converter = Converter(f"{source}->{target}", dtype=dtype, scale=scale)
-    made = converter.resolve(converter.spec_of(array))
-    return _Pictures(name, target, 0, array, np.zeros((), made.dtype), converter, file)
+    spec = converter.resolve(converter.spec_of(array))
+    return _ImageField(name, target, 0, array, np.zeros((), spec.dtype), converter, file)
 
 
-def _labels(name: str, file: IdxFile, pictures: IdxFile) -> Field:
-    """The labels, in memory."""
-    array, count = file.array, len(pictures.array)
+def _label_field(name: str, file: IdxFile, images: IdxFile) -> Field:
+    """Return the field of labels, in memory."""
+    array, count = file.array, len(images.array)
     if array.ndim > 2:
         raise DataError(
             f"{file.path} has labels of {array.ndim} axes; there are (n,) and (n, width). Are "
@@ -195,11 +194,11 @@ def _labels(name: str, file: IdxFile, pictures: IdxFile) -> Field:
         )
     if len(array) != count:
         raise DataError(
-            f"{pictures.path} has {count} pictures, but {file.path} has {len(array)} labels; give "
+            f"{images.path} has {count} pictures, but {file.path} has {len(array)} labels; give "
             "the two files that belong together"
         )
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     layout = "b" if array.ndim == 1 else "bf"
-    memory = array.astype(np.float32)  # a copy, and small: the file is needed no longer
+    memory = array.astype(np.float32)  # a small copy, so the file can be closed
     return Field(name, layout, 0, memory, np.zeros((), np.float32))

@@ -1,7 +1,4 @@
-"""The data provider's interface: batches of one size, whose arrays have names.
-
-Knows names, shapes and slices; where batches come from is not known here.
-"""
+"""The data provider interface: batches of one size whose arrays have names."""
 
 from __future__ import annotations
 
@@ -18,23 +15,21 @@ from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import check_cast
 
-__all__ = ["Named", "Provider", "get_named", "load"]
-
 _View = TypeVar("_View")
 Named = list[tuple[str, tuple[int, ...]]]
 
 
 @runtime_checkable
 class Provider(Protocol):
-    """Batches of `batch_size` rows each, as Views with names, of which some are data, some labels.
+    """A source of batches of `batch_size` rows each: named Views of data and of labels.
 
-    `for batch in provider` is an epoch. The last batch may hold fewer samples than it has rows:
-    `count_samples` tells how many are real.
+    `for batch in provider` is an epoch. The last batch may hold fewer samples than rows:
+    `count_samples` returns the number of valid rows.
     """
 
     @property
     def batch_size(self) -> int:
-        """The rows of every batch."""
+        """The number of rows of every batch."""
 
     @property
     def provide_data(self) -> Named:
@@ -45,59 +40,59 @@ class Provider(Protocol):
         """(name, shape) of the labels of every batch."""
 
     def __iter__(self) -> Iterator[Any]:
-        """An epoch of batches."""
+        """Return an iterator over an epoch of batches."""
 
     def count_samples(self, batch: Any) -> int:
-        """How many rows of the batch are real; they are the first ones."""
+        """Return the number of valid rows of the batch, which come first."""
 
     def get_data(self, batch: Any) -> list[Any]:
-        """The data as Views, in the order of `provide_data`."""
+        """Return the data as Views, in the order of `provide_data`."""
 
     def get_label(self, batch: Any) -> list[Any]:
-        """The labels as Views, in the order of `provide_label`."""
+        """Return the labels as Views, in the order of `provide_label`."""
 
     def get(self, batch: Any, name: str) -> Any:
-        """The View of a name, of the data or of the labels."""
+        """Return the View with this name, of the data or of the labels."""
 
     def load_data(self, batch: Any, targets: Sequence[Any]) -> None:
-        """Copy the data into arrays, whole or in slices of rows."""
+        """Copy the data into arrays, complete or in slices of rows."""
 
     def load_label(self, batch: Any, targets: Sequence[Any]) -> None:
-        """Copy the labels into arrays, whole or in slices of rows."""
+        """Copy the labels into arrays, complete or in slices of rows."""
 
 
-def get_named(names: Sequence[str], views: Sequence[_View], name: str) -> _View:
-    """The view of a name; DataError, with the names there are, where there is none."""
+def find_view(names: Sequence[str], views: Sequence[_View], name: str) -> _View:
+    """Return the view with this name; raise DataError, listing all names, if there is none."""
     if name not in names:
-        there = ", ".join(repr(each) for each in names)
-        raise DataError(f"{name!r} is not provided; there are {there}")
+        known_names = ", ".join(repr(known) for known in names)
+        raise DataError(f"{name!r} is not provided; there are {known_names}")
     return views[names.index(name)]
 
 
-def load(named: Named, views: Sequence[Any], targets: Sequence[Any]) -> None:
+def copy_to_targets(named: Named, views: Sequence[Any], targets: Sequence[Any]) -> None:
     """Copy each view into its targets: an array, or a list of (slice, array).
 
     Everything is checked before anything is written. Raises DataError, ShapeError, DtypeError.
     """
     if not isinstance(targets, list | tuple) or len(targets) != len(named):
-        there = ", ".join(name for name, _ in named) or "nothing"
-        found = len(targets) if isinstance(targets, list | tuple) else f"a {kind_text(targets)}"
-        raise DataError(f"targets are {found}, but one is due for each of: {there}")
-    moves = [
-        move
+        expected = ", ".join(name for name, _ in named) or "nothing"
+        actual = len(targets) if isinstance(targets, list | tuple) else f"a {kind_text(targets)}"
+        raise DataError(f"targets are {actual}, but there must be one for each of: {expected}")
+    copies = [
+        copy
         for (name, _), view, target in zip(named, views, targets, strict=True)
-        for move in _moves(name, view, target)
+        for copy in _iter_copies(name, view, target)
     ]
-    for rows, memory, _ in moves:
+    for rows, memory, _ in copies:
         memory[...] = rows
-    for _, _, target in moves:
+    for _, _, target in copies:
         adapter = adapter_of(target)
         if adapter is not None:
             adapter.written(target)
 
 
-def _moves(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Array, Any]]:
-    """(rows, memory that takes them, whose it is), checked."""
+def _iter_copies(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Array, Any]]:
+    """Yield validated (rows, memory to write, target array) triples."""
     base, axis = view.input, parse_layout(view.layout).groups.index("b")
     pairs = target if isinstance(target, list | tuple) else [(slice(None), target)]
     for pair in pairs:
@@ -107,27 +102,27 @@ def _moves(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Array, An
                 "list of (slice, array)"
             )
         part, array = pair
-        rows = base[(slice(None),) * axis + (_checked(part, base.shape[axis], name),)]
-        yield rows, _memory(array, rows, name), array
+        rows = base[(slice(None),) * axis + (_check_rows(part, base.shape[axis], name),)]
+        yield rows, _target_memory(array, rows, name), array
 
 
-def _checked(part: slice, size: int, name: str) -> slice:
-    """The slice, if it is a range of rows of the batch; DataError otherwise."""
+def _check_rows(part: slice, size: int, name: str) -> slice:
+    """Return the slice if it is a range of rows of the batch; raise DataError otherwise."""
     start = 0 if part.start is None else part.start
     stop = size if part.stop is None else part.stop
-    ints = all(isinstance(n, int | np.integer) for n in (start, stop))
-    if part.step not in (None, 1) or not ints or not 0 <= start <= stop <= size:
+    are_ints = all(isinstance(n, int | np.integer) for n in (start, stop))
+    if part.step not in (None, 1) or not are_ints or not 0 <= start <= stop <= size:
         raise DataError(
-            f"a target of {name} takes {part}, which is no range of the {size} rows of a batch; "
+            f"a target of {name} takes {part}, which is not a range of the {size} rows of a batch; "
             f"give a slice(start, stop) with 0 <= start <= stop <= {size}"
         )
     return slice(start, stop)
 
 
-def _memory(array: Any, rows: Array, name: str) -> Array:
-    """The memory of a target that can take the rows."""
-    adapter, what = adapter_of(array) or NUMPY, f"the target of {name}"
-    memory = adapter.arrive(array, what)
+def _target_memory(array: Any, rows: Array, name: str) -> Array:
+    """Return the memory of a target, checked against the rows."""
+    adapter, arg_name = adapter_of(array) or NUMPY, f"the target of {name}"
+    memory = adapter.arrive(array, arg_name)
     if memory.shape != rows.shape:
         raise ShapeError(
             f"a target of {name} has shape {memory.shape}, but its rows of the batch have "

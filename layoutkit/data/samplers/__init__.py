@@ -1,16 +1,9 @@
-"""In which order records come.
+"""The order in which records are visited.
 
-sampler(kind, index, ...)     a Sampler, whose loops and states are those of `epochs.py`
-
-order.py        the order of one epoch, and the SamplingPlan that all epochs share
-walks.py        linear, permutation, uniform
-slices.py       batchwise_shuffled_sequential, random_slice
-labels.py       label-uniform, label-distribution, label-permutation
-sequences.py    even_sequences
-partwise.py     part-linear, part-linear-permutation, part-permutation-permutation
-kinds.py        all names; even_... are the orders above less what fills no batch
-validation.py   from arguments to a SamplingPlan
-sampling.py     Sampler: epochs, loops and states over these orders
+sampling.py   `sampler` and `Sampler`; the table of kinds; validation of arguments
+orders.py     the order of one epoch: sequential, shuffle, random-uniform, slices, sequences
+labels.py     label-uniform, label-distribution, label-permutation
+partwise.py   part-linear, part-linear-permutation, part-permutation-permutation
 """
 
 from .orders import Order

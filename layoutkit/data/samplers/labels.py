@@ -1,6 +1,6 @@
 """Orders that choose a label first, and then one of its records.
 
-Knows ranks and groups of numbers; labels and records themselves are not known here.
+Labels are integer ranks here, and records are integer numbers.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ if TYPE_CHECKING:
     from ...memory import Array
     from ..sources import Groups
 
-__all__ = ["LabelDistribution", "LabelPermutation", "LabelUniform", "Labelled"]
-
 _ALL = 1 << 64
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """The labels that have records here: their members and, where asked for, their limits.
+class LabelTable:
+    """The labels that have records: the members of each and, for weighted draws, their limits.
 
-    `limits` divides 0 .. 2^64 by weight: a hash below limits[0] is label 0, and so on. They are
-    exact, so that no machine's rounding can change an order.
+    `limits` divides 0 .. 2^64 by weight: a hash below limits[0] selects label 0, and so on. The
+    limits are computed exactly, so the order does not depend on the rounding of the machine.
     """
 
     groups: Groups
     limits: Array | None = None
 
     @classmethod
-    def of(cls, groups: Groups, weights: Sequence[Fraction] | None = None) -> Labelled:
-        """The labels with records and, if there are weights, a positive one."""
+    def of(cls, groups: Groups, weights: Sequence[Fraction] | None = None) -> LabelTable:
+        """Return the table of labels that have records and, if weights are passed, a weight > 0."""
         kept = [
             rank
             for rank, count in enumerate(groups.counts)
@@ -52,12 +50,12 @@ class Labelled:
         return cls(chosen, None if weights is None else _limits([weights[k] for k in kept]))
 
     @property
-    def number(self) -> int:
-        """How many labels there are to choose from."""
+    def num_labels(self) -> int:
+        """The number of labels to choose from."""
         return len(self.groups.counts)
 
     def members(self, labels: Array, rows: Array) -> Array:
-        """The records that are in these rows of these labels."""
+        """Return the record in row `rows[i]` of label `labels[i]`, for each i."""
         chosen: Array = self.groups.members[self.groups.starts[labels] + rows]
         return chosen
 
@@ -68,55 +66,56 @@ def _limits(weights: Sequence[Fraction]) -> Array:
     return np.array(inner, dtype=np.uint64)
 
 
-class _Drawn(Order):
-    """A label, then one of its records, both drawn anew for each place."""
+class _LabelDraw(Order):
+    """An order that draws a label, then one of its records, independently at each position."""
 
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
-        self._labelled: Labelled = plan.material
-        self._rows_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._table: LabelTable = plan.material
+        self._records_key = key_of(plan.base, plan.seed, epoch, "records")
 
-    def _numbers(self, places: Array) -> Array:
-        labels = self._labels(places)
-        counts = self._labelled.groups.counts[labels]
-        return self._labelled.members(labels, drawn(self._rows_key, places, counts))
+    def _numbers(self, positions: Array) -> Array:
+        labels = self._labels(positions)
+        counts = self._table.groups.counts[labels]
+        return self._table.members(labels, drawn(self._records_key, positions, counts))
 
-    def _labels(self, places: Array) -> Array:
+    def _labels(self, positions: Array) -> Array:
         raise NotImplementedError
 
 
-class LabelUniform(_Drawn):
-    """Each label as likely as the others."""
+class LabelUniform(_LabelDraw):
+    """Draws in which all labels are equally likely."""
 
-    def _labels(self, places: Array) -> Array:
-        return drawn(self.key, places, self._labelled.number)  # type: ignore[no-any-return]
+    def _labels(self, positions: Array) -> Array:
+        return drawn(self.key, positions, self._table.num_labels)  # type: ignore[no-any-return]
 
 
-class LabelDistribution(_Drawn):
-    """Each label as likely as its weight says."""
+class LabelDistribution(_LabelDraw):
+    """Draws in which the probability of a label is proportional to its weight."""
 
-    def _labels(self, places: Array) -> Array:
-        limits: Any = self._labelled.limits
-        ranks: Array = np.searchsorted(limits, hashed(self.key, places), side="right")
+    def _labels(self, positions: Array) -> Array:
+        limits: Any = self._table.limits
+        ranks: Array = np.searchsorted(limits, hashed(self.key, positions), side="right")
         return ranks
 
 
 class LabelPermutation(Order):
-    """In each cycle every label once, in random order; each label's records shuffled.
+    """Cycles that visit every label once, in random order; the records of a label are shuffled.
 
-    A label comes once in a cycle, so in cycle c it gives its record number c, modulo its count,
-    of the permutation number c // count.
+    In cycle c, a label with `count` records gives element c % count of its permutation number
+    c // count.
     """
 
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
-        self._labelled: Labelled = plan.material
-        self._rows_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._table: LabelTable = plan.material
+        self._records_key = key_of(plan.base, plan.seed, epoch, "records")
 
-    def _numbers(self, places: Array) -> Array:
-        number = self._labelled.number
-        cycles, slots = places // number, places % number
+    def _numbers(self, positions: Array) -> Array:
+        number = self._table.num_labels
+        cycles = positions // number
+        slots = positions % number
         labels = shuffled(hashed(self.key, cycles), slots, number)
-        counts = self._labelled.groups.counts[labels]
-        keys = hashed(hashed(self._rows_key, labels), cycles // counts)
-        return self._labelled.members(labels, shuffled(keys, cycles % counts, counts))
+        counts = self._table.groups.counts[labels]
+        keys = hashed(hashed(self._records_key, labels), cycles // counts)
+        return self._table.members(labels, shuffled(keys, cycles % counts, counts))

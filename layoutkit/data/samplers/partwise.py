@@ -1,8 +1,8 @@
-"""Orders of part files, whose numbers of lines are known only when they are opened.
+"""Orders of part files, whose numbers of lines are known only once they are opened.
 
-A place is found by counting the lines of the files before it, each of which is opened once. A
-state therefore carries two marks, the turn of a file and the place where it begins, and with
-them an order starts right there: no other file is opened.
+To locate a position, the order counts the lines of the files before it; each file is opened once.
+A state therefore stores two more integers: the turn of a file and the position where it begins.
+With these an order resumes without opening any other file.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import numpy as np
 
 from ...errors import DataError
 from ..random import hashed, key_of, shuffled
-from .orders import AHEAD, Order, SamplingPlan, ceil_div
+from .orders import LOOKAHEAD, Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
     from ...memory import Array
     from ..records import Record
     from ..sources import PartsIndex
 
-__all__ = ["PartLinear", "PartLinearPermutation", "PartPermutationPermutation", "from_marks"]
-
 
 class PartLinear(Order):
-    """File after file, and their lines in order."""
+    """The files one after the other, with their lines in order."""
 
     shuffled_files = False
     shuffled_lines = False
@@ -36,11 +34,11 @@ class PartLinear(Order):
         self._index: PartsIndex = plan.material
         self._lines_key = key_of(plan.base, plan.seed, epoch, "records")
         self._turn = turn
-        self._starts = [start]  # where the files of this turn, the next one, ... begin
+        self._starts = [start]  # start positions of the files from this turn on
 
     @property
     def size(self) -> int | None:
-        """The number of places; None until every file has been opened."""
+        """The number of positions; None until every file has been opened."""
         total = self._index.known_count
         if total is None:
             return None
@@ -48,69 +46,71 @@ class PartLinear(Order):
         return total if limit is None else min(limit, total)
 
     def between(self, start: int, stop: int) -> list[Record]:
-        """The records in places start .. stop-1, from as many files as that takes."""
+        """Return the records at positions start .. stop-1, which may span several files."""
         records: list[Record] = []
-        while start < stop and (found := self._found(start, stop)):
-            part, lines = found
+        while start < stop and (located := self._locate(start, stop)):
+            part, lines = located
             records += [self._index.line(part, line) for line in lines.tolist()]
             start += len(lines)
         return records
 
-    def at(self, place: int) -> Record:
-        """The record in a place of the epoch."""
-        return self.between(place, place + 1)[0]
+    def at(self, position: int) -> Record:
+        """Return the record at a position of the epoch."""
+        return self.between(position, position + 1)[0]
 
-    def walk(self, place: int) -> Iterator[Record]:
-        """The records from a place on; a file is opened when its first line is asked for."""
-        while found := self._found(place, place + AHEAD):
-            part, lines = found
+    def walk(self, position: int) -> Iterator[Record]:
+        """Yield the records from a position on; each file is opened when its first line is due."""
+        while located := self._locate(position, position + LOOKAHEAD):
+            part, lines = located
             for line in lines.tolist():
                 yield self._index.line(part, line)
-            place += len(lines)
+            position += len(lines)
 
-    def cut(self, place: int) -> int:
-        """The place behind the batch that `place` is in, were the files endless."""
+    def cut(self, position: int) -> int:
+        """Return the end of the batch that contains `position`, as if the files were endless."""
         batch = self.plan.batch_size or 1
-        return (place // batch + 1) * batch
+        return (position // batch + 1) * batch
 
-    def marks(self, place: int) -> dict[str, int]:
-        """The turn of the file that a place is in, and where that file begins."""
-        known = bisect_right(self._starts, place) - 1
-        if known < 0:
+    def marks(self, position: int) -> dict[str, int]:
+        """Return the turn of the file that contains `position`, and where that file begins."""
+        k = bisect_right(self._starts, position) - 1
+        if k < 0:
             return {"part": 0, "part_start": 0}
-        return {"part": self._turn + known, "part_start": self._starts[known]}
+        return {"part": self._turn + k, "part_start": self._starts[k]}
 
     @property
     def _limit(self) -> int | None:
         plan = self.plan
         return None if plan.num_batches is None else plan.num_batches * (plan.batch_size or 1)
 
-    def _found(self, place: int, stop: int) -> tuple[int, Array] | None:
-        """The file that a place is in, and its lines from there to `stop`; None at the end."""
+    def _locate(self, position: int, stop: int) -> tuple[int, Array] | None:
+        """Return the file that contains `position` and its lines up to `stop`; None at the end."""
         if self._limit is not None:
             stop = min(stop, self._limit)
-        if place >= stop:
+        if position >= stop:
             return None
-        if place < self._starts[0]:
-            self._turn, self._starts = 0, [0]
-        while place >= self._starts[-1] and self._turn + len(self._starts) <= self.plan.count:
+        if position < self._starts[0]:
+            self._turn = 0
+            self._starts = [0]
+        while position >= self._starts[-1] and self._turn + len(self._starts) <= self.plan.count:
             lines = self._index.line_count(self._part(self._turn + len(self._starts) - 1))
             self._starts.append(self._starts[-1] + lines)
-        if place >= self._starts[-1]:
+        if position >= self._starts[-1]:
             self._check_end(self._starts[-1])
             return None
-        known = bisect_right(self._starts, place) - 1
-        start, end = self._starts[known : known + 2]
-        part = self._part(self._turn + known)
-        return part, self._lines(part, place - start, min(stop, end) - start, end - start)
+        k = bisect_right(self._starts, position) - 1
+        start, end = self._starts[k : k + 2]
+        part = self._part(self._turn + k)
+        return part, self._lines(part, position - start, min(stop, end) - start, end - start)
 
     def _check_end(self, total: int) -> None:
-        """Raise where the files have fewer batches than were asked for."""
-        asked, width = self.plan.num_batches, self.plan.batch_size or 1
-        if asked is not None and ceil_div(total, width) < asked:
+        """Raise if the files have fewer batches than `num_batches`."""
+        requested = self.plan.num_batches
+        width = self.plan.batch_size or 1
+        if requested is not None and ceil_div(total, width) < requested:
             raise DataError(
-                f"num_batches={asked}, but the part files have {total} records, which make "
-                f"{ceil_div(total, width)} batches of {width}; ask for no more"
+                f"num_batches={requested}, but the part files have {total} records, which make "
+                f"{ceil_div(total, width)} batches of {width}; reduce num_batches"
             )
 
     def _part(self, turn: int) -> int:
@@ -122,25 +122,28 @@ class PartLinear(Order):
         rows = np.arange(start, stop, dtype=np.uint64)
         if not self.shuffled_lines:
             return rows
-        moved: Any = shuffled(hashed(self._lines_key, part), rows, count)
-        return moved  # type: ignore[no-any-return]
+        order: Any = shuffled(hashed(self._lines_key, part), rows, count)
+        return order  # type: ignore[no-any-return]
 
 
 class PartLinearPermutation(PartLinear):
-    """File after file, and the lines of each in random order."""
+    """The files one after the other, with the lines of each in random order."""
 
     shuffled_lines = True
 
 
 class PartPermutationPermutation(PartLinearPermutation):
-    """Files in random order, and the lines of each, too."""
+    """The files in random order, with the lines of each in random order."""
 
     shuffled_files = True
 
 
-def from_marks(order: Any, plan: SamplingPlan, epoch: int, state: Mapping[str, Any]) -> Order:
-    """The order of part files that begins at the marks of a state; DataError for wrong marks."""
-    part, start = state["part"], state["part_start"]
+def order_from_state(order: Any, plan: SamplingPlan, epoch: int, state: Mapping[str, Any]) -> Order:
+    """Return the order of part files that resumes at a state; DataError if it is invalid."""
+    part = state["part"]
+    start = state["part_start"]
     if part > plan.count or start > state["position"]:
-        raise DataError(f"part {part} from {start} on is no place in {plan.count} part files")
+        raise DataError(
+            f"the state names part {part} from {start} on, but there are {plan.count} part files"
+        )
     return order(plan, epoch, part, start)  # type: ignore[no-any-return]

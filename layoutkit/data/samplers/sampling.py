@@ -1,15 +1,7 @@
-"""A Sampler: the order of records, epoch by epoch.
+"""Samplers: the table of kinds, validation of arguments, and `Sampler` itself.
 
-Knows epochs and states; which record stands in which place is known by the orders.
-
-The kinds of samplers: a table of their names, orders and what they take.
-
-A new kind is an Order in a module of its own and a row in KINDS. Knows what is special about each
-kind, and leaves it to `validation.py` to hold arguments against it.
-
-From the arguments of a sampler to a SamplingPlan; whatever does not fit is said here.
-
-Knows what indexes, numbers and lengths have in common; knows no order but by its Kind.
+To add a kind, write an Order in a module of its own and add a row to KINDS. A `Sampler` keeps the
+epoch and the state; the orders compute the record at each position.
 """
 
 from __future__ import annotations
@@ -31,23 +23,24 @@ from ..iteration import EpochIterator, Epochs
 from ..sources import Index, PartsIndex, grouped
 from ..sources.base import Partition
 from . import labels, orders, partwise
-from .labels import Labelled
+from .labels import LabelTable
 from .orders import Order, SamplingPlan, ceil_div
-from .partwise import from_marks
+from .partwise import order_from_state
 
 
 class Kind(NamedTuple):
-    """What is special about a kind.
+    """The properties of one kind of sampler.
 
-    base       the kind whose order it is: what its random numbers are drawn by
-    order      the class of that order
-    even       leaves out what fills no batch
-    draws      has no end of its own
-    labelled   chooses labels
-    weighted   by weights
-    parts      takes part files, and nothing else
-    one_label  can be restricted to one
-    sliced     means nothing without a batch size
+    name       the documented spelling
+    base       the kind that defines the order; it is part of the hash key of random numbers
+    order      the class of the order
+    even       omits the records that do not fill a batch
+    draws      makes independent draws, which have no natural end
+    labelled   chooses labels first
+    weighted   chooses labels by weight
+    parts      accepts part files, and nothing else
+    one_label  can be restricted to one label
+    sliced     requires a batch size
     """
 
     name: str
@@ -62,19 +55,25 @@ class Kind(NamedTuple):
     sliced: bool = False
 
 
-_BATCHWISE = "batchwise_shuffled_sequential"
+_BATCHWISE = "batchwise_shuffled_sequential"  # bases are hash keys, which keep their spelling
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("linear", "linear", orders.Linear, one_label=True),
         Kind("permutation", "permutation", orders.Permutation, one_label=True),
-        Kind(_BATCHWISE, _BATCHWISE, orders.Batchwise, sliced=True),
-        Kind("even_sequential", "linear", orders.Linear, even=True, sliced=True),
-        Kind("even_shuffled_sequential", "permutation", orders.Permutation, even=True, sliced=True),
-        Kind(f"even_{_BATCHWISE}", _BATCHWISE, orders.Batchwise, even=True, sliced=True),
-        Kind("even_sequences", "even_sequences", orders.EvenSequences, even=True, sliced=True),
+        Kind("batchwise-shuffled-sequential", _BATCHWISE, orders.Batchwise, sliced=True),
+        Kind("even-sequential", "linear", orders.Linear, even=True, sliced=True),
+        Kind("even-shuffled-sequential", "permutation", orders.Permutation, even=True, sliced=True),
+        Kind(
+            "even-batchwise-shuffled-sequential",
+            _BATCHWISE,
+            orders.Batchwise,
+            even=True,
+            sliced=True,
+        ),
+        Kind("even-sequences", "even_sequences", orders.EvenSequences, even=True, sliced=True),
         Kind("uniform", "uniform", orders.Uniform, draws=True, one_label=True),
-        Kind("random_slice", "random_slice", orders.RandomSlice, draws=True, sliced=True),
+        Kind("random-slice", "random_slice", orders.RandomSlice, draws=True, sliced=True),
         Kind("label-uniform", "label-uniform", labels.LabelUniform, draws=True, labelled=True),
         Kind(
             "label-distribution",
@@ -106,91 +105,93 @@ KINDS = {
         ),
     )
 }
-OTHER_NAMES = {
+ALIASES = {
     "sequential": "linear",
     "shuffle": "permutation",
-    "shuffled_sequential": "permutation",
-    "random_uniform": "uniform",
+    "shuffled-sequential": "permutation",
+    "random-uniform": "uniform",
 }
 
 
-def kind_of(name: Any) -> Kind:
-    """The kind of this name or other name; DataError where there is none."""
-    known = isinstance(name, str) and KINDS.get(OTHER_NAMES.get(name, name))
-    if not known:
-        raise DataError(
-            f"no sampler is called {name!r}; there are {', '.join([*KINDS, *OTHER_NAMES])}"
-        )
-    return known
+def find_kind(name: Any) -> Kind:
+    """Return the kind with this name or alias; `_` and `-` are equivalent.
 
-
-def full_batches(name: Any) -> str:
-    """The name of the kind whose order this one's is, less what fills no batch.
-
-    >>> full_batches("shuffle"), full_batches("uniform")
-    ('even_shuffled_sequential', 'uniform')
-
-    Raises DataError for the kinds of part files, which have none.
+    Raises DataError for an unknown name.
     """
-    kind = kind_of(name)
+    dashed = name.replace("_", "-") if isinstance(name, str) else ""
+    kind = KINDS.get(ALIASES.get(dashed, dashed))
+    if not kind:
+        raise DataError(f"no sampler is called {name!r}; there are {', '.join([*ALIASES, *KINDS])}")
+    return kind
+
+
+def full_batch_kind(name: Any) -> str:
+    """Return the name of the kind with the order of `name` in which all batches are full.
+
+    >>> full_batch_kind("shuffle"), full_batch_kind("uniform")
+    ('even-shuffled-sequential', 'uniform')
+
+    Raises DataError for the kinds of part files, which do not have such a kind.
+    """
+    kind = find_kind(name)
     if kind.even or kind.draws:
         return kind.name
     for other in KINDS.values():
         if other.even and other.base == kind.base:
             return other.name
     raise DataError(
-        f"drop_last=True, but {kind.name} does not know how many records there are before every "
-        "part is opened; look at batch.count"
+        f"drop_last=True, but {kind.name} does not know the number of records before every part "
+        "is opened; use batch.count instead"
     )
 
 
-# Positions are 64-bit integers with a sign, in states and in arrays.
-_MAX = (1 << 63) - 1
+# Positions are signed 64-bit integers, in states and in arrays.
+_MAX_INT64 = (1 << 63) - 1
 
 
-class Chosen(NamedTuple):
-    """What is sampled: see SamplingPlan."""
+class SampledItems(NamedTuple):
+    """The items to sample from; the fields have the meaning of those of SamplingPlan."""
 
-    number: int
+    num_items: int
     item: Any = None
     members: Any = None
     material: Any = None
 
 
-def plan_of(
+def make_plan(
     kind: Kind, index: Any, batch_size: Any, num_batches: Any, label: Any, weights: Any, seed: Any
 ) -> SamplingPlan:
-    """The SamplingPlan of these arguments.
+    """Return the SamplingPlan for these arguments.
 
     Raises
     ------
     DataError
-        An argument is wrong, means nothing for this kind, or cannot be had.
+        An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
-    batch = None if batch_size is None else _bounded("batch_size", batch_size, 1)
-    batches = None if num_batches is None else _bounded("num_batches", num_batches, 0)
-    _check_words(kind, label, weights)
-    chosen = _chosen(kind, index, label, weights)
-    batch = _width(kind, chosen, batch, batches)
+    batch = None if batch_size is None else _check_int64("batch_size", batch_size, 1)
+    batches = None if num_batches is None else _check_int64("num_batches", num_batches, 0)
+    _check_label_options(kind, label, weights)
+    items = _select_items(kind, index, label, weights)
+    batch = _batch_size(kind, items, batch, batches)
     plan = SamplingPlan(
         kind.name,
         kind.base,
         as_count("seed", seed, None),
-        chosen.number,
+        items.num_items,
         batch,
-        _turns(kind, chosen, batch, batches),
-        chosen.item,
-        chosen.members,
+        _num_batches(kind, items, batch, batches),
+        items.item,
+        items.members,
         kind.even,
         kind.draws,
-        chosen.material,
+        items.material,
         str(getattr(index, "partition", Partition(0, 1))),
     )
-    check_turns(kind, plan)
+    check_num_batches(kind, plan)
     return plan
 
 
-def _check_words(kind: Kind, label: Any, weights: Any) -> None:
+def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
     if label is not None and not kind.one_label:
         raise DataError(
             f"label={label!r} means nothing for {kind.name}; linear, permutation and "
@@ -202,42 +203,42 @@ def _check_words(kind: Kind, label: Any, weights: Any) -> None:
         raise DataError("label-distribution needs weights={label: number}")
 
 
-def _bounded(name: str, value: Any, least: int) -> int:
+def _check_int64(name: str, value: Any, least: int) -> int:
     number = as_count(name, value, least)
-    if number > _MAX:
-        raise DataError(f"{name} is {number}; it is at most {_MAX}")
+    if number > _MAX_INT64:
+        raise DataError(f"{name} is {number}; it is at most {_MAX_INT64}")
     return number
 
 
-def _chosen(kind: Kind, index: Any, label: Any, weights: Any) -> Chosen:
-    """What a kind samples of an index, a number or anything with a length."""
+def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledItems:
+    """Return the items that `kind` samples from an index, a number or an object with a length."""
     if kind.parts != isinstance(index, PartsIndex):
-        takes = "takes part files only" if kind.parts else "takes no part files"
+        takes = "takes part files only" if kind.parts else "does not take part files"
         raise DataError(
             f"{kind.name} {takes}; part-linear, part-linear-permutation and "
-            "part-permutation-permutation take them, and nothing else"
+            "part-permutation-permutation take part files, and nothing else"
         )
     if isinstance(index, PartsIndex):
-        return Chosen(len(index.parts), material=index)
+        return SampledItems(len(index.parts), material=index)
     item = index.record if isinstance(index, Index) else None
     if kind.base == "even_sequences":
         return _sequences(index, item)
     if item is None:
         if kind.labelled or label is not None:
-            raise DataError(f"{kind.name} needs an Index with labels, not {_named(index)}")
-        return Chosen(_length(index))
+            raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
+        return SampledItems(_num_records(index))
     if kind.labelled:
-        return _labelled(kind, index, weights)
+        return _label_items(kind, index, weights)
     if label is not None:
-        return Chosen(index.item_count(label), item, index.members(label))
-    return Chosen(len(index), item)
+        return SampledItems(index.item_count(label), item, index.members(label))
+    return SampledItems(len(index), item)
 
 
-def _named(index: Any) -> str:
+def _describe(index: Any) -> str:
     return f"{index!r}" if isinstance(index, int) else f"a {kind_text(index)}"
 
 
-def _length(index: Any) -> int:
+def _num_records(index: Any) -> int:
     if isinstance(index, numbers.Integral):
         count = as_count("index", index)
     else:
@@ -247,30 +248,33 @@ def _length(index: Any) -> int:
             raise
         except TypeError:
             raise DataError(
-                f"{_named(index)} is no Index, no number and has no length; nothing to sample"
+                f"{_describe(index)} is neither an Index nor a number and has no length; there is "
+                "nothing to sample"
             ) from None
-    return _bounded("the number of records", count, 0)
+    return _check_int64("the number of records", count, 0)
 
 
-def _labelled(kind: Kind, index: Index, weights: Any) -> Chosen:
+def _label_items(kind: Kind, index: Index, weights: Any) -> SampledItems:
     if not index.labels:
-        raise DataError(f"{kind.name} needs labels, and this {index.kind} index has none")
-    ranked = None if weights is None else _ranked(weights, index)
-    labelled = Labelled.of(index.groups, ranked)
-    if not labelled.number:
-        raise DataError(f"{kind.name} has nothing to draw from: no label it may take has records")
-    return Chosen(len(index), index.record, material=labelled)
+        raise DataError(f"{kind.name} needs labels, but this {index.kind} index has none")
+    ranked = None if weights is None else _label_weights(weights, index)
+    table = LabelTable.of(index.groups, ranked)
+    if not table.num_labels:
+        raise DataError(
+            f"{kind.name} has nothing to draw from: no label with a positive weight has records"
+        )
+    return SampledItems(len(index), index.record, material=table)
 
 
-def _ranked(weights: Any, index: Index) -> list[Fraction]:
-    """The weight of each label of the index."""
+def _label_weights(weights: Any, index: Index) -> list[Fraction]:
+    """Return the weight of each label of the index."""
     if not isinstance(weights, Mapping):
         raise DataError(f"weights is a {kind_text(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
     if unknown:
         raise DataError(f"weights has {unknown[0]!r}, but no record has that label")
-    given = copy.copy(weights)  # asking a defaultdict adds to it
-    ranked = [_weight(given, label) for label in index.labels]
+    weights = copy.copy(weights)  # looking up a missing key adds it to a defaultdict
+    ranked = [_weight(weights, label) for label in index.labels]
     if not any(ranked):
         raise DataError("every weight is 0; at least one must be positive")
     return ranked
@@ -280,32 +284,34 @@ def _weight(weights: Mapping[Any, Any], label: Any) -> Fraction:
     try:
         weight = weights[label]
     except KeyError:
-        raise DataError(f"weights has nothing for label {label!r}; give it 0 or more") from None
-    exact = _exact(weight)
+        raise DataError(f"weights has no weight for label {label!r}; give it 0 or more") from None
+    exact = _as_fraction(weight)
     if exact is None or exact < 0:
-        raise DataError(f"the weight of {label!r} is {weight!r}; it is a finite number, 0 or more")
+        raise DataError(
+            f"the weight of {label!r} is {weight!r}; it must be a finite number, 0 or more"
+        )
     return exact
 
 
-def _exact(number: Any) -> Fraction | None:
-    """A number without rounding; None for what is no finite number."""
+def _as_fraction(number: Any) -> Fraction | None:
+    """Return a number as an exact fraction; None if it is not a finite number."""
     if isinstance(number, numbers.Integral):
-        return Fraction(int(number))  # fractions of NumPy's integers overflow
+        return Fraction(int(number))  # a Fraction of NumPy integers overflows
     if isinstance(number, Fraction):
         return number
     finite = isinstance(number, numbers.Real) and math.isfinite(number)
     return Fraction(float(number)) if finite else None
 
 
-def _sequences(index: Any, item: Any) -> Chosen:
-    """The sequences by length."""
+def _sequences(index: Any, item: Any) -> SampledItems:
+    """Return the sequences, grouped by length."""
     if isinstance(index, numbers.Integral):
-        raise DataError(f"even_sequences needs sequences, whose lengths it asks, not {index!r}")
-    count = _length(index)
+        raise DataError(f"even-sequences needs sequences, whose lengths it compares, not {index!r}")
+    count = _num_records(index)
     lengths = [_sequence_length(index, number) for number in range(count)]
     _, codes = np.unique(np.array(lengths, dtype=np.int64), return_inverse=True)
     groups = grouped(codes, int(codes.max(initial=-1)) + 1)
-    return Chosen(count, item, material=groups)
+    return SampledItems(count, item, material=groups)
 
 
 def _sequence_length(index: Any, number: int) -> int:
@@ -313,13 +319,13 @@ def _sequence_length(index: Any, number: int) -> int:
         sequence = index[number]
     except (TypeError, KeyError):
         raise DataError(
-            f"even_sequences takes sequences one by one, and a {kind_text(index)} has no "
+            f"even-sequences indexes the sequences, but a {kind_text(index)} does not support "
             f"[{number}]; give a list"
         ) from None
     if isinstance(index, Index) and sequence.array is None:
         if sequence.length is None:
             raise DataError(
-                f"even_sequences needs the length of each record, and record {number} has none"
+                f"even-sequences needs the length of each record, and record {number} has none"
             )
         return sequence.length  # type: ignore[no-any-return]
     try:
@@ -327,43 +333,49 @@ def _sequence_length(index: Any, number: int) -> int:
     except DataError:
         raise
     except TypeError:
-        raise DataError(f"even_sequences needs sequences, and number {number} is none") from None
+        raise DataError(
+            f"even-sequences needs sequences, but item {number} is not a sequence"
+        ) from None
 
 
-def _width(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -> int | None:
-    """The batch size: as given, or from the number of batches."""
+def _batch_size(
+    kind: Kind, items: SampledItems, batch: int | None, batches: int | None
+) -> int | None:
+    """Return the batch size, computed from the number of batches if it is not set."""
     if batch is None and batches is not None:
         if kind.draws:
-            raise DataError(f"num_batches={batches} of {kind.name} needs a batch_size, too")
-        count = chosen.material.item_count() if kind.parts else chosen.number
+            raise DataError(f"num_batches={batches} of {kind.name} needs a batch_size as well")
+        count = items.material.item_count() if kind.parts else items.num_items
         batch = max(1, count // max(1, batches) if kind.even else ceil_div(count, max(1, batches)))
     if batch is None and kind.sliced:
         raise DataError(f"{kind.name} needs a batch_size, as its order is made of batches")
-    if kind.draws and not chosen.number:
+    if kind.draws and not items.num_items:
         raise DataError(f"{kind.name} has nothing to draw from: there are no records")
-    if kind.name == "random_slice" and batch and batch > chosen.number:
-        raise DataError(f"batch_size={batch}, but there are {chosen.number} records to slice")
+    if kind.name == "random-slice" and batch and batch > items.num_items:
+        raise DataError(f"batch_size={batch}, but there are {items.num_items} records to slice")
     return batch
 
 
-def _turns(kind: Kind, chosen: Chosen, batch: int | None, batches: int | None) -> int | None:
-    """The number of batches of kinds that draw; of the others the number asked for, or None."""
+def _num_batches(
+    kind: Kind, items: SampledItems, batch: int | None, batches: int | None
+) -> int | None:
+    """Return the number of batches: for kinds that draw, one epoch of records by default."""
     if kind.draws and batch:
-        turns = ceil_div(chosen.number, batch) if batches is None else batches
-        _bounded("the number of places, num_batches * batch_size,", turns * batch, 0)
+        turns = ceil_div(items.num_items, batch) if batches is None else batches
+        _check_int64("the number of positions, num_batches * batch_size,", turns * batch, 0)
         return turns
     return batches
 
 
-def check_turns(kind: Kind, plan: SamplingPlan) -> None:
-    """Raise unless as many batches as are asked for can be had; parts may say so only later."""
+def check_num_batches(kind: Kind, plan: SamplingPlan) -> None:
+    """Raise if `num_batches` exceeds what the kind can make; part files may raise only later."""
     if plan.num_batches is None or plan.draws:
         return
     can = kind.order(replace(plan, num_batches=None), 0).num_batches
     if can is not None and plan.num_batches > can:
         raise DataError(
             f"num_batches={plan.num_batches}, but {kind.name} can give {can} batches of "
-            f"{plan.batch_size}; ask for no more, or for smaller ones"
+            f"{plan.batch_size}; reduce num_batches or batch_size"
         )
 
 
@@ -378,11 +390,11 @@ def sampler(
     seed: int = 0,
     epoch: int = 0,
 ) -> Sampler:
-    """In which order records come: a pure function of kind, seed, epoch and position.
+    """Return a sampler: an order of records that depends on kind, seed, epoch and position only.
 
-    >>> list(sampler("linear", 3))
+    >>> list(sampler("sequential", 3))
     [0, 1, 2]
-    >>> shuffled = sampler("permutation", 10, batch_size=4)
+    >>> shuffled = sampler("shuffle", 10, batch_size=4)
     >>> [len(batch) for batch in shuffled.batches()]
     [4, 4, 2]
     >>> sorted(shuffled), shuffled.epoch
@@ -391,35 +403,37 @@ def sampler(
     Parameters
     ----------
     kind : str
-        linear, permutation, uniform, batchwise_shuffled_sequential, random_slice, even_...,
-        label-..., part-...; an unknown one raises an error that lists them.
-    index : Index, int or anything with a length
-        What is sampled: an Index gives Records, a number or a length gives ints.
+        "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
+        "batchwise-shuffled-sequential", "random-slice", "even-...", "label-...", "part-...". `_` is
+        accepted in place of `-`. The error for an unknown kind lists all of them.
+    index : Index, int or object with a length
+        The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
-        Of an epoch. Kinds that draw at random have no end of their own: they need both, or take
-        as many batches as hold all records. Without either they are endless.
+        The size and number of the batches of an epoch. Kinds that draw at random have no natural
+        end: they need both, or make as many batches as hold all records. Without either they are
+        endless.
     label : optional
-        Sample records with this label only.
+        Sample only records with this label.
     weights : mapping from label to number
-        For label-distribution: how likely each label is, in any unit.
+        The relative probability of each label, for label-distribution.
     seed, epoch : int
-        Another seed or epoch, another order.
+        The random order is a function of both.
 
     Raises
     ------
     DataError
-        An argument is wrong, means nothing for this kind, or asks for what cannot be had.
+        An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
-    chosen = kind_of(kind)
-    plan = plan_of(chosen, index, batch_size, num_batches, label, weights, seed)
-    return Sampler(chosen, plan, epoch)
+    spec = find_kind(kind)
+    plan = make_plan(spec, index, batch_size, num_batches, label, weights, seed)
+    return Sampler(spec, plan, epoch)
 
 
 class Sampler(Epochs[Any]):
-    """The order of records, epoch by epoch; made by `sampler`.
+    """The order of records, epoch by epoch; created by `sampler`.
 
-    For those who read ahead, `order(epoch)` is the order of any epoch, an `Order` that gives the
-    record of any place, and `plan` is what was asked for.
+    To read ahead, call `order(epoch)`: it returns the `Order` of any epoch, which gives the record
+    at any position. `plan` holds the validated options.
     """
 
     def __init__(self, kind: Kind, plan: SamplingPlan, epoch: int) -> None:
@@ -430,17 +444,17 @@ class Sampler(Epochs[Any]):
 
     @property
     def batch_size(self) -> int | None:
-        """Records in a full batch; None when there are no batches."""
+        """The number of records in a full batch; None without batches."""
         return self._plan.batch_size
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in this epoch; None when endless, without batch size, or not known yet."""
+        """The number of batches in this epoch; None if endless, not batched or not yet known."""
         return self.order(self._epoch).num_batches
 
     @property
     def unvisited(self) -> int | None:
-        """How many records this epoch leaves out; None where that is chance, or not known yet."""
+        """The number of records this epoch omits; None if it is random or not yet known."""
         size = self.order(self._epoch).size
         if self._plan.draws or size is None:
             return None
@@ -452,14 +466,14 @@ class Sampler(Epochs[Any]):
         size = self.order(self._epoch).size
         if size is None:
             why = "is endless" if self._plan.draws else "has no length until every part is opened"
-            raise NoLength(f"{self._plan.kind} {why}; its items can be iterated")
+            raise NoLength(f"{self._plan.kind} {why}; iterate over it instead")
         return size
 
     def batches(self) -> Batches:
-        """The same order in batches: lists of Records, or int64 arrays of numbers.
+        """Return an iterable over this order in batches: lists of Records, or int64 arrays.
 
-        An iterable with the sampler's own epoch and state; a place inside a batch, which a loop
-        over single records can leave, gives the rest of that batch first.
+        It shares the sampler's epoch and state. If a loop over single records stopped inside a
+        batch, the remainder of that batch comes first.
 
         Raises
         ------
@@ -472,27 +486,27 @@ class Sampler(Epochs[Any]):
 
     @property
     def plan(self) -> SamplingPlan:
-        """What this sampler was asked for, checked: all that its orders need besides the epoch."""
+        """The validated options: all that the orders need except the epoch."""
         return self._plan
 
     def order(self, epoch: int, marks: Mapping[str, Any] | None = None) -> Order:
-        """The order of an epoch; `marks` of a state let that of part files start in the middle."""
+        """Return the order of an epoch; `marks` of a state let part files start in the middle."""
         if self._kept and self._kept[0] == epoch and marks is None:
             return self._kept[1]
         if marks is not None and self._kind.parts:
-            return from_marks(self._kind.order, self._plan, epoch, marks)
+            return order_from_state(self._kind.order, self._plan, epoch, marks)
         return self._kind.order(self._plan, epoch)
 
     def with_plan(self, **changes: Any) -> Sampler:
-        """A sampler of the same kind at epoch 0, whose plan differs in some fields.
+        """Return a sampler of this kind at epoch 0 with some fields of the plan replaced.
 
         Raises
         ------
         DataError
-            The batches that it asks for cannot be had.
+            The plan asks for more batches than the kind can make.
         """
         plan = replace(self._plan, **changes)
-        check_turns(self._kind, plan)
+        check_num_batches(self._kind, plan)
         return Sampler(self._kind, plan, 0)
 
     def __repr__(self) -> str:
@@ -532,7 +546,7 @@ class Sampler(Epochs[Any]):
 
 
 class Batches:
-    """A sampler's order in batches; its epoch and state are the sampler's."""
+    """The batches of a sampler, whose epoch and state it shares."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler

@@ -225,7 +225,7 @@ def test_a_number_or_array_is_written_and_a_sample_is_pointed_to():
     assert y.tolist() == [7] * 6
     assert [name for name, _ in d[2:4]._iter_fields()] == ["input", "target", "extra"]
     assert d[2].target() == 1
-    with pytest.raises(DataError, match="only a Sample"):
+    with pytest.raises(DataError, match="assign a Sample"):
         d.other = 3
     with pytest.raises(DtypeError):
         d.input = 1j

@@ -48,9 +48,9 @@ def test_all_at_once_only_when_none_is_short():
     d, x, _ = dataset()
     assert np.shares_memory(d._minibatches(5)(), x)
     assert (d._minibatches(5)() == x.reshape(2, 5, 2)).all()
-    with pytest.raises(DataError, match="less than 4"):
+    with pytest.raises(DataError, match="fewer than 4"):
         d._minibatches(4)()
-    with pytest.raises(DataError, match="less than 4"):
+    with pytest.raises(DataError, match="fewer than 4"):
         d._minibatches(4)._write(0)
     assert (d._minibatches(4)[:2]() == x[:8].reshape(2, 4, 2)).all()
     assert Dataset(np.zeros((0, 3)))._minibatches(2)().shape == (0, 2, 3)

@@ -251,9 +251,9 @@ def test_one_shot_iterators_and_functions_with_arguments_are_refused():
 
 
 def test_elements_that_are_no_arrays():
-    with pytest.raises(DataError, match="no array"):
+    with pytest.raises(DataError, match="not an array"):
         next(iter(Dataset(lambda: iter([object()]))))()
-    with pytest.raises(DataError, match="no array"):
+    with pytest.raises(DataError, match="not an array"):
         next(iter(Dataset(lambda: iter([[[1], [1, 2]]]))))()
     with pytest.raises(DataError, match="no field 'x'"):
         [s.x() for s in Dataset(lambda: iter([{"x": 1}, {"z": 1}])).x]

@@ -88,7 +88,7 @@ def test_no_thread_outlives_close_however_short_the_limit(monkeypatch):
         with sampled_batcher(X, batch_size=4, processor=slowly, timeout=0.001, num_workers=4) as b:
             with pytest.raises(DataError, match=r"none of the 12 .* 11 more: TimeoutError"):
                 next(iter(b))
-            current = {worker.thread for worker in b._crew._workers}
+            current = {worker.thread for worker in b._pool._workers}
         assert not [thread for thread in current if thread.is_alive()]
 
 
@@ -113,16 +113,18 @@ class Moment:
     """In place of `_began`: says once that a worker is late, when `ready` says that it is not."""
 
     def __init__(self, monkeypatch, ready):
-        self._real, self._ready, self._said = worker_pool._began, ready, False
-        monkeypatch.setattr(worker_pool, "_began", self)
-        monkeypatch.setattr(worker_pool.Crew, "_next_look", lambda crew: 0.001)
-        draw = pending.Draft.draw
-        monkeypatch.setattr(pending.Draft, "draw", lambda draft, most: draw(draft, 99))
+        self._real, self._ready, self._said = worker_pool._record_start, ready, False
+        monkeypatch.setattr(worker_pool, "_record_start", self)
+        monkeypatch.setattr(worker_pool.WorkerPool, "_wait_seconds", lambda crew: 0.001)
+        draw = pending.PendingBatch.take_chunk
+        monkeypatch.setattr(
+            pending.PendingBatch, "take_chunk", lambda batch, limit: draw(batch, 99)
+        )
 
     def __call__(self, worker):
-        if self._said or worker.drawn is None:
+        if self._said or worker.assignment is None:
             return self._real(worker)
-        self._ready(worker.drawn[1])
+        self._ready(worker.assignment[1])
         self._said = True
         return -1e9
 
@@ -165,7 +167,7 @@ def test_a_worker_that_has_come_to_its_end_loses_none(monkeypatch):
     def ended(chunk):
         seen.set()
         deadline = time.monotonic() + 10
-        while chunk.under_way or len(calls) < 4:
+        while chunk.current or len(calls) < 4:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 
@@ -203,7 +205,7 @@ def begun():
     held, go = threading.Event(), threading.Event()
 
     def hold():
-        with batches._crew._lock:
+        with batches._pool._lock:
             held.set()
             go.wait(20)
 
@@ -253,7 +255,7 @@ def test_a_fork_waits_for_no_lock_of_a_cache(tmp_path):
     with serving(site) as home:
         source = {"x": [1.0]}
         with sampled_batcher(source, batch_size=1, cache_dir=tmp_path) as batches:
-            reader = batches._settings.reader
+            reader = batches._config.reader
             url = f"{home}/a"
             with reader._cache.turn(url), reader._cache._lock:
                 assert forked(lambda: reader.read(url)) == str(b"abc")
@@ -360,11 +362,11 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
     def process(x, out):
         blocks.append(out)
         if len(blocks) == n:
-            alive.append(sum(len(piece.block) for piece in draft()._pieces))
+            alive.append(sum(len(chunk.block) for chunk in pending_batch()._chunks))
         return out if x == n - 1 else None
 
-    def draft():
-        return loop._steps.gi_frame.f_locals["run"]._drafts[0]
+    def pending_batch():
+        return loop._steps.gi_frame.f_locals["run"]._pending[0]
 
     alive = []
     with sampled_batcher(
@@ -378,8 +380,10 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
 def test_the_work_of_refill_grows_with_the_records_alone(monkeypatch):
     """Rounds look at their own records, not again at all those before."""
     looked = []
-    real = pending.Draft.kept
-    monkeypatch.setattr(pending.Draft, "kept", lambda draft: looked.append(1) or real(draft))
+    real = pending.PendingBatch.kept_indices
+    monkeypatch.setattr(
+        pending.PendingBatch, "kept_indices", lambda batch: looked.append(1) or real(batch)
+    )
     with sampled_batcher(
         np.arange(400), batch_size=2, processor=lambda x, out: x if x > 397 else None, refill=True
     ) as batches:
@@ -466,7 +470,7 @@ def test_an_answer_that_may_have_been_cut_is_not_kept(tmp_path):
         serving(site) as home,
         sampled_batcher(X, batch_size=1, cache_dir=tmp_path) as batches,
     ):
-        read = batches._settings.reader.read
+        read = batches._config.reader.read
         assert read(f"{home}/a", 0, 200) == read(f"{home}/a") == bytes(range(200))
     assert list(tmp_path.iterdir()) == []
 

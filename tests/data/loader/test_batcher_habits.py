@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layoutkit import DataError
 from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
-from layoutkit.data.samplers.sampling import KINDS, OTHER_NAMES, full_batches, kind_of
+from layoutkit.data.samplers.sampling import KINDS, ALIASES, full_batch_kind, find_kind
 
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array([*"abababcabc"])
@@ -62,12 +62,12 @@ def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order(
     for kind in ("uniform", "random_slice", "even_sequential"):
         how = {"batch_size": 4, "sampler": kind}
         assert rows_of(**how, drop_last=True) == rows_of(**how)
-    assert {full_batches(name) for name in KINDS if not KINDS[name].parts} == {
+    assert {full_batch_kind(name) for name in KINDS if not KINDS[name].parts} == {
         kind.name for kind in KINDS.values() if kind.even or kind.draws
     }
-    with pytest.raises(DataError, match="part-linear does not know how many"):
-        full_batches("part-linear")
-    assert all(kind_of(name).name == kind for name, kind in OTHER_NAMES.items())
+    with pytest.raises(DataError, match="part-linear does not know the number"):
+        full_batch_kind("part-linear")
+    assert all(find_kind(name).name == kind for name, kind in ALIASES.items())
 
 
 def test_drop_last_beside_a_sampler_that_is_made():
@@ -76,7 +76,7 @@ def test_drop_last_beside_a_sampler_that_is_made():
     assert rows_of(index, batch_size=4, sampler=even, drop_last=True) == rows_of(
         batch_size=4, drop_last=True
     )
-    with pytest.raises(DataError, match="make it of kind 'even_shuffled_sequential'"):
+    with pytest.raises(DataError, match="make it of kind 'even-shuffled-sequential'"):
         sampled_batcher(
             index, batch_size=4, sampler=sampler("shuffle", index), drop_last=True, num_workers=0
         )

@@ -72,7 +72,7 @@ def test_nothing_but_damaged_ones_is_an_error(tmp_path):
 
 def test_bytes_of_pictures_are_no_rows(photos):
     for options in ({}, {"layout": "bhwc", "input_dims": (8, 8, 3), "dtype": "uint8"}):
-        with pytest.raises(DataError, match=r"0\.png is a picture.*size=\(height, width\)"):
+        with pytest.raises(DataError, match=r"0\.png is an image.*size=\(height, width\)"):
             sampled_batcher(photos, batch_size=2, **options)
     # Whoever takes them on purpose may.
     lengths = lambda data, out: np.array([len(data)])  # noqa: E731
@@ -96,19 +96,19 @@ def test_pixels_that_are_decoded_already_are_fitted():
 
 
 def test_one_source_at_a_time(photos):
-    with pytest.raises(DataError, match=r"pictures of one source, and there are 2"):
+    with pytest.raises(DataError, match=r"images of one source, but there are 2"):
         sampled_batcher([photos, photos], batch_size=2, size=(8, 8))
 
 
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"fit": "pad"}, DataError, "give size, too"),
+        ({"fit": "pad"}, DataError, "give size as well"),
         ({"size": (8, 8), "fit": "crop"}, ValueError, "'cover', 'pad', 'stretch'"),
         ({"size": 8}, ShapeError, r"it is \(height, width\)"),
-        ({"size": (8, 8), "processor": Decoder((8, 8))}, DataError, "processor= says otherwise"),
-        ({"size": (8, 8), "input_dims": (8, 8, 3)}, DataError, "input_dims= says otherwise"),
-        ({"size": (8, 8), "dtype": "float32"}, DataError, "dtype= says otherwise.*made by scale="),
+        ({"size": (8, 8), "processor": Decoder((8, 8))}, DataError, "processor= contradicts"),
+        ({"size": (8, 8), "input_dims": (8, 8, 3)}, DataError, "input_dims= contradicts"),
+        ({"size": (8, 8), "dtype": "float32"}, DataError, "dtype= contradicts.*give scale="),
         ({"size": (8, 8), "layout": "bchw"}, DataError, r"forward_get\('bchw'\)"),
     ],
 )

@@ -274,14 +274,16 @@ def test_what_follows_the_last_full_batch_is_reported(caplog):
 
 
 def test_nobody_can_draw_from_a_refill_before_its_rows_are_there(monkeypatch):
-    real, settle, under_way, offered = pending.empty, pending.Draft.settle, [], []
+    real, settle, under_way, offered = pending.empty, pending.PendingBatch.finalize, [], []
 
     def looking(shape, dtype):
-        offered.extend(not draft.drawn for draft in under_way)
+        offered.extend(not batch.is_fully_drawn for batch in under_way)
         return real(shape, dtype)
 
     monkeypatch.setattr(pending, "empty", looking)
-    monkeypatch.setattr(pending.Draft, "settle", lambda d: under_way.append(d) or settle(d))
+    monkeypatch.setattr(
+        pending.PendingBatch, "finalize", lambda d: under_way.append(d) or settle(d)
+    )
     with made("linear", refill=True, input_dims=(3,)) as batches:
         assert next(iter(batches)).count == 4
     assert offered

@@ -70,5 +70,5 @@ class Holds(data.Dataset):
 def test_a_batcher_is_refused_before_a_worker_starts():
     with sampled_batcher(SOURCE, batch_size=4) as batches:
         how = {"num_workers": 1, "multiprocessing_context": "spawn"}
-        with pytest.raises(DataError, match="call sampled_batcher there"):
+        with pytest.raises(DataError, match="call sampled_batcher in each process"):
             iter(data.DataLoader(Holds(batches), **how))

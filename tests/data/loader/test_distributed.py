@@ -187,10 +187,10 @@ def test_what_is_drawn_for_a_record_is_the_same_in_any_world():
     [
         ((2, 2), {}, "1 is the last"),
         ((0, 0), {}, "world of shard"),
-        (3, {}, "it is \\(rank, world\\)"),
+        (3, {}, "it must be \\(rank, world\\)"),
         ("some", {}, "auto"),
         ((0, 2), {"refill": True}, "refill"),
-        ((0, 2), {"sampler": "batchwise_shuffled_sequential"}, "even_batchwise"),
+        ((0, 2), {"sampler": "batchwise_shuffled_sequential"}, "even-batchwise"),
     ],
 )
 def test_what_cannot_be_shared_out_is_said_at_once(shard, keywords, words):
@@ -200,7 +200,7 @@ def test_what_cannot_be_shared_out_is_said_at_once(shard, keywords, words):
 
 def test_partitions_and_part_files_are_no_whole_source(tmp_path):
     index = open_index(np.arange(8.0), partition=0, partitions=2)
-    with pytest.raises(DataError, match="whole source"):
+    with pytest.raises(DataError, match="complete source"):
         sampled_batcher(index, batch_size=2, shard=(0, 2))
     (tmp_path / "a").write_text("x\n")
     parts = open_index(tmp_path, kind="parts")

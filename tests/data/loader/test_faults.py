@@ -236,7 +236,7 @@ def test_close_waits_for_a_call_that_returns(gate):
 
 
 def test_close_does_not_wait_for_a_call_that_never_returns(gate, monkeypatch):
-    monkeypatch.setattr(worker_pool, "_PATIENCE", 0.05)
+    monkeypatch.setattr(worker_pool, "_CLOSE_SECONDS", 0.05)
     batches = sampled_batcher(INDEX, batch_size=2, get=gate, num_workers=2, prefetch=3)
     loop = iter(batches)
     next(loop)

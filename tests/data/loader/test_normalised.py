@@ -60,7 +60,7 @@ BAD = [
     (
         {"convert": Converter("bhwc->bchw"), "mean": 3},
         DataError,
-        "convert and mean are two",
+        "convert or mean, not both",
     ),
     ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert takes bhwc"),
     ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
@@ -77,7 +77,7 @@ def test_refused_at_once(arguments, error, words):
 
 
 def test_rows_begin_with_their_batch():
-    with pytest.raises(DataError, match="does not begin with b"):
+    with pytest.raises(DataError, match="rows begin with b"):
         sampled_batcher(SOURCE, batch_size=4, convert=Converter("hwcb->bhwc"))
 
 

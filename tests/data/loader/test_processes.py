@@ -71,7 +71,7 @@ def test_a_batch_goes_through_a_queue():
 def test_a_batcher_says_that_it_stays_where_it_is(send, workers):
     with sampled_batcher(X, batch_size=2, layout="bhwc", num_workers=workers) as batches:
         next(iter(batches))
-        with pytest.raises(DataError, match="call sampled_batcher there"):
+        with pytest.raises(DataError, match="call sampled_batcher in each process"):
             send(batches)
 
 
@@ -79,7 +79,7 @@ def test_a_batcher_under_spawn_is_refused_in_the_parent():
     context = multiprocessing.get_context("spawn")
     with sampled_batcher(X, batch_size=2, layout="bhwc") as batches:
         child = context.Process(target=print, args=(batches,))
-        with pytest.raises(DataError, match="call sampled_batcher there"):
+        with pytest.raises(DataError, match="call sampled_batcher in each process"):
             child.start()
 
 

@@ -11,9 +11,9 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data import open_index, sampler
 from layoutkit.data.iteration import Epochs
-from layoutkit.data.samplers.sampling import KINDS, OTHER_NAMES
+from layoutkit.data.samplers.sampling import KINDS, ALIASES
 
-NAMES = [*KINDS, *OTHER_NAMES]
+NAMES = [*KINDS, *ALIASES]
 N = 11
 Y = ["a"] * 2 + ["b"] * 5 + ["c"] * 4
 
@@ -34,7 +34,7 @@ def made(parts_folder):
         words = {"batch_size": 3, "seed": 7, **words}
         if name.startswith("part"):
             return sampler(name, open_index(parts_folder, kind="parts"), **words)
-        if name == "even_sequences":
+        if name == "even-sequences":
             return sampler(name, [[0] * (i % 3) for i in range(N)], **words)
         if name == "label-distribution":
             words["weights"] = {"a": 1, "b": 2, "c": 0.5}

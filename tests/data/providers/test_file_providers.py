@@ -194,7 +194,7 @@ def test_an_unknown_keyword_names_the_nearest(make, wrong, message):
         ({"tail": "padding"}, "tail is 'padding'"),
         ({"part_index": 2, "num_parts": 2}, "part_index=2; of num_parts=2 the last one is 1"),
         ({"num_parts": 0}, "num_parts=0; it is a whole number of at least 1"),
-        ({"label_name": 3}, "label_name=3; a name is a str"),
+        ({"label_name": 3}, "label_name=3; a name must be a str"),
         ({"data_name": "y", "label_name": "y"}, "'y' is both data and label"),
         ({"prefetch": -1}, "prefetch=-1"),
         ({"shuffle": "yes"}, "shuffle='yes'"),

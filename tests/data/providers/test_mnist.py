@@ -117,7 +117,7 @@ def test_missing_files_have_the_names_of_mnist(tmp_path, monkeypatch):
 def test_a_file_cut_later_is_an_error(files):
     paths = files()
     provider = MNISTProvider(*paths, batch_size=8)
-    provider._together = 1
+    provider._group_size = 1
     loop = iter(provider)
     next(loop)
     with paths[0].open("r+b") as file:
@@ -237,8 +237,8 @@ def test_every_epoch_has_a_new_order_of_all_pictures(files):
 def test_batches_of_a_group_are_those_made_one_by_one(files):
     groups = MNISTProvider(*files(), batch_size=7, num_parts=2, part_index=1, tail="wrap")
     single = MNISTProvider(*files(), batch_size=7, num_parts=2, part_index=1, tail="wrap")
-    single._together = 1
-    assert groups._together > groups.num_batches
+    single._group_size = 1
+    assert groups._group_size > groups.num_batches
     for one, other in zip(groups, single, strict=True):
         np.testing.assert_array_equal(one.input.input, other.input.input)
         np.testing.assert_array_equal(one.target.input, other.target.input)

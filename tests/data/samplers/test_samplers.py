@@ -290,6 +290,23 @@ def test_no_global_random_state_is_read_or_moved():
     assert list(all_orders()) == first
 
 
+@pytest.mark.parametrize("kind", [*ONCE, *EVEN, *NAMES, "uniform", "random_slice"])
+def test_both_separators_name_one_kind(kind):
+    """`-` and `_` give the order and the state that the other gives."""
+    dashed = sampler(kind.replace("_", "-"), 10, batch_size=3, seed=2)
+    underscored = sampler(kind.replace("-", "_"), 10, batch_size=3, seed=2)
+    assert batches_of(dashed) == batches_of(underscored)
+    underscored.load_state_dict(dashed.state_dict())
+
+
+def test_documented_names_have_dashes():
+    """Kinds of labels and part files also take `_`, and errors list names with `-` only."""
+    order = sampler("label_uniform", labelled(Y), batch_size=3)
+    assert repr(order) == repr(sampler("label-uniform", labelled(Y), batch_size=3))
+    with pytest.raises(DataError, match=r"'no_such'; there are sequential, [a-z, -]*$"):
+        sampler("no_such", 3)
+
+
 # ---- labels --------------------------------------------------------------------------------
 
 Y = ["a"] * 1 + ["b"] * 3 + ["c"] * 8
@@ -369,7 +386,7 @@ def test_only_weights_of_labels_that_are_here_count():
     [
         (None, "needs weights"),
         ([1, 2, 3], "weights is a list"),
-        ({"a": 1, "b": 1}, "nothing for label 'c'"),
+        ({"a": 1, "b": 1}, "no weight for label 'c'"),
         ({"a": 1, "b": 1, "c": 1, "d": 1}, "weights has 'd'"),
         ({"a": 0, "b": 0, "c": 0}, "every weight is 0"),
         ({"a": -1, "b": 1, "c": 1}, "the weight of 'a' is -1"),
@@ -488,10 +505,10 @@ def test_fewer_batches_stop_early(kind):
         ("linear", 10, {"seed": 0.5}, r"seed=0\.5"),
         ("linear", -1, {}, "-1"),
         ("linear", 2**63, {}, "at most"),
-        ("linear", None, {}, "a NoneType is no Index"),
+        ("linear", None, {}, "a NoneType is neither an Index"),
         ("linear", 10, {"label": 1}, "needs an Index"),
         ("linear", 10, {"weights": {}}, "weights mean nothing for linear"),
-        ("even_sequential", 10, {"label": 1}, "label=1 means nothing for even_sequential"),
+        ("even_sequential", 10, {"label": 1}, "label=1 means nothing for even-sequential"),
         ("label-uniform", 10, {}, "needs an Index with labels"),
         ("uniform", 10, {"num_batches": 2}, "needs a batch_size"),
         ("uniform", 0, {}, "nothing to draw from"),
@@ -501,9 +518,9 @@ def test_fewer_batches_stop_early(kind):
         ("batchwise_shuffled_sequential", 3, {}, "needs a batch_size"),
         ("even_sequential", 3, {}, "needs a batch_size"),
         ("even_sequences", 3, {"batch_size": 1}, "needs sequences"),
-        ("even_sequences", [1, 2], {"batch_size": 1}, "number 0 is none"),
+        ("even_sequences", [1, 2], {"batch_size": 1}, "item 0 is not a sequence"),
         ("part-linear", 3, {}, "takes part files only"),
-        ("Linear", 3, {}, "no sampler is called 'Linear'; there are linear"),
+        ("Linear", 3, {}, "no sampler is called 'Linear'; there are sequential"),
         (None, 3, {}, "no sampler is called None"),
     ],
 )
@@ -525,7 +542,7 @@ def test_more_of_that():
 
 @pytest.mark.parametrize("kind", ["linear", "uniform", "label-uniform"])
 def test_part_files_take_no_other_kind(tmp_path, kind):
-    with pytest.raises(DataError, match="takes no part files"):
+    with pytest.raises(DataError, match="does not take part files"):
         sampler(kind, open_index(tmp_path, kind="parts"))
 
 
