@@ -21,7 +21,7 @@ import numpy as np
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DataError, LayoutkitError
 from ..memory import Array
-from .io.filesystem import translated
+from .io.filesystem import convert_os_errors
 from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
 from .io.zarr import is_store, read_zarr
@@ -105,7 +105,7 @@ def open_arrays(path: str) -> Any:
 @contextmanager
 def explained(path: str) -> Iterator[None]:
     """Say of which file a reader speaks that finds it damaged; DataError, whatever it raises."""
-    with translated(path):
+    with convert_os_errors(path):
         try:
             yield
         except (ArgumentError, DataError, OSError, MemoryError):

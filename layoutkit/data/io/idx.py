@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from .filesystem import local_path, opened_file
+from .filesystem import local_path, open_regular_file
 
 __all__ = ["IdxFile"]
 
@@ -43,7 +43,7 @@ class IdxFile:
         self.path = path
         self._mapped_file: int | None = None
         with _explained(path):
-            number, self._size = opened_file(local)
+            number, self._size = open_regular_file(local)
             with os.fdopen(number, "rb") as file:
                 packed = file.read(2) == _PACKED
                 file.seek(0)

@@ -21,7 +21,7 @@ from ..._utils.files import replacing
 from ..._utils.validation import kind_text
 from ...errors import DataError, ShapeError
 from ...memory import Array
-from .filesystem import opened
+from .filesystem import open_binary
 from .recordio import HEAD, MAGIC
 
 _HEADER = struct.Struct("<IfQQ")
@@ -151,7 +151,7 @@ def read_mean(path: str | PathLike[str]) -> Array:
         It cannot be read, is damaged, or is something else.
     """
     name = fspath(path)
-    with opened(name) as file:
+    with open_binary(name) as file:
         data = _Bytes(file.read())
     try:
         arrays = _arrays(data)

@@ -27,7 +27,7 @@ from numpy.lib import format as npy
 
 from ...errors import DataError
 from ...memory import Array
-from .filesystem import check_size_at_url, local_path, read_whole
+from .filesystem import check_unpacked_size, local_path, read_all
 
 _LONGEST = 10_000  # bytes, as NumPy has it
 _DEEPEST = 32  # brackets inside of each other; records within records have two a level
@@ -177,8 +177,8 @@ class StoredArray:
                 with path.open("rb") as file:
                     header, self.offset = read_header(file), file.tell()
             elif archive is None:
-                with zipfile.ZipFile(path) as opened:
-                    header, self.offset = _found(opened, member)
+                with zipfile.ZipFile(path) as open_binary:
+                    header, self.offset = _found(open_binary, member)
             else:
                 header, self.offset = _found(archive, member)
         self.shape, self.fortran_order, self.dtype = header
@@ -218,7 +218,7 @@ class StoredArray:
 
 def _loaded(url: str) -> Any:
     """The array or arrays of a URL, whose headers say no more than is there and may be."""
-    file = read_whole(url)
+    file = read_all(url)
     with _reading(url):
         if file.read(2) != b"PK":
             file.seek(0)
@@ -230,7 +230,7 @@ def _loaded(url: str) -> Any:
             return np.load(file)
         with zipfile.ZipFile(file) as archive:
             nbytes = sum(_found(archive, name)[0].nbytes for name in archive.namelist())
-        check_size_at_url(url, nbytes)
+        check_unpacked_size(url, nbytes)
         file.seek(0)
         return dict(np.load(file))
 

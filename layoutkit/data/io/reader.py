@@ -33,7 +33,15 @@ from ..._utils import fork
 from ...errors import DataError
 from ...memory import Array
 from .cache import DiskCache
-from .filesystem import Remote, local_path, opened_file, read_at, read_part, repeated, translated
+from .filesystem import (
+    Remote,
+    convert_os_errors,
+    local_path,
+    open_regular_file,
+    read_at,
+    read_part,
+    retry,
+)
 from .http import too_large
 
 _T = TypeVar("_T")
@@ -125,7 +133,7 @@ class Reader:
         self, cache: DiskCache, url: str, start: int, length: int | None, most: int
     ) -> bytes | None:
         """The bytes by way of the cache; None where the cache cannot take the file."""
-        with cache.turn(url):
+        with cache.download_lock(url):
             path = cache.find(url)
             if path is None and cache.takes(url):
                 path = self._repeated(
@@ -134,8 +142,8 @@ class Reader:
         return None if path is None else cache.read(url, start, length, most)
 
     def _repeated(self, attempt: Callable[[float], _T]) -> _T:
-        """As `repeated`; `close` ends a pause, and the tries."""
-        return repeated(attempt, self._retries, self._stopped.wait)
+        """As `retry`; `close` ends a pause, and the tries."""
+        return retry(attempt, self._retries, self._stopped.wait)
 
 
 BLOCK = 1 << 20  # bytes that are read at once where much of them is wanted
@@ -163,9 +171,9 @@ class RangeFile(io.RawIOBase):
             self._reader = reader or Reader()
             self.size = size_at(url) if size is None else size
             return
-        with translated(url):
+        with convert_os_errors(url):
             try:
-                descriptor, self.size = opened_file(local)
+                descriptor, self.size = open_regular_file(local)
             except ValueError as error:  # a name with a null byte
                 raise DataError(f"{url} cannot be read: {error}") from error
             self._file = open(descriptor, "rb", buffering=0)  # noqa: PTH123, SIM115
@@ -177,7 +185,7 @@ class RangeFile(io.RawIOBase):
             return b""
         if self._file is None:
             return self._reader.read(self.url, start, length)
-        with translated(self.url):
+        with convert_os_errors(self.url):
             self._file.seek(start)
             data: bytes = self._file.read(length)
             while len(data) < length and (more := self._file.read(length - len(data))):
@@ -222,17 +230,17 @@ def size_at(url: str) -> int:
     """The bytes of a file at a path or URL; DataError where nobody says how many they are."""
     local = local_path(url)
     if local is not None:
-        with translated(url):
+        with convert_os_errors(url):
             return Path(local).stat().st_size
 
     with closing(Remote()) as remote:
 
         def size(seconds: float) -> int | None:
-            answer = remote.open(url, 0, None, seconds)
-            answer.close()
-            return answer.size
+            download = remote.open(url, 0, None, seconds)
+            download.close()
+            return download.size
 
-        found = repeated(size)
+        found = retry(size)
     if found is None:
         raise DataError(
             f"{url} cannot be read in parts: the server does not say how many bytes it has; take "
@@ -309,7 +317,7 @@ class KeptFiles(Reader):
             if url not in self._files and len(self._files) < _MOST:
                 local = local_path(url)
                 try:
-                    self._files[url] = None if local is None else opened_file(local)[0]
+                    self._files[url] = None if local is None else open_regular_file(local)[0]
                 except (OSError, ValueError):
                     return None
             return self._files.get(url)

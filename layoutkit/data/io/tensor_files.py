@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import DataError
-from .filesystem import local_path, opened, read_whole
+from .filesystem import local_path, open_binary, read_all
 
 __all__ = ["read_pt", "read_safetensors"]
 
@@ -22,7 +22,7 @@ def read_safetensors(path: str) -> Any:
     local = local_path(path)
     if local is not None:
         return load_file(local)
-    with opened(path) as file:
+    with open_binary(path) as file:
         return load(file.read())
 
 
@@ -32,5 +32,5 @@ def read_pt(path: str) -> Any:
         import torch
     except ImportError:
         raise DataError(f"{path} needs PyTorch; pip install 'layoutkit[torch]'") from None
-    file = local_path(path) or read_whole(path)
+    file = local_path(path) or read_all(path)
     return torch.load(file, weights_only=True, map_location="cpu")

@@ -254,7 +254,7 @@ class Naming:
         """ValueError for the name of a file that may not be named."""
         if is_url(name):
             self._check_scheme(name, _scheme_of(name))
-        elif name.startswith("/") or os.path.isabs(name):  # noqa: PTH117  # as `joined` asks
+        elif name.startswith("/") or os.path.isabs(name):  # noqa: PTH117  # as `join_path` asks
             self._check_scheme(name, _LOCAL)
         if "::" in name and (is_url(name) or self._own != _LOCAL):
             raise ValueError(f"{name!r} chains file systems (::), which an index may not")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ..io.filesystem import is_url, joined, translated
+from ..io.filesystem import is_url, join_path, convert_os_errors
 from ..records import Record
 from .base import Index, Partition
 
@@ -25,7 +25,7 @@ class DirectoryIndex(Index):
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         if is_url(folder) or not Path(folder).is_dir():
             raise DataError(f"{folder} is no local folder; kind='parts' takes folders at URLs")
-        with translated(folder):
+        with convert_os_errors(folder):
             paths = list(_walked(folder, "", ()))
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
         ranks = {label: rank for rank, label in enumerate(labels)}
@@ -42,7 +42,7 @@ class DirectoryIndex(Index):
         path = self._paths[number]
         labels = (path.partition("/")[0],) if "/" in path else ()
         return Record(
-            url=joined(self.url_prefix, path),
+            url=join_path(self.url_prefix, path),
             label=labels[0] if labels else None,
             labels=labels,
             position=number,

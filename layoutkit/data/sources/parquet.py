@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import folder_of, local_path
+from ..io.filesystem import parent_folder, local_path
 from ..io.parquet import ParquetShard, RowGroups, column_in, opened_shard
 from ..io.reader import Reader
 from ..records import Record
@@ -45,7 +45,7 @@ class ParquetIndex(RangedIndex):
     ) -> None:
         self._files, self._column, self._label = files, column, label
         load = self._columns
-        super().__init__(kind, folder_of(files[0]), partition, load, _never, _never)
+        super().__init__(kind, parent_folder(files[0]), partition, load, _never, _never)
 
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """What gives a row's bytes or array; row groups are kept while neighbours are asked for."""

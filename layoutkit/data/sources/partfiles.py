@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import is_url, joined, listed, opened
+from ..io.filesystem import is_url, join_path, list_files, open_binary
 from ..records import Label, Record
 from .base import Index, Partition
 
@@ -35,11 +35,11 @@ class PartsIndex(Index):
         prefix = folder.rstrip("/") or folder
         super().__init__(kind, prefix, (), None)
         self._partition = partition
-        names = listed(folder)
+        names = list_files(folder)
         for name in names:  # a name out of a listing, which would be read as a chain
             if "::" in name and is_url(folder):
                 raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
-        self.parts = [joined(prefix, name) for name in names][partition.rows]
+        self.parts = [join_path(prefix, name) for name in names][partition.rows]
         self._starts: list[Array | None] = [None] * len(self.parts)
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class PartsIndex(Index):
         """Where the lines of a part begin, and one behind the last newline."""
         starts = self._starts[part]
         if starts is None:
-            with opened(self.parts[part]) as file:
+            with open_binary(self.parts[part]) as file:
                 starts = self._starts[part] = _line_starts(file)
         return starts
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import is_url, joined, listed, local_path
+from ..io.filesystem import is_url, join_path, list_files, local_path
 from ..io.reader import Reader
 from ..records import Label, Record, records_of
 from .base import Index, Partition
@@ -436,7 +436,7 @@ def _matching(path: str) -> list[str]:
         if not set("*[") & set(name):  # a question mark begins the query of a URL
             return [path]
         folder = path.rpartition("/")[0]
-        found = [joined(folder, each) for each in listed(folder) if fnmatchcase(each, name)]
+        found = [join_path(folder, each) for each in list_files(folder) if fnmatchcase(each, name)]
     else:
         if not set("*?[") & set(path):
             return [path]

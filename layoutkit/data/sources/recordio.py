@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import exists, folder_of, local_path, opened
+from ..io.filesystem import exists, parent_folder, local_path, open_binary
 from ..io.image_record import HEADER, unpack_image
 from ..io.reader import RangeFile, gathered
 from ..io.recordio import HEAD, LENGTH, FrameError, Spans, span_at, spans_at, unframed, walked
@@ -39,7 +39,7 @@ def offsets_in(path: str) -> Array:
     Raises DataError with the line that is not a key, whitespace and a number of bytes.
     """
     found, lines, rest = [np.zeros(0, np.int64)], 0, b""
-    with opened(path) as file:
+    with open_binary(path) as file:
         while block := file.read(_BLOCK):
             cut = block.rfind(b"\n") + 1
             if cut:
@@ -109,7 +109,7 @@ def read_list(path: str) -> Listed:
     widths: list[int] = []
     values: list[float] = []
     paths: list[str] = []
-    with opened(path) as file:
+    with open_binary(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 cells = line.decode("utf-8-sig" if number == 1 else "utf-8").strip().split("\t")
@@ -159,15 +159,15 @@ def open_record_file(
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
     load = partial(_columns, files, kind, index, list)
     unwrap = _picture if kind == "image" else unframed
-    found = RangedIndex(kind, folder_of(files[0]), partition, load, unwrap, _explained)
+    found = RangedIndex(kind, parent_folder(files[0]), partition, load, unwrap, _explained)
     if all(local_path(file) is not None for file in files):
         len(found)  # what is wrong with them is raised here
     return found
 
 
 def _columns(files: list[str], kind: str, index: str | None, lst: str | None) -> Columns:
-    listed = None if lst is None else (lst, _by_id(read_list(lst)))
-    parts = [_part(file, kind, index, listed) for file in files]
+    list_files = None if lst is None else (lst, _by_id(read_list(lst)))
+    parts = [_part(file, kind, index, list_files) for file in files]
     columns = zip(*(part.spans for part in parts), strict=True)
     spans = Spans(*(np.concatenate(column) for column in columns))
     counts = [len(part.spans.offsets) for part in parts]
@@ -197,7 +197,7 @@ class _Part(NamedTuple):
     values: Any
 
 
-def _part(path: str, kind: str, index: str | None, listed: Any) -> _Part:
+def _part(path: str, kind: str, index: str | None, list_files: Any) -> _Part:
     with RangeFile(path) as file:
         beside = index if index is not None else _beside(path)
         width = HEAD + (HEADER if kind == "image" else 0)
@@ -210,7 +210,7 @@ def _part(path: str, kind: str, index: str | None, listed: Any) -> _Part:
             spans = spans_at(file, offsets, heads)
         if heads is None or kind == "raw":
             return _Part(spans, None, None, None)
-        return _labelled(file, spans, heads, listed)
+        return _labelled(file, spans, heads, list_files)
 
 
 def _beside(path: str) -> str | None:
@@ -225,7 +225,7 @@ def _beside(path: str) -> str | None:
 _HEADER = np.dtype([("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")])
 
 
-def _labelled(file: RangeFile, spans: Spans, heads: Array, listed: Any) -> _Part:
+def _labelled(file: RangeFile, spans: Spans, heads: Array, list_files: Any) -> _Part:
     """The labels of image records, by their heads; those of a list win."""
     words = heads[:, 4:HEAD].copy().view("<u4")[:, 0]
     sizes = (words & LENGTH).astype(np.int64)  # of the first part, where there are several
@@ -239,8 +239,8 @@ def _labelled(file: RangeFile, spans: Spans, heads: Array, listed: Any) -> _Part
     odd = _odd(file, spans, np.flatnonzero(there & ~alone & ~plain))
     for row, (labels, number, empty) in odd.items():
         widths[row], ids[row], kept[row] = len(labels), number, not empty
-    if listed is not None:
-        return _by_list(file.url, spans, ids, kept, widths > 0, listed)
+    if list_files is not None:
+        return _by_list(file.url, spans, ids, kept, widths > 0, list_files)
     starts = np.cumsum(widths) - widths
     values = np.zeros(int(widths.sum()), np.float32)
     single = plain & (flags == 0)
@@ -269,21 +269,21 @@ def _odd(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tuple[Any, int
     return found
 
 
-def _by_id(listed: Listed) -> Listed:
+def _by_id(list_files: Listed) -> Listed:
     """The lines of a list by rising id; of several with one id the last."""
-    order = np.argsort(listed.ids, kind="stable")
-    ids = listed.ids[order]
+    order = np.argsort(list_files.ids, kind="stable")
+    ids = list_files.ids[order]
     last = np.ones(len(ids), bool)
     last[:-1] = ids[1:] != ids[:-1]
     order = order[last]
-    starts = (np.cumsum(listed.widths) - listed.widths)[order]
-    values = listed.values[spread(starts, listed.widths[order])]
-    return Listed(listed.ids[order], listed.widths[order], values, [])
+    starts = (np.cumsum(list_files.widths) - list_files.widths)[order]
+    values = list_files.values[spread(starts, list_files.widths[order])]
+    return Listed(list_files.ids[order], list_files.widths[order], values, [])
 
 
-def _by_list(url: str, spans: Spans, ids: Array, kept: Any, known: Any, listed: Any) -> _Part:
+def _by_list(url: str, spans: Spans, ids: Array, kept: Any, known: Any, list_files: Any) -> _Part:
     """The labels that a list has for records with these ids."""
-    path, lines = listed
+    path, lines = list_files
     rows = np.flatnonzero(known & kept)
     places = np.minimum(np.searchsorted(lines.ids, ids[rows]), max(len(lines.ids) - 1, 0))
     missing = rows if not len(lines.ids) else rows[lines.ids[places] != ids[rows]]

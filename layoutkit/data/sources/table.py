@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..formats import TABLES
-from ..io.filesystem import exists, folder_of, joined, opened
+from ..io.filesystem import exists, parent_folder, join_path, open_binary
 from ..records import Record, records_of
 from .base import Index, Naming, Partition
 
@@ -109,7 +109,7 @@ class TableIndex(Index):
         place = self._partition.place(number)
         row, code = self._row_of[place], self._all_codes[place]
         return Record(
-            url=joined(self.url_prefix, self._filenames[row]),
+            url=join_path(self.url_prefix, self._filenames[row]),
             offset=_cell(self._offsets, row),
             length=_cell(self._lengths, row),
             label=None if code < 0 else self.labels[code],
@@ -134,7 +134,7 @@ class TableIndex(Index):
     def _urls(self, rows: list[int]) -> list[str]:
         """Where the files of rows lie; each is joined once, as many rows may be of one."""
         filenames = [self._filenames[row] for row in rows]
-        urls = {name: joined(self.url_prefix, name) for name in set(filenames)}
+        urls = {name: join_path(self.url_prefix, name) for name in set(filenames)}
         return [urls[name] for name in filenames]
 
     def _labelled(self, rows: list[int], places: Array) -> tuple[Iterable[Any], Iterable[Any]]:
@@ -160,7 +160,7 @@ class TableIndex(Index):
 
 def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
     rows = TableRows(naming=naming)
-    with opened(path) as file:
+    with open_binary(path) as file:
         # utf-8-sig: a byte order mark is no part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -180,7 +180,7 @@ def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
 def _undecodable(path: str) -> int:
     """The first line that is no UTF-8."""
     number = 0
-    with opened(path) as file, suppress(UnicodeDecodeError):
+    with open_binary(path) as file, suppress(UnicodeDecodeError):
         for line in file:
             number += 1
             line.decode()
@@ -258,11 +258,11 @@ def _prefix(path: str, kind: str, naming: Naming) -> str:
         meta = f"{stem}-meta{suffix}"
         if exists(meta):
             return _second_line(meta, naming)
-    return folder_of(path)
+    return parent_folder(path)
 
 
 def _second_line(path: str, naming: Naming) -> str:
-    with opened(path) as file:
+    with open_binary(path) as file:
         lines = file.read().splitlines()
     try:
         second = lines[1].decode().strip() if len(lines) > 1 else ""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..io.crc32c import library, masked, masked_of_length
-from ..io.filesystem import folder_of, local_path
+from ..io.filesystem import parent_folder, local_path
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
 from .ranged import Columns, RangedIndex, shards_of
@@ -33,7 +33,7 @@ def open_tfrecord(path: str, kind: str, partition: Partition) -> RangedIndex:
     """The index of a TFRecord file, or of several by wildcards or braces."""
     files = shards_of(path)
     load = partial(_columns, files)
-    found = RangedIndex(kind, folder_of(files[0]), partition, load, _data, _explained)
+    found = RangedIndex(kind, parent_folder(files[0]), partition, load, _data, _explained)
     if all(local_path(file) is not None for file in files):
         len(found)  # what is wrong with them is raised here
     return found

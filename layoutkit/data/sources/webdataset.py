@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..io.filesystem import folder_of, local_path
+from ..io.filesystem import parent_folder, local_path
 from ..io.reader import RangeFile
 from .base import Partition
 from .ranged import Columns, Labelled, RangedIndex, labelled, shards_of
@@ -46,7 +46,7 @@ def open_tar(
     wanted = _wanted(columns)
     files = shards_of(path)
     load = partial(_columns, files, wanted)
-    found = RangedIndex(kind, folder_of(files[0]), partition, load, _as_it_is, _explained)
+    found = RangedIndex(kind, parent_folder(files[0]), partition, load, _as_it_is, _explained)
     if all(local_path(file) is not None for file in files):
         len(found)  # what is wrong with them is raised here
     return found

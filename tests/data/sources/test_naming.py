@@ -82,7 +82,7 @@ def test_schemes_are_words(tmp_path, schemes):
 
 
 def test_names_out_of_a_listing_are_no_chains(monkeypatch):
-    monkeypatch.setattr(partfiles, "listed", lambda folder: ["a", "zip:b::http:c"])
+    monkeypatch.setattr(partfiles, "list_files", lambda folder: ["a", "zip:b::http:c"])
     with pytest.raises(DataError, match="chain"):
         open_index("memory://x")
 
