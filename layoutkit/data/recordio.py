@@ -22,9 +22,9 @@ from typing import Any
 
 from .._utils.files import replacing
 from ..errors import DataError
-from .io.image_record import ImageHeader, as_bytes, pack_image, read_mean, unpack_image, write_mean
+from .io.image_record import ImageHeader, pack_image, read_mean, to_bytes, unpack_image, write_mean
 from .io.reader import BLOCK, RangeFile
-from .io.recordio import framed, span_at, unframed
+from .io.recordio import pack_frames, span_at, unframed
 
 __all__ = [
     "ImageHeader",
@@ -99,7 +99,7 @@ class RecordWriter:
         """
         if self._closed:
             raise DataError(f"{self._path} is closed; open a new RecordWriter")
-        frames = framed(as_bytes("payload", payload))
+        frames = pack_frames(to_bytes("payload", payload))
         if key is not None:
             self._check_key(key)
             if self._keys is None:

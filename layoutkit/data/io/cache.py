@@ -148,17 +148,17 @@ class DiskCache:
             os.utime(path)
         return path
 
-    def read(self, url: str, start: int, length: int | None, most: int) -> bytes | None:
+    def read(self, url: str, start: int, length: int | None, max_bytes: int) -> bytes | None:
         """Return a part of the file of a URL; None if it is no longer in the cache.
 
-        Raises DataError if `length` is None and the file has more than `most` bytes.
+        Raises DataError if `length` is None and the file has more than `max_bytes` bytes.
         """
         entry = self._entry(url)
         if entry is None:
             return None
         try:
             file = open_entry(str(self._folder / entry.name), entry)
-            return read_from(file, url, start, length, most)
+            return read_from(file, url, start, length, max_bytes)
         except OSError:  # another process removed it to make room, or the folder was emptied
             self._drop(entry)
             return None

@@ -22,8 +22,8 @@ from ...spec import kind_of
 from .filesystem import local_path, open_regular_file, read_at
 
 _BLOCK = 1 << 20
-_MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
-_BREAK, _COMMA = 10, 44
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
+_NEWLINE, _COMMA = 10, 44
 _SPACE = np.isin(np.arange(256), [9, 13, 32])
 # All bytes that numbers consist of. NumPy would accept some control characters as spaces.
 _WHOLE_BYTES = b"0123456789+-, \t\r\n"
@@ -46,8 +46,8 @@ class CSVRows:
             raise DataError(f"{path} is a URL; rows of numbers are read from local files")
         self.path = path
         self._file: int | None = None
-        with _reading(path):
-            self._starts, self._ends, self._state = _scanned(self._opened())
+        with _as_data_errors(path):
+            self._starts, self._ends, self._state = _scan(self._descriptor())
         if not len(self):
             raise DataError(f"{path} has no rows; it is empty")
 
@@ -59,17 +59,19 @@ class CSVRows:
 
         Raises DataError, with file and line, for a row that does not hold `width` such numbers.
         """
-        with _reading(self.path):
-            text, lines = self._texts(numbers)
+        with _as_data_errors(self.path):
+            text, lines = self._read_lines(numbers)
         rows = None
-        if all(lines) and not text.translate(None, _bytes_of(dtype)):
+        if all(lines) and not text.translate(None, _allowed_bytes(dtype)):
             with suppress(ValueError):
                 rows = np.loadtxt(lines, as_read(dtype), delimiter=",", comments=None, ndmin=2)
         if rows is None or rows.shape != (len(lines), width):
             self._check(lines, numbers, range(len(lines)), width, dtype)
-            raise DataError(f"{self.path}: NumPy cannot read line {self._line(numbers[0])} ff.")
+            raise DataError(
+                f"{self.path}: NumPy cannot read line {self._line_number(numbers[0])} ff."
+            )
         if rows.dtype.kind == "f":
-            large = (np.abs(rows) > _largest(dtype)).any(1)  # "inf" in the file, or overflow
+            large = (np.abs(rows) > _max_value(dtype)).any(1)  # "inf" in the file, or overflow
             self._check(lines, numbers, np.flatnonzero(large), width, dtype)
         return rows
 
@@ -79,16 +81,16 @@ class CSVRows:
             self._finalizer()
             self._file = None
 
-    def _opened(self) -> int:
+    def _descriptor(self) -> int:
         if self._file is None:
             self._file, _ = open_regular_file(local_path(self.path) or "")
             self._finalizer = weakref.finalize(self, os.close, self._file)
         return self._file
 
-    def _texts(self, numbers: Array) -> tuple[bytes, list[str]]:
+    def _read_lines(self, numbers: Array) -> tuple[bytes, list[str]]:
         """Return all text that was read for some rows, and each row's line, stripped."""
-        file = self._opened()
-        if _state_of(file) != self._state:
+        file = self._descriptor()
+        if _file_state(file) != self._state:
             raise DataError(f"{self.path} has changed since it was opened; make a new provider")
         lines: list[str] = []
         pieces = []
@@ -110,13 +112,13 @@ class CSVRows:
             error = _row_error(lines[row], width, dtype)
             number = numbers[row]
             if error:
-                line = self._line(number)
+                line = self._line_number(number)
                 hint = "; leave a header out" if number == 0 and "no number" in error else ""
                 raise DataError(f"{self.path}, line {line}: {error}{hint}")
 
-    def _line(self, number: Any) -> int:
+    def _line_number(self, number: Any) -> int:
         """Return the line number of a row in the file, from 1."""
-        file = self._opened()
+        file = self._descriptor()
         stop = int(self._starts[number])
         blocks = range(0, stop, _BLOCK)
         return 1 + sum(_read(file, pos, min(_BLOCK, stop - pos)).count(b"\n") for pos in blocks)
@@ -134,11 +136,11 @@ def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64)
 
 
-def _bytes_of(dtype: np.dtype[Any]) -> bytes:
+def _allowed_bytes(dtype: np.dtype[Any]) -> bytes:
     return _WHOLE_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
 
 
-def _largest(dtype: np.dtype[Any]) -> float:
+def _max_value(dtype: np.dtype[Any]) -> float:
     if dtype.kind == "f":
         return float(np.finfo(dtype).max)
     import ml_dtypes  # as NumPy's finfo does not know its dtypes
@@ -176,7 +178,7 @@ def _fits(text: str, dtype: Any) -> bool:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _as_data_errors(path: str) -> Iterator[None]:
     """Raise DataError, with the file's name, for errors of the operating system."""
     try:
         yield
@@ -187,7 +189,7 @@ def _reading(path: str) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {reason}") from error
 
 
-def _state_of(file: int) -> tuple[int, int]:
+def _file_state(file: int) -> tuple[int, int]:
     """Return the size and modification time of a file, to detect changes."""
     state = os.fstat(file)
     return state.st_size, state.st_mtime_ns
@@ -206,11 +208,11 @@ def _read(file: int, start: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _scanned(file: int) -> tuple[Array, Array, tuple[int, int]]:
+def _scan(file: int) -> tuple[Array, Array, tuple[int, int]]:
     """Return the starts and ends of all rows, and the state of the file before the scan."""
-    state = _state_of(file)
+    state = _file_state(file)
     empty = np.zeros(0, np.int64)
-    spans = [(empty, empty), *(_rows(text, start) for text, start in _whole_lines(file))]
+    spans = [(empty, empty), *(_row_spans(text, start) for text, start in _whole_lines(file))]
     starts, ends = zip(*spans, strict=True)
     return np.concatenate(starts), np.concatenate(ends), state
 
@@ -220,10 +222,10 @@ def _whole_lines(file: int) -> Iterator[tuple[bytes, int]]:
     pos = begin = 0
     pieces: list[bytes] = []
     while piece := read_at(file, _BLOCK, pos):
-        if pos == 0 and piece.startswith(_MARK):
-            piece = piece[len(_MARK) :]
-            pos = len(_MARK)
-            begin = len(_MARK)
+        if pos == 0 and piece.startswith(_BYTE_ORDER_MARK):
+            piece = piece[len(_BYTE_ORDER_MARK) :]
+            pos = len(_BYTE_ORDER_MARK)
+            begin = len(_BYTE_ORDER_MARK)
         pos += len(piece)
         end = piece.rfind(b"\n") + 1
         if end:
@@ -236,15 +238,15 @@ def _whole_lines(file: int) -> Iterator[tuple[bytes, int]]:
         yield b"".join(pieces), begin
 
 
-def _rows(text: bytes, offset: int) -> tuple[Array, Array]:
+def _row_spans(text: bytes, offset: int) -> tuple[Array, Array]:
     """Return the starts and ends in the file of the rows of a text that starts at `offset`."""
     block = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(block == _BREAK)
+    ends = np.flatnonzero(block == _NEWLINE)
     if not text.endswith(b"\n"):
         ends = np.append(ends, len(text))
     starts = np.concatenate([[0], ends[:-1] + 1])
-    _skip(block, starts, ends, 1)
-    _skip(block, starts, ends, -1)
+    _skip_spaces(block, starts, ends, 1)
+    _skip_spaces(block, starts, ends, -1)
     nonblank = np.flatnonzero(starts < ends)
     starts = starts[nonblank]
     ends = ends[nonblank]
@@ -252,7 +254,7 @@ def _rows(text: bytes, offset: int) -> tuple[Array, Array]:
     return starts + offset, ends + offset
 
 
-def _skip(block: Array, starts: Array, ends: Array, step: int) -> None:
+def _skip_spaces(block: Array, starts: Array, ends: Array, step: int) -> None:
     """Move the starts of lines forward over spaces, or their ends backward."""
     moved, offset = (starts, 0) if step > 0 else (ends, -1)
     live = np.arange(len(starts))

@@ -1,6 +1,6 @@
-"""Arrays in `.safetensors` and `.pt` files, read whole by the libraries whose formats they are.
+"""Arrays in `.safetensors` and `.pt` files, read whole by safetensors and PyTorch.
 
-The libraries are loaded when a file of theirs is read, as they are no part of every installation.
+Each library is imported when a file of its format is read, as both are optional.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import Any
 from ...errors import DataError
 from .filesystem import local_path, open_binary, read_all
 
-__all__ = ["read_pt", "read_safetensors"]
-
 
 def read_safetensors(path: str) -> Any:
-    """The arrays of a file or URL by name; DataError without safetensors."""
+    """Return the arrays of a file or URL by name; DataError without safetensors."""
     try:
         from safetensors.numpy import load, load_file
     except ImportError:
@@ -27,7 +25,7 @@ def read_safetensors(path: str) -> Any:
 
 
 def read_pt(path: str) -> Any:
-    """The tensor of a file or URL, or several by name; DataError without PyTorch."""
+    """Return the tensor of a file or URL, or several by name; DataError without PyTorch."""
     try:
         import torch
     except ImportError:

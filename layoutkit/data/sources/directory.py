@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ..io.filesystem import is_url, join_path, convert_os_errors
+from ..io.filesystem import convert_os_errors, is_url, join_path
 from ..records import Record
 from .base import Index, Partition
 

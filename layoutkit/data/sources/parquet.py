@@ -14,8 +14,8 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import parent_folder, local_path
-from ..io.parquet import ParquetShard, RowGroups, column_in, opened_shard
+from ..io.filesystem import local_path, parent_folder
+from ..io.parquet import ParquetShard, RowGroups, open_shard, read_column
 from ..io.reader import Reader
 from ..records import Record
 from .base import Partition
@@ -61,7 +61,7 @@ class ParquetIndex(RangedIndex):
 
     @cached_property
     def _shards(self) -> list[ParquetShard]:
-        shards = [opened_shard(file) for file in self._files]
+        shards = [open_shard(file) for file in self._files]
         for shard in shards:
             _check(shard, self._column, self._label)
             if shard.schema.field(self._column) != shards[0].schema.field(self._column):
@@ -88,7 +88,7 @@ class ParquetIndex(RangedIndex):
         name = self._label or _LABEL
         if name not in self._shards[0].schema.names:
             return Labelled()
-        values = [value for shard in self._shards for value in column_in(shard, name)]
+        values = [value for shard in self._shards for value in read_column(shard, name)]
         try:
             return labelled(values)
         except ValueError as error:

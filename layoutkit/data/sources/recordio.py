@@ -20,9 +20,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import exists, parent_folder, local_path, open_binary
+from ..io.filesystem import exists, local_path, open_binary, parent_folder
 from ..io.image_record import HEADER, unpack_image
-from ..io.reader import RangeFile, gathered
+from ..io.reader import RangeFile, gather_bytes
 from ..io.recordio import HEAD, LENGTH, FrameError, Spans, span_at, spans_at, unframed, walked
 from .base import Partition
 from .ranged import Columns, NumberLabels, RangedIndex, shards_of, spread
@@ -203,10 +203,10 @@ def _part(path: str, kind: str, index: str | None, list_files: Any) -> _Part:
         width = HEAD + (HEADER if kind == "image" else 0)
         if beside is None:
             spans = walked(file)
-            heads = None if kind == "raw" else gathered(file, spans.offsets, width)
+            heads = None if kind == "raw" else gather_bytes(file, spans.offsets, width)
         else:
             offsets = offsets_in(beside)
-            heads = gathered(file, offsets, width)
+            heads = gather_bytes(file, offsets, width)
             spans = spans_at(file, offsets, heads)
         if heads is None or kind == "raw":
             return _Part(spans, None, None, None)
@@ -247,7 +247,7 @@ def _labelled(file: RangeFile, spans: Spans, heads: Array, list_files: Any) -> _
     values[starts[single]] = headers["label"][single]
     for width in np.unique(flags[plain & (flags > 0)]).tolist():
         rows = np.flatnonzero(plain & (flags == width))
-        found = gathered(file, spans.offsets[rows] + HEAD + HEADER, 4 * width).view("<f4")
+        found = gather_bytes(file, spans.offsets[rows] + HEAD + HEADER, 4 * width).view("<f4")
         values[starts[rows][:, None] + np.arange(width)] = found
     for row, (labels, *_) in odd.items():
         values[starts[row] : starts[row] + len(labels)] = labels

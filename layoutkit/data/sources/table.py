@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..formats import TABLES
-from ..io.filesystem import exists, parent_folder, join_path, open_binary
+from ..io.filesystem import exists, join_path, open_binary, parent_folder
 from ..records import Record, records_of
 from .base import Index, Naming, Partition
 

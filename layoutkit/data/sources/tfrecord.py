@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..io.crc32c import library, masked, masked_of_length
-from ..io.filesystem import parent_folder, local_path
+from ..io.filesystem import local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
 from .ranged import Columns, RangedIndex, shards_of
@@ -60,7 +60,7 @@ def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
             # As much as a few records had, so that large ones are not read.
             near = at - int(offsets[-8]) if len(offsets) >= 8 and offsets[-8] < at else 0
             start, place = at, 0
-            block = file.read_at(at, BLOCK if near < 8 * file.worth else _HEAD.size)
+            block = file.read_at(at, BLOCK if near < 8 * file.max_gap else _HEAD.size)
         length = _length(block, place)
         offsets.append(at)
         lengths.append(-1 if length is None else length)

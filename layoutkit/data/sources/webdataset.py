@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..io.filesystem import parent_folder, local_path
+from ..io.filesystem import local_path, parent_folder
 from ..io.reader import RangeFile
 from .base import Partition
 from .ranged import Columns, Labelled, RangedIndex, labelled, shards_of

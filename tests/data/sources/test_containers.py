@@ -348,7 +348,7 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
         rows = [bytes(row) for batch in batcher for row in batch.input.input]
     assert rows == [f"{name}{n}".encode() for name in "ab" for n in range(10)]
     assert sorted(asked) == [(f"{name}.parquet", group) for name in "ab" for group in range(3)]
-    monkeypatch.setattr(parquetfiles, "MOST_KEPT", 1)
+    monkeypatch.setattr(parquetfiles, "MAX_CACHE_BYTES", 1)
     asked.clear()
     get = index.getter(Reader())
     assert [get(index[n]) for n in (0, 4, 0, 1)] == [b"a0", b"a4", b"a0", b"a1"]

@@ -79,7 +79,7 @@ def test_rows_in_order_read_each_chunk_once(store, reads):
 
 
 def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, monkeypatch):
-    monkeypatch.setattr(zarrstores, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 0)
     array = zarrstores.ChunkedArray(str(store))
     order = np.array([20, 3, 9, 3, 14])
     np.testing.assert_array_equal(array.take(order), X[order])
