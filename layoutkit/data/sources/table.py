@@ -22,7 +22,7 @@ from ...memory import Array
 from ..formats import TABLES
 from ..io.filesystem import exists, join_path, open_binary, parent_folder
 from ..records import Record, records_of
-from .base import Index, Naming, Partition
+from .base import Index, NamePolicy, Partition
 
 __all__ = ["TableIndex", "open_table"]
 
@@ -48,7 +48,7 @@ class TableRows:
     label_of: list[int] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    naming: Naming = field(kw_only=True)
+    naming: NamePolicy = field(kw_only=True)
 
     def add(self, cells: list[str], columns: Columns) -> None:
         """Append a row; ValueError says what is wrong with it."""
@@ -73,7 +73,7 @@ class TableRows:
 
 def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
     """The index that a csv or tsv file is."""
-    naming = Naming(path, schemes)
+    naming = NamePolicy(path, schemes)
     rows = _read(path, TABLES[f".{kind}"], naming)
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
@@ -158,7 +158,7 @@ class TableIndex(Index):
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
+def _read(path: str, delimiter: str, naming: NamePolicy) -> TableRows:
     rows = TableRows(naming=naming)
     with open_binary(path) as file:
         # utf-8-sig: a byte order mark is no part of the first column's name.
@@ -251,7 +251,7 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
     return numbers if cells.min(initial=0) >= 0 else [None if n == -1 else n for n in numbers]
 
 
-def _prefix(path: str, kind: str, naming: Naming) -> str:
+def _prefix(path: str, kind: str, naming: NamePolicy) -> str:
     """What file names begin with: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
     for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
@@ -261,7 +261,7 @@ def _prefix(path: str, kind: str, naming: Naming) -> str:
     return parent_folder(path)
 
 
-def _second_line(path: str, naming: Naming) -> str:
+def _second_line(path: str, naming: NamePolicy) -> str:
     with open_binary(path) as file:
         lines = file.read().splitlines()
     try:

@@ -183,7 +183,7 @@ def _samples(path: str, wanted: _Wanted) -> Iterator[_Sample]:
     sample: _Sample | None = None
     with RangeFile(path) as file:
         _check_plain(file)
-        near = io.BufferedReader(file, _NEAR if local_path(path) is not None else file.worth)
+        near = io.BufferedReader(file, _NEAR if local_path(path) is not None else file.max_gap)
         for member, at in _members(near, file):
             if member is None:
                 yield from [] if sample is None else [sample]
