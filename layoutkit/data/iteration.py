@@ -191,7 +191,7 @@ class EpochIterator(Iterator[T]):
         return item
 
     def close(self) -> None:
-        """Close the steps and their resources; if a thread runs in them, it closes them on return."""
+        """Close the steps and their resources; a thread that runs in them closes them later."""
         close = getattr(self._steps, "close", None)
         if close:
             try:

@@ -204,7 +204,7 @@ class Index(Sequence[Record]):
         try:
             return self.label_index[label]
         except (KeyError, TypeError):
-            raise DataError(f"no label {label!r}; there are {known(self.labels)}") from None
+            raise DataError(f"no label {label!r}; there are {label_list(self.labels)}") from None
 
 
 def normalize_index(i: Any, count: int, noun: str) -> int:
@@ -218,7 +218,7 @@ def normalize_index(i: Any, count: int, noun: str) -> int:
     return number % count
 
 
-def known(labels: Sequence[Any]) -> str:
+def label_list(labels: Sequence[Any]) -> str:
     """Return the first ten labels as text for a message."""
     shown = ", ".join(map(repr, labels[:10]))
     return (shown + (", ..." if len(labels) > 10 else "")) or "none"
