@@ -77,7 +77,7 @@ class DeadlineResponse(client.HTTPResponse):
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        deadline = getattr(_thread_state, "clock", None)
+        deadline = getattr(_thread_state, "deadline", None)
         if deadline is not None:
             self.fp = _LimitedLineReader(_TimedSocketReader(self.fp.detach(), sock, deadline))
 
