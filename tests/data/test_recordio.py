@@ -260,7 +260,7 @@ def test_older_mean_files_are_read(tmp_path):
 @pytest.mark.parametrize("change", range(0, 144, 9))
 def test_cut_mean_files_are_refused(change, tmp_path):
     (tmp_path / "mean").write_bytes(bytes.fromhex(MEAN)[:change])
-    with pytest.raises(DataError, match="mean is no file of a mean picture"):
+    with pytest.raises(DataError, match="mean is no file of a mean image"):
         recordio.read_mean(tmp_path / "mean")
 
 

@@ -84,10 +84,10 @@ def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, mon
     order = np.array([20, 3, 9, 3, 14])
     np.testing.assert_array_equal(array.take(order), X[order])
     assert len(reads) == 1
-    assert not array._kept
+    assert not array._cache
     np.testing.assert_array_equal(array[2:15:3], X[2:15:3])
     np.testing.assert_array_equal(array[3:6], X[3:6])
-    assert len(array._kept) == 2
+    assert len(array._cache) == 2
     np.testing.assert_array_equal(array.take(np.empty(0, np.intp)), X[:0])
 
 
