@@ -233,7 +233,10 @@ def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
 
 def test_a_stream_is_not_tried_for_ever(site, home):
     site.script["/a.bin"] = [503] * 9
-    with pytest.raises(DataError, match=r"503.*tried 4 times"), filesystem.open_binary(f"{home}/a.bin"):
+    with (
+        pytest.raises(DataError, match=r"503.*tried 4 times"),
+        filesystem.open_binary(f"{home}/a.bin"),
+    ):
         pass
     assert len(site.asked) == 4
     site.asked.clear()

@@ -17,7 +17,7 @@ from layoutkit.data.io.reader import Reader
 
 
 def read(index):
-    """What the default getter gives for each record; None where it fails with a DataError."""
+    """Return the default getter's result per record; None if it raises a DataError with the URL."""
     get, found = index.getter(Reader()), []
     for record in index:
         try:
@@ -192,7 +192,7 @@ def test_tfrecords_are_those_of_the_original(tmp_path):
 
 @pytest.fixture(params=[True, False], ids=["library", "without"])
 def checked(request, monkeypatch):
-    """Whether there is a library for checksums of data."""
+    """Run with and without a library for checksums of data."""
     found = crc32c if request.param else None
     monkeypatch.setattr(checksums, "library", lambda: found)
     monkeypatch.setattr("layoutkit.data.sources.tfrecord.library", lambda: found)

@@ -1,4 +1,4 @@
-"""Which files a table may name: those of its own kind, web servers, and what the caller allows."""
+"""The files that a table may name: at its own scheme, on web servers, or at allowed schemes."""
 
 import uuid
 
