@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def answering(*pieces, endless=b"", every=0.0):
-    """Yield the address of a server that sends these bytes to every client, then `endless` for ever."""
+    """Yield the address of a server that sends these bytes, then `endless` without end."""
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
