@@ -1,29 +1,28 @@
-"""Where batches come from: records, their order, and loops that continue where they stopped.
+"""Data loading: sources of records, samplers, and loops that resume from a saved state.
 
-    Sample, Dataset what the data is: lazy windows on arrays and files, fields as attributes
-    open_index      which records there are: files in folders and containers, arrays
-    sampler         in which order: a pure function of kind, seed, epoch and position
-    sampled_batcher records got, processed and put together, batch after batch
-    ArrayProvider   batches of arrays by name, as any other Provider of them
-    CSVProvider     those of rows of numbers in text
-    MNISTProvider   those of pictures in idx files
-    ImageRecordProvider   those of pictures in RecordIO files, changed at random
+    Sample, Dataset     lazy views of arrays and files, with fields as attributes
+    open_index          open a source: the records of folders, containers, tables and arrays
+    sampler             an order of records: a pure function of kind, seed, epoch and position
+    sampled_batcher     read, process and collate records into batches
+    ArrayProvider       batches of named arrays, and the base of the other providers' interface
+    CSVProvider         batches of rows of numbers in text files
+    MNISTProvider       batches of images in idx files
+    ImageRecordProvider   batches of randomly augmented images in RecordIO files
 
-permutation.py     keyed random numbers and permutations, the same on every machine
-epochs.py          epochs, one loop at a time, and states to continue from
-records.py         what a record is
-recordio.py        RecordIO files, written and read
-formats.py         which suffix is which format, and who reads it
-frames.py          tables and columns of pandas and polars, as arrays
-protocolerrors.py  DataErrors that are also what a Python protocol waits for
-samples/           Sample and Dataset, and what they read and write
-indexes/           one file for each kind of source
-samplers/          one file for each family of orders
-batches/           from records to batches, on threads
-reading/           the bytes of files and URLs
-providers/         batches of arrays by name
+errors.py       DataErrors that are also the exceptions of Python protocols
+formats.py      file suffixes and their readers, and tables as arrays
+iteration.py    resumable iteration over epochs
+random.py       keyed random numbers and permutations, equal on every machine
+records.py      Record
+recordio.py     write and read RecordIO files
+dataset/        Sample and Dataset, and the stores they read from
+io/             read the bytes of records and arrays in files, local or at URLs
+loader/         from records to batches, on threads
+providers/      batches of named arrays
+samplers/       one module for each family of orders
+sources/        one module for each kind of source
 
-Names are loaded when the first of their module is named.
+Public names are loaded lazily, with their module.
 """
 
 from importlib import import_module

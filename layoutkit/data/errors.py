@@ -1,8 +1,7 @@
-"""DataErrors that are also what a Python protocol waits for.
+"""DataErrors that are also the exceptions that Python protocols expect.
 
-`for` and `reversed` wait for an IndexError, `hasattr` for an AttributeError, and `list` asks for
-a length and takes a TypeError for "there is none". A function that is given a keyword that it has
-not raises a TypeError.
+`for` and `reversed` expect an IndexError, `hasattr` an AttributeError, and `list` a TypeError from
+an object without a length. A function that gets an unknown keyword raises a TypeError.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ from difflib import get_close_matches
 
 from ..errors import DataError
 
-__all__ = ["NoLength", "NoSuchArgument", "NoSuchField", "OutOfRange", "no_such_argument"]
-
 
 class OutOfRange(DataError, IndexError):  # noqa: N818 - a message begins with its name
-    """A position that is not there."""
+    """An index that is out of range."""
 
 
 class NoSuchField(DataError, AttributeError):  # noqa: N818
-    """A field that is not there."""
+    """A field that does not exist."""
 
 
 class NoLength(DataError, TypeError):  # noqa: N818
@@ -28,11 +25,11 @@ class NoLength(DataError, TypeError):  # noqa: N818
 
 
 class NoSuchArgument(DataError, TypeError):  # noqa: N818
-    """A keyword that a function has not."""
+    """A keyword that a function does not accept."""
 
 
 def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuchArgument:
-    """The error for a keyword that is not known, with the nearest one that is."""
+    """Return the error for an unknown keyword, with the most similar known one."""
     close = get_close_matches(name, known, 1)
-    meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
-    return NoSuchArgument(f"{function} has no {name}=; {meant}")
+    hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+    return NoSuchArgument(f"{function} has no {name}=; {hint}")

@@ -1,11 +1,10 @@
-"""Which suffix is which format, and who reads it: the one table of them.
+"""The table of file suffixes, formats and their readers; tables of pandas and polars as arrays.
 
-Indexes, Samples and the command line ask here, so that a new format of arrays is its reader, in
-`reading/`, and a row in ARRAYS. Knows suffixes; what becomes of what was read is not known here.
+Sources, Samples and the command line use it, so a new array format needs only a reader in `io/` and
+a row in ARRAYS.
 
-Tables and columns of pandas, polars and those like them, as arrays of rows.
-
-Knows them by what they have, and that labels may be words; `arrays/` knows what else columns hold.
+Tables and columns of pandas, polars and similar libraries are recognized by their methods. A column
+of strings becomes an array of labels.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ import numpy as np
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DataError, LayoutkitError
 from ..memory import Array
-from .io.filesystem import translated
+from .io.filesystem import convert_os_errors
 from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
 from .io.zarr import is_store, read_zarr
 
-# Takes a path or URL. Gives an array, or arrays by name; they may be StoredArrays, and whatever has
-# a shape, a dtype and square brackets.
-Reader = Callable[[str], Any]
+# Takes a path or URL. Returns an array, or a dict of arrays; these may be StoredArrays, or any
+# object with a shape, a dtype and indexing.
+ArrayReader = Callable[[str], Any]
 
-ARRAYS: dict[str, Reader] = {
+ARRAYS: dict[str, ArrayReader] = {
     ".npy": read_npy,
     ".npz": read_npy,
     ".safetensors": read_safetensors,
@@ -38,10 +37,10 @@ ARRAYS: dict[str, Reader] = {
     ".zarr": read_zarr,
 }
 
-# What stands between two cells of a row.
+# The delimiter between two cells of a row.
 TABLES = {".csv": ",", ".tsv": "\t"}
 
-# Files of many records, and the kind of index that they are.
+# Files of many records, and the kind of source that they are.
 CONTAINERS = {
     ".rec": "image",
     ".tar": "tar",
@@ -49,10 +48,10 @@ CONTAINERS = {
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
 }
-_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives, too, which say so when opened
+_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives; opening one raises the error
 
-# What counts as a picture in a folder or a glob. Pillow, which reads them, knows more suffixes,
-# but some of them (.h5, .mpg, .pdf) name files that are rarely meant as pictures.
+# Suffixes of images in a folder or a glob. Pillow, which decodes them, supports more suffixes, but
+# some of them (.h5, .mpg, .pdf) are rarely images.
 PICTURES = frozenset(
     {
         ".avif",
@@ -77,12 +76,12 @@ PICTURES = frozenset(
 
 
 def suffix_of(path: str) -> str:
-    """The suffix of a path or URL, in small letters."""
+    """Return the suffix of a path or URL, in lower case."""
     return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
 
 
 def container_of(path: str) -> str | None:
-    """The kind of container that a path, URL or pattern of these names; None for none."""
+    """Return the kind of container that a path, URL or pattern names; None if it names none."""
     name = path.rpartition("/")[2].lower()
     if name.endswith(_COMPRESSED) or ".tar." in name:
         return "tar"
@@ -91,21 +90,21 @@ def container_of(path: str) -> str | None:
     return CONTAINERS.get(stem)
 
 
-def reader_of(path: str) -> Reader:
-    """Who reads the arrays of a path or URL. Files of an unknown suffix may be NumPy's."""
+def reader_of(path: str) -> ArrayReader:
+    """Return the array reader for a path or URL. Files of unknown suffix may be NumPy's."""
     return read_zarr if is_store(path) else ARRAYS.get(suffix_of(path), read_npy)
 
 
 def open_arrays(path: str) -> Any:
-    """The array of a file, or several by name; DataError, whatever its reader raises."""
+    """Return the array of a file, or a dict of arrays; DataError for any error of the reader."""
     with explained(path):
         return reader_of(path)(path)
 
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Say of which file a reader speaks that finds it damaged; DataError, whatever it raises."""
-    with translated(path):
+    """Convert any error of a reader into a DataError that names the file."""
+    with convert_os_errors(path):
         try:
             yield
         except (ArgumentError, DataError, OSError, MemoryError):
@@ -115,20 +114,20 @@ def explained(path: str) -> Iterator[None]:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value is a table or column, whose own [0] is a column, a table or the label 0."""
-    named = any(hasattr(value, name) for name in ("iloc", "get_column", "to_frame"))
-    return named and hasattr(value, "to_numpy")
+    """Return True for a table or column, whose own [0] is a column, a row or the label 0."""
+    has_method = any(hasattr(value, name) for name in ("iloc", "get_column", "to_frame"))
+    return has_method and hasattr(value, "to_numpy")
 
 
 def rows_of(frame: Any, name: str) -> Array:
-    """Its rows, by place; DataError for what is neither numbers nor a column of strings.
+    """Return the rows as an array; DataError unless they are numbers or a column of strings.
 
-    `name` is what messages call it.
+    `name` stands for the table in messages.
     """
     if len(frame.shape) == 1:
-        words = np.asarray(frame.to_numpy())
-        if words.dtype.kind in "OUT" and all(isinstance(word, str) for word in words):
-            return words
+        strings = np.asarray(frame.to_numpy())
+        if strings.dtype.kind in "OUT" and all(isinstance(string, str) for string in strings):
+            return strings
     try:
         return as_array(frame, name)
     except LayoutkitError as error:

@@ -1,25 +1,22 @@
-"""One loop at a time over epochs, and a state that names a place in them.
+"""Resumable iteration over epochs, with one active loop at a time.
 
-`Epochs` is the base of everything here that is iterated epoch by epoch. What can be iterated
-twice is not the same object as the loop that runs: `iter(x)` gives a new `EpochIterator`, and `x`
-knows which one is the latest.
+`Epochs` is the base class of every iterable here that has epochs. The iterable and a running loop
+are separate objects: `iter(x)` returns a new `EpochIterator`, and `x` knows the latest one.
 
-    for item in x: ...        epoch x.epoch; running to the end adds one
-    next(iter(x))             a peek: the next loop begins the same epoch again
-    x.set_epoch(3)            the start of epoch 3
-    x.load_state_dict(d)      the place where `d = x.state_dict()` was taken
+    for item in x: ...        epoch x.epoch; reaching the end increments it
+    next(iter(x))             a peek: the next loop starts the epoch again
+    x.set_epoch(3)            go to the start of epoch 3
+    x.load_state_dict(d)      go to the position where `d = x.state_dict()` was taken
 
-A subclass says four things: `_identity()`, what a state must agree with; `_records()`, how many
-records it has; `_steps(epoch, position)`, an iterator of (item, position behind it); and
-`_end(epoch)`, the last position where a state can stand. One that needs more than a position to
-begin again quickly gives further integers in `_marks(position)` and takes them in `_take`.
+A subclass implements four methods: `_identity()`, the settings that a state must match;
+`_records()`, the number of its records; `_steps(epoch, position)`, an iterator of (item, position
+after it); and `_end(epoch)`, the last position that a state may have. If a position is not enough
+to resume quickly, it returns further integers from `_marks(position)` and reads them in `_take`.
 
-A state can be asked for after an interrupt at any place, Ctrl-C for one. So what belongs together
-is assigned in one line, without a call in between: interrupts come at calls. What else changes with
-the position, as numbers that are counted, is part of it: a position may be of a class of its own
-that derives from int.
-
-Knows positions. What an item is, and what stands at a position, only its subclasses know.
+A state may be taken after an interrupt at any point, such as Ctrl-C. So attributes that belong
+together are assigned in one statement, without a call in between, as interrupts occur at calls.
+Other values that change with the position, such as counters, are part of it: a position may be an
+instance of a subclass of int.
 """
 
 from __future__ import annotations
@@ -33,52 +30,50 @@ from typing import Any, Generic, TypeVar
 from .._utils.validation import as_count
 from ..errors import DataError
 
-__all__ = ["EpochIterator", "Epochs"]
-
 T = TypeVar("T")
-_LAST = (1 << 63) - 1  # positions are 64-bit integers with a sign
+_LAST = (1 << 63) - 1  # positions are signed 64-bit integers
 Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 
 
 class Epochs(ABC, Generic[T]):
-    """What is iterated epoch by epoch, and continues where a state says."""
+    """An iterable of items, epoch by epoch, that resumes from a state."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = as_count("epoch", epoch)
         self._position = 0
         self._loaded = False
-        # Weak, so that a loop that is broken off ends as soon as nobody holds it.
+        # A weak reference, so that an abandoned loop ends as soon as it is unreferenced.
         self._latest: weakref.ref[EpochIterator[T]] | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that the latest loop is in; after its end, the next one."""
+        """The epoch of the latest loop; after its end, the next epoch."""
         return self._epoch
 
     def __iter__(self) -> EpochIterator[T]:
         return self._begin(self._steps)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch; the loop under way is over."""
+        """Go to the start of an epoch; ends the active loop."""
         self._go(as_count("epoch", epoch), 0)
 
     def state_dict(self) -> dict[str, int | str]:
-        """The place behind what the latest loop handed out, in a few integers and strings."""
+        """Return the position after the latest loop's last item, as a few integers and strings."""
         epoch, position = self._epoch, self._position
         place = {"epoch": epoch, "position": int(position)}
-        counted = {"records": self._records()}
-        return {**self._identity(), **counted, **place, **self._marks(position)}
+        records = {"records": self._records()}
+        return {**self._identity(), **records, **place, **self._marks(position)}
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Let the next loop begin at the place that a state names; the one under way is over.
+        """Let the next loop begin at the position of a state; ends the active loop.
 
         Raises
         ------
         DataError
-            The state is of another kind, seed, batch size or, unless it is an epoch's start,
+            The state has another kind, seed, batch size or, unless it is an epoch's start, another
             number of records. Nothing has changed.
         """
-        epoch, position = self._checked(state)
+        epoch, position = self._check_state(state)
         plain = {
             key: value if isinstance(value, str) else int(value) for key, value in state.items()
         }
@@ -95,48 +90,50 @@ class Epochs(ABC, Generic[T]):
 
     @abstractmethod
     def _end(self, epoch: int) -> int | None:
-        """The position behind the last item of an epoch; None where that is not known."""
+        """Return the position after the last item of an epoch; None if it is unknown."""
 
     def _marks(self, position: int) -> dict[str, int]:
-        """Further integers of a state."""
+        """Return further integers of a state."""
         return {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
-        """The position, with what `_marks` gave; DataError, and nothing changes, if it is wrong."""
+        """Return the position, with the values of `_marks`; DataError, unchanged, if invalid."""
         return position
 
     def _free(self, position: int) -> tuple[str, ...]:
-        """What a state of a position may differ in."""
-        # At an epoch's start, where no record counts yet, it may go on with others.
+        """Return the keys of a state that may differ at a position."""
+        # At the start of an epoch the number of records and the partition may change.
         return () if position else ("records", "partition")
 
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
-        """The latest loop from now on."""
+        """Begin a new loop, which is the latest from now on."""
         self._go(self._epoch, self._position if self._loaded else 0)
         loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop
 
     def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """End the loop under way and go to a place."""
+        """End the active loop and go to a position."""
         loop = self._latest and self._latest()
+        # One statement: see the module's docstring.
         self._latest, self._loaded, self._epoch, self._position = None, loaded, epoch, position
         if loop:
             loop.close()
 
-    def _checked(self, state: Any) -> tuple[int, int]:
-        """Epoch and position of a state; DataError for the state of something else."""
-        name, own = type(self).__name__, self.state_dict()
+    def _check_state(self, state: Any) -> tuple[int, int]:
+        """Return epoch and position of a state; DataError if it does not match this object."""
+        name = type(self).__name__
+        own = self.state_dict()
         if not isinstance(state, Mapping):
             raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
-        if "partition" in own:  # states of earlier versions do not say which one they are of
+        if "partition" in own:  # states of earlier versions do not have the key
             state = {"partition": own["partition"], **state}
         if set(state) != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
         numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
-        differ = [k for k in own if k in compared and not _same(state[k], own[k])]
+        differ = [k for k in own if k in compared and not _is_equal(state[k], own[k])]
         if differ:
             wrong = ", ".join(f"{k} {state[k]!r}, not {own[k]!r}" for k in differ)
             raise DataError(
@@ -156,7 +153,7 @@ class Epochs(ABC, Generic[T]):
 
 
 class EpochIterator(Iterator[T]):
-    """One pass over an epoch; the latest of its owner, or over."""
+    """One pass over an epoch: the latest loop of its owner, or one that has ended."""
 
     def __init__(self, owner: Epochs[T], steps: Iterator[tuple[T, int]]) -> None:
         self._owner = owner
@@ -182,19 +179,19 @@ class EpochIterator(Iterator[T]):
                     f"another thread waits for the next item of this loop over a "
                     f"{type(owner).__name__}; let one thread take items and share them out"
                 ) from None
-            # What failed is over, and must not look like an epoch that came to its end. The
-            # position stays, so a state taken now begins with what failed.
+            # A loop that failed has ended, and must not look like an epoch that is complete. The
+            # position is kept, so a state taken now begins with the item that failed.
             if self._is_latest():
                 owner._latest = None
             raise
         if not is_latest:
-            self.close()  # whoever ended it could not, as this thread was in the steps
+            self.close()  # the thread that ended the loop could not: this one was in the steps
             self._check_latest()
-        owner._position = position  # and nothing between this and the return
+        owner._position = position  # no statement may come between this one and the return
         return item
 
     def close(self) -> None:
-        """End the steps, with what they hold; those that a thread is in when it comes back."""
+        """Close the steps and their resources; a thread that runs in them closes them later."""
         close = getattr(self._steps, "close", None)
         if close:
             try:
@@ -215,16 +212,16 @@ class EpochIterator(Iterator[T]):
             )
 
 
-def _same(given: Any, own: int | str) -> bool:
-    """Whether a state says what is so here; an array says nothing."""
-    return isinstance(given, str | Integral) and bool(given == own)
+def _is_equal(value: Any, own: int | str) -> bool:
+    """Return True if a value of a state equals this object's; False for arrays."""
+    return isinstance(value, str | Integral) and bool(value == own)
 
 
 def _is_busy(error: BaseException) -> bool:
-    """Whether a generator refused to be entered by two, seen from where it was called.
+    """Return True for Python's error that a generator is already executing, at its caller.
 
-    Looking at the error costs nothing until there is one; a lock would cost every item of a
-    sampler as much as the item itself. An error from inside has a frame more.
+    Inspecting the error is free as long as there is none; a lock would cost as much per item as
+    the item of a sampler itself. An error raised inside the generator has one more frame.
     """
     trace = error.__traceback__
     return isinstance(error, ValueError) and trace is not None and trace.tb_next is None

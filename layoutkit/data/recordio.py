@@ -1,13 +1,12 @@
-"""RecordIO files written and read: records one after the other, in frames, with an index beside.
+"""Write and read RecordIO files: framed records without gaps, and an index file.
 
-    RecordWriter        writes a file, which appears when it is whole
-    read_records        the records of a file, in order
-    pack_image          the payload of an image record, from a picture's file, labels and an id
-    unpack_image        ImageHeader and picture's file of such a payload
-    read_mean, write_mean   the file of a mean picture
+    RecordWriter        write a file, which appears when it is complete
+    read_records        iterate over the records of a file, in order
+    pack_image          the payload of an image record, from an encoded image, labels and an id
+    unpack_image        the ImageHeader and the encoded image of such a payload
+    read_mean, write_mean   the file of a mean image
 
-The files are those of MXNet and of what reads its files, byte for byte. `open_index` gives their
-records in any order.
+The files are byte for byte those of MXNet. `open_index` gives random access to their records.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import Any
 
 from .._utils.files import replacing
 from ..errors import DataError
-from .io.image_record import ImageHeader, as_bytes, pack_image, read_mean, unpack_image, write_mean
+from .io.image_record import ImageHeader, pack_image, read_mean, to_bytes, unpack_image, write_mean
 from .io.reader import BLOCK, RangeFile
-from .io.recordio import framed, span_at, unframed
+from .io.recordio import pack_frames, span_at, unframed
 
 __all__ = [
     "ImageHeader",
@@ -38,10 +37,10 @@ __all__ = [
 
 
 class RecordWriter:
-    """Writes a RecordIO file and, beside it, its `.idx`. Both appear when it is closed.
+    """A context manager that writes a RecordIO file and its `.idx`. Both appear when it is closed.
 
-    A context manager: leaving it closes the files, and an exception leaves whatever stood there
-    before as it was.
+    Leaving the context closes the files; after an exception, files that existed before are
+    unchanged.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -55,24 +54,24 @@ class RecordWriter:
     Parameters
     ----------
     path : path
-        The file, which replaces one that is there. Its folder has to be there.
+        The file, which is replaced if it exists. Its folder has to exist.
     index : bool or path
-        Whether to write an index, and where: by default under the same name, as `.idx`. With
-        False an index that belongs to the file that is replaced is removed, as it would lie.
+        Whether to write an index, and its path: by default the file's name with the suffix `.idx`.
+        With False an index of the file that is replaced is removed, as it would be wrong.
 
-    Raises OSError where a file cannot be written.
+    Raises OSError if a file cannot be written.
     """
 
     def __init__(self, path: str | PathLike[str], index: bool | str | PathLike[str] = True) -> None:
         self._path = Path(fspath(path))
-        beside = self._path.with_suffix(".idx")
-        self._index = beside if isinstance(index, bool) else Path(fspath(index))
+        default = self._path.with_suffix(".idx")
+        self._index = default if isinstance(index, bool) else Path(fspath(index))
         self._stale = index is False
         if self._index == self._path:
             raise DataError(f"{path} would be its own index; call it .rec")
-        self._keys: list[Any] | None = None  # None as long as they count from 0
+        self._keys: list[Any] | None = None  # None as long as they are 0, 1, 2, ...
         self._offsets = array("q")
-        self._at = 0
+        self._pos = 0
         self._files = ExitStack()
         self._text = None if self._stale else self._files.enter_context(replacing(self._index))
         try:
@@ -83,23 +82,23 @@ class RecordWriter:
         self._closed = False
 
     def write(self, payload: bytes, key: int | str | None = None) -> int:
-        """Append a record, and give the offset where it begins.
+        """Append a record; return its offset in the file.
 
         Parameters
         ----------
         payload : bytes
             Anything, of less than 512 MiB.
         key : int or str, optional
-            What the index calls it, in one word; by default its number, from 0 on.
+            The key in the index, one word; by default the record's number, from 0.
 
         Raises
         ------
         DataError
-            The payload is too long, the key is no word, or the file is closed.
+            The payload is too long, the key is not one word, or the file is closed.
         """
         if self._closed:
             raise DataError(f"{self._path} is closed; open a new RecordWriter")
-        frames = framed(as_bytes("payload", payload))
+        frames = pack_frames(to_bytes("payload", payload))
         if key is not None:
             self._check_key(key)
             if self._keys is None:
@@ -107,12 +106,12 @@ class RecordWriter:
         self._file.write(frames)
         if self._keys is not None:
             self._keys.append(len(self._offsets) if key is None else key)
-        self._offsets.append(self._at)
-        self._at += len(frames)
+        self._offsets.append(self._pos)
+        self._pos += len(frames)
         return self._offsets[-1]
 
     def close(self) -> None:
-        """Give the files their names; twice is fine."""
+        """Give the files their final names; closing twice is allowed."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> RecordWriter:
@@ -120,21 +119,21 @@ class RecordWriter:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         if self._closed:
             return
         self._closed = True
-        if kind is None and self._text is not None:
+        if exc_type is None and self._text is not None:
             try:
                 self._write_index(self._text)
             except BaseException as failure:
                 self._files.__exit__(type(failure), failure, failure.__traceback__)
                 raise
-        self._files.__exit__(kind, error, trace)
-        if kind is None and self._stale:
+        self._files.__exit__(exc_type, error, trace)
+        if exc_type is None and self._stale:
             self._index.unlink(missing_ok=True)
 
     def _write_index(self, file: Any) -> None:
@@ -148,28 +147,31 @@ class RecordWriter:
 
 
 def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
-    """The records of a RecordIO file or URL, one after the other, in the order of the file.
+    """Iterate over the records of a RecordIO file or URL, in the order of the file.
 
     Raises
     ------
     DataError
-        It cannot be opened; or, when the records before were given, a frame is damaged or the file
-        ends inside one. The file and the offset are named.
+        It cannot be opened; or, after the records before it, a frame is damaged or the file ends
+        inside a frame. The message has the file and the offset.
     """
     return _records(RangeFile(fspath(path)))
 
 
 def _records(file: RangeFile) -> Iterator[bytes]:
     with file:
-        at, begin, block = 0, 0, b""
-        while at < file.size:
-            length = span_at(file, at)
-            if at + length > begin + len(block):
-                begin, block = at, file.read_at(at, max(length, BLOCK))
-            if at - begin + length > len(block):
+        pos = 0
+        block_start = 0
+        block = b""
+        while pos < file.size:
+            length = span_at(file, pos)
+            if pos + length > block_start + len(block):
+                block_start = pos
+                block = file.read_at(pos, max(length, BLOCK))
+            if pos - block_start + length > len(block):
                 raise DataError(
                     f"{file.url} is cut: it ends after {file.size} bytes, inside the record that "
-                    f"begins at byte {at}"
+                    f"begins at byte {pos}"
                 )
-            yield unframed(block[at - begin : at - begin + length], file.url, at)
-            at += length
+            yield unframed(block[pos - block_start : pos - block_start + length], file.url, pos)
+            pos += length

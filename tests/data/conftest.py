@@ -1,4 +1,4 @@
-"""What holds for all tests of data: whose threads are whose, and how long a reader waits."""
+"""Fixtures for all data tests: no threads of other test files, and short pauses between retries."""
 
 import pytest
 from batches_of import forget_others

@@ -42,7 +42,7 @@ def test_names_that_no_file_can_have(path):
 
 
 class Frame:
-    """As much of a pandas DataFrame or Series as an index sees."""
+    """A stand-in with the attributes of a pandas DataFrame or Series that an index uses."""
 
     def __init__(self, values):
         self.values, self.shape, self.iloc = values, values.shape, None

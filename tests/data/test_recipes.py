@@ -1,4 +1,4 @@
-"""What a newcomer adds in two files: a module, and a row in the table that names it.
+"""Extensions that take two files: a module, and a row in the table that names it.
 
 Each test adds a toy by the recipe, uses it as a user does, and takes it away again.
 """

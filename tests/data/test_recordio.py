@@ -247,7 +247,7 @@ def test_mean_files_are_those_of_the_original(tmp_path):
 
 
 def test_older_mean_files_are_read(tmp_path):
-    """Those without storage, and those that begin with the number of axes."""
+    """Read files without a storage type, and files that begin with the number of axes."""
     new = bytes.fromhex(MEAN)
     head, rest = new[:24], new[60:]
     middle = struct.pack("<II3q", 0xF993FAC8, 3, 3, 2, 2)
@@ -260,7 +260,7 @@ def test_older_mean_files_are_read(tmp_path):
 @pytest.mark.parametrize("change", range(0, 144, 9))
 def test_cut_mean_files_are_refused(change, tmp_path):
     (tmp_path / "mean").write_bytes(bytes.fromhex(MEAN)[:change])
-    with pytest.raises(DataError, match="mean is no file of a mean picture"):
+    with pytest.raises(DataError, match="mean is no file of a mean image"):
         recordio.read_mean(tmp_path / "mean")
 
 

@@ -1,4 +1,4 @@
-"""Servers that send what they are told, be it HTTP or not, and answers that never end."""
+"""Servers that send scripted bytes, valid HTTP or not, and responses that never end."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def answering(*pieces, endless=b"", every=0.0):
-    """The address of a server that sends these bytes to whoever asks, then `endless` for ever."""
+    """Yield the address of a server that sends these bytes, then `endless` without end."""
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 

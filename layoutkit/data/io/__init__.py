@@ -1,24 +1,18 @@
-"""The bytes of records, and the arrays in files.
+"""Reading bytes of records and arrays in files, local or at URLs.
 
-urls.py            local files and those at any URL: opened, looked for, listed, with patience
-remote.py          what another machine holds at a URL, asked once
-web.py             all that is asked of HTTP servers
-pages.py           the files that a page of such a server links to
-cache.py           keeps whole remote files in a folder
-reader.py          the bytes of a record, by way of these
-keptfiles.py       the same of containers, which stay open
-npy.py             .npy and .npz: where the elements lie, mapped or read
-tensors.py         .safetensors and .pt
-zarrstores.py      arrays of zarr, by chunk
-csvrows.py         rows of numbers in text
-idx.py             idx files, mapped
-ranges.py          parts of files here and there, many small ones at once
-recordframes.py    RecordIO: frames around records
-recordheads.py     RecordIO: where records begin and end
-imagerecords.py    the header of image records
-meanfiles.py       files of mean pictures
-parquetfiles.py    columns of Parquet files
+cache.py           a disk cache of whole remote files
 crc32c.py          checksums of TFRecord files
+csv.py             rows of numbers in text files
+filesystem.py      local files and URLs of any scheme: open, read, list, retry
+http.py            an HTTP client with deadlines, and folder listings of web servers
+idx.py             idx files (MNIST), memory-mapped
+image_record.py    the header of image records, and files of mean images
+npy.py             .npy and .npz: headers, memory-mapped or loaded arrays
+parquet.py         columns of Parquet files
+reader.py          the bytes of a record, files read in parts, a cache of open files
+recordio.py        RecordIO: frames around records, and where records begin and end
+tensor_files.py    .safetensors and .pt
+zarr.py            arrays of zarr, by chunk
 
-Which suffix is read by whom says formats.py, one folder up.
+`formats.py`, one folder up, maps file suffixes to these readers.
 """

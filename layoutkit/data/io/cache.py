@@ -1,14 +1,8 @@
-"""Whole remote files, kept in a folder until their room is needed.
+"""A disk cache of whole remote files, by URL.
 
-Knows files by URL; what brings their bytes is not known here.
-
-A file in the cache: its name says which URL it is of, how long it is and what is in it.
-
-Others may be able to write the folder. So what stands under a name is used only if it is a regular
-file of this user that has the length and the digest of its name; links are never followed, and a
-pipe is not waited for.
-
-Knows one file; which there are is not known here.
+The name of a cached file holds a hash of its URL, its length and a digest of its bytes. Other users
+may be able to write to the folder, so a file is used only if it is a regular file of this user with
+the length and the digest in its name. Links are never followed, and opening a pipe does not block.
 """
 
 from __future__ import annotations
@@ -28,15 +22,15 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from ..._utils.files import replacing
-from .filesystem import opened_file, read_from
-from .http import Answer
+from .filesystem import open_regular_file, read_from
+from .http import Download
 
 _NAME = re.compile(r"([0-9a-f]{64})(?:-(\d{1,18})-([0-9a-f]{32}))?\.record")
 _PIECE = 1 << 20
 
 
 class Entry(NamedTuple):
-    """What the name of a file says; one of an earlier version says neither size nor digest."""
+    """The parts of a cache file's name; size -1 and digest "" in names of an earlier version."""
 
     key: str
     size: int
@@ -48,65 +42,65 @@ class Entry(NamedTuple):
         return f"{self.key}-{self.size}-{self.digest}.record"
 
 
-def entry_of(name: str) -> Entry | None:
-    """What the name of a file says; None for files that are not of the cache."""
-    found = _NAME.fullmatch(name)
-    return found and Entry(found[1], int(found[2] or -1), found[3] or "")
+def parse_entry(name: str) -> Entry | None:
+    """Return the entry that a file name stands for; None if it is not a name of the cache."""
+    match = _NAME.fullmatch(name)
+    return match and Entry(match[1], int(match[2] or -1), match[3] or "")
 
 
-def key_of(url: str) -> str:
-    """What stands for a URL in names."""
+def url_key(url: str) -> str:
+    """Return the hash of a URL that file names contain."""
     return hashlib.sha256(url.encode()).hexdigest()
 
 
-def digest() -> Any:
-    """What takes in the bytes of a file, and then gives what stands for them in names."""
+def new_digest() -> Any:
+    """Return a hash object for the bytes of a file."""
     return hashlib.blake2b(digest_size=16)
 
 
-def opened_entry(path: str, entry: Entry) -> int:
-    """A descriptor of an entry; OSError where it is no regular file of ours of that length."""
-    file, size = opened_file(path, getattr(os, "O_NOFOLLOW", 0))
-    if size == entry.size and is_ours(os.fstat(file)):
+def open_entry(path: str, entry: Entry) -> int:
+    """Return a descriptor; OSError unless it is our regular file of the entry's length."""
+    file, size = open_regular_file(path, getattr(os, "O_NOFOLLOW", 0))
+    if size == entry.size and is_own_file(os.fstat(file)):
         return file
     os.close(file)
-    raise OSError("it is not the file that was kept under its name")
+    raise OSError("it is not the file that was cached under its name")
 
 
-def is_ours(state: os.stat_result) -> bool:
-    """Whether a file is a regular one of this user, with no other name."""
+def is_own_file(state: os.stat_result) -> bool:
+    """Return True for a regular file of this user that has no other hard link."""
     own = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
     return own and stat.S_ISREG(state.st_mode) and state.st_nlink <= 1
 
 
-def fits(file: int, entry: Entry) -> bool:
-    """Whether the bytes of an entry are those that were kept."""
-    found = digest()
+def has_digest(file: int, entry: Entry) -> bool:
+    """Return True if the bytes of a file have the digest of its entry."""
+    digest = new_digest()
     while piece := os.read(file, _PIECE):
-        found.update(piece)
-    return bool(found.hexdigest() == entry.digest)
+        digest.update(piece)
+    return bool(digest.hexdigest() == entry.digest)
 
 
 _log = logging.getLogger("layoutkit.data")
 
-# Longer than a download from which nothing comes: who has waited so long for another thread's
-# download reads the file without the cache.
-_PATIENCE = 60.0
+# Longer than a download that receives nothing can last. A thread that has waited this long for
+# another thread's download reads the file without the cache.
+_LOCK_TIMEOUT = 60.0
 
 
 class DiskCache:
-    """A folder of files by URL; those used longest ago go first, and there is never too much.
+    """A folder of files by URL, limited in size; the least recently used files are removed first.
 
-    A file appears when it is complete. A cache that cannot be written says so once, in the log,
-    and from then on only gives what it has. Safe from many threads; processes may share the
-    folder, but each counts what it put there itself and what it found when it began.
+    A file appears when it is complete. If the cache cannot be written, that is logged once, and
+    from then on only the files that it already has are used. Thread-safe. Processes may share the
+    folder, but each counts only the files it wrote and the files that were there when it started.
 
     Parameters
     ----------
     folder : path
-        Made where it does not exist. Other files in it are neither counted nor touched.
+        Created if it does not exist. Other files in it are neither counted nor touched.
     limit : int
-        Bytes of all files together, those that are being written included.
+        Bytes of all files together, including files that are being written.
     """
 
     _open: ClassVar[WeakValueDictionary[Path, DiskCache]] = WeakValueDictionary()
@@ -115,30 +109,32 @@ class DiskCache:
         self._folder = Path(folder)
         self._limit = limit
         self._lock = threading.Lock()
-        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
-        self._sizes: OrderedDict[str, int] = OrderedDict()  # by file name, longest unused first
-        self._entries: dict[str, Entry] = {}  # by what stands for the URL
-        self._looked_at: set[str] = set()  # names of files whose bytes are those of the name
-        self._total = 0  # bytes of these files and of those that are being written
-        self._not_ours: set[str] = set()  # URLs whose files are not kept
+        self._locks: WeakValueDictionary[str, _WeakLock] = WeakValueDictionary()
+        self._sizes: OrderedDict[str, int] = (
+            OrderedDict()
+        )  # by file name, least recently used first
+        self._entries: dict[str, Entry] = {}  # by URL key
+        self._verified: set[str] = set()  # names of files whose bytes have the right digest
+        self._total = 0  # bytes of these files and of files that are being written
+        self._uncacheable: set[str] = set()  # URLs whose files are not cached
         self._writable = True
         try:
-            self._look()
+            self._scan()
         except OSError as error:
-            self._give_up(error)
+            self._disable(error)
 
     @classmethod
     def at(cls, folder: str | os.PathLike[str], limit: int) -> DiskCache:
-        """The cache of a folder: one for all who use it, with the least of their limits."""
-        place = Path(folder).absolute()
-        cache = cls._open.get(place)
+        """Return the process's one cache of a folder, with the smallest of its users' limits."""
+        path = Path(folder).absolute()
+        cache = cls._open.get(path)
         if cache is None:
-            cache = cls._open[place] = cls(place, limit)
+            cache = cls._open[path] = cls(path, limit)
         cache._shrink(limit)
         return cache
 
     def find(self, url: str) -> Path | None:
-        """The file of a URL, from now on the last to go; None if it is not here."""
+        """Return the file of a URL and mark it as used; None if it is not in the cache."""
         entry = self._entry(url)
         if entry is None:
             return None
@@ -152,119 +148,122 @@ class DiskCache:
             os.utime(path)
         return path
 
-    def read(self, url: str, start: int, length: int | None, most: int) -> bytes | None:
-        """A part of the file of a URL; None where it is not here any more.
+    def read(self, url: str, start: int, length: int | None, max_bytes: int) -> bytes | None:
+        """Return a part of the file of a URL; None if it is no longer in the cache.
 
-        Raises DataError where it has more bytes than `most`, and no length is given.
+        Raises DataError if `length` is None and the file has more than `max_bytes` bytes.
         """
         entry = self._entry(url)
         if entry is None:
             return None
         try:
-            file = opened_entry(str(self._folder / entry.name), entry)
-            return read_from(file, url, start, length, most)
-        except OSError:  # others needed its room just now, or someone emptied the folder
+            file = open_entry(str(self._folder / entry.name), entry)
+            return read_from(file, url, start, length, max_bytes)
+        except OSError:  # another process removed it to make room, or the folder was emptied
             self._drop(entry)
             return None
 
     def takes(self, url: str) -> bool:
-        """Whether a download of the URL might be kept."""
-        return self._writable and url not in self._not_ours
+        """Return True unless a download of the URL is known to be uncacheable."""
+        return self._writable and url not in self._uncacheable
 
-    def store(self, url: str, answer: Answer) -> Path | None:
-        """Keep what comes; None where it does not fit, cannot be written or may have been cut.
+    def store(self, url: str, download: Download) -> Path | None:
+        """Save a download; None if it does not fit, cannot be written or may be truncated.
 
-        Errors of the download pass, and leave nothing behind. The caller has the URL's turn.
+        Errors of the download are raised, and leave no file behind. The caller holds the URL's
+        `download_lock`.
         """
-        if not answer.checked or (answer.size is not None and answer.size > self._limit):
-            self._not_ours.add(url)
-            answer.close()
+        if not download.checked or (download.size is not None and download.size > self._limit):
+            self._uncacheable.add(url)
+            download.close()
             return None
-        # A name that nobody can guess, as `replacing` would follow a link that stands there.
+        # A name that cannot be guessed, as `replacing` would follow a link of this name.
         new = self._folder / f"{secrets.token_hex(32)}.record"
-        written, found = 0, digest()
+        written = 0
+        digest = new_digest()
         try:
             with replacing(new) as file:
-                for chunk in answer.chunks:
+                for chunk in download.chunks:
                     self._reserve(len(chunk))
                     written += len(chunk)
                     file.write(chunk)
-                    found.update(chunk)
-            entry = Entry(key_of(url), written, found.hexdigest())
+                    digest.update(chunk)
+            entry = Entry(url_key(url), written, digest.hexdigest())
             path = new.replace(self._folder / entry.name)
         except BaseException as error:
             with self._lock:
                 self._total -= written
             with suppress(OSError):
                 new.unlink(missing_ok=True)
-            self._refuse(url, error)
+            self._handle_store_error(url, error)
             return None
         with self._lock:
             old = self._entries.get(entry.key, entry)
             self._total -= self._sizes.pop(old.name, 0)
-            self._sizes[path.name], self._entries[entry.key] = written, entry
-            self._looked_at.add(path.name)
+            self._sizes[path.name] = written
+            self._entries[entry.key] = entry
+            self._verified.add(path.name)
         if old.name != entry.name:
             (self._folder / old.name).unlink(missing_ok=True)
         return path
 
     def renew(self) -> None:
-        """Make new locks after a fork, as threads that are not here may have the old ones."""
+        """Make new locks after a fork, as threads that the child lacks may hold the old ones."""
         self._lock = threading.Lock()
-        self._turns = WeakValueDictionary()
+        self._locks = WeakValueDictionary()
 
     @contextmanager
-    def turn(self, url: str) -> Iterator[None]:
-        """Wait until no other thread downloads this URL."""
+    def download_lock(self, url: str) -> Iterator[None]:
+        """Wait until no other thread downloads this URL, at most `_LOCK_TIMEOUT` seconds."""
         with self._lock:
-            turn = self._turns.setdefault(url, _Turn())
-        taken = turn.lock.acquire(timeout=_PATIENCE)
+            url_lock = self._locks.setdefault(url, _WeakLock())
+        acquired = url_lock.lock.acquire(timeout=_LOCK_TIMEOUT)
         try:
             yield
         finally:
-            if taken:
-                turn.lock.release()
+            if acquired:
+                url_lock.lock.release()
 
-    def _look(self) -> None:
-        """Count what is there; drop what is too much."""
+    def _scan(self) -> None:
+        """Count the files of the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         states = []
         for entry in os.scandir(self._folder):
-            if entry_of(entry.name):
-                with suppress(FileNotFoundError):  # another process has just dropped it
+            if parse_entry(entry.name):
+                with suppress(FileNotFoundError):  # another process has just removed it
                     state = entry.stat(follow_symlinks=False)
-                    if is_ours(state):
+                    if is_own_file(state):
                         states.append((state.st_mtime_ns, entry.name, state.st_size))
         self._sizes.update((name, size) for _, name, size in sorted(states))
         self._total = sum(self._sizes.values())
-        found = filter(None, map(entry_of, self._sizes))
-        self._entries.update((each.key, each) for each in found if each.digest)
+        entries = filter(None, map(parse_entry, self._sizes))
+        self._entries.update((entry.key, entry) for entry in entries if entry.digest)
 
     def _entry(self, url: str) -> Entry | None:
-        """What is kept of a URL, from now on the last to go."""
+        """Return the entry of a URL and mark it as used; None if there is none."""
         with self._lock:
-            entry = self._entries.get(key_of(url))
+            entry = self._entries.get(url_key(url))
             if entry is None or entry.name not in self._sizes:
                 return None
             self._sizes.move_to_end(entry.name)
             return entry
 
     def _check(self, path: Path, entry: Entry) -> None:
-        """OSError unless a file is the one that was kept; its bytes are looked at once."""
-        file = opened_entry(str(path), entry)
+        """Raise OSError unless a file is intact; its digest is computed only once."""
+        file = open_entry(str(path), entry)
         try:
-            if entry.name not in self._looked_at and not fits(file, entry):
-                raise OSError("its bytes are not those that were kept")
+            if entry.name not in self._verified and not has_digest(file, entry):
+                raise OSError("its bytes are not those that were cached")
         finally:
             os.close(file)
-        self._looked_at.add(entry.name)
+        self._verified.add(entry.name)
 
     def _drop(self, entry: Entry) -> None:
-        """Remove what is not what its name says, or forget what somebody else has removed."""
+        """Remove a file that does not match its name, or forget one that was removed."""
         with self._lock:
             self._total -= self._sizes.pop(entry.name, 0)
-            self._looked_at.discard(entry.name)
-            with suppress(OSError):  # in a folder that is not ours
+            self._verified.discard(entry.name)
+            with suppress(OSError):  # in a folder of another user
                 (self._folder / entry.name).unlink()
 
     def _shrink(self, limit: int) -> None:
@@ -272,10 +271,10 @@ class DiskCache:
             self._limit = min(limit, self._limit)
         try:
             self._reserve(0)
-        except _NoRoomError:  # for what is coming: it goes when it has come
+        except _NoRoomError:  # files being written fill the limit; each is checked as it grows
             return
         except OSError as error:
-            self._give_up(error)
+            self._disable(error)
 
     def _reserve(self, nbytes: int) -> None:
         """Make room for bytes that are about to be written."""
@@ -288,25 +287,26 @@ class DiskCache:
                 self._total -= self._sizes.pop(name)
             self._total += nbytes
 
-    def _refuse(self, url: str, error: BaseException) -> None:
-        """Note why a file could not be kept, or raise what is no fault of the cache."""
+    def _handle_store_error(self, url: str, error: BaseException) -> None:
+        """Note why a file could not be cached, or raise an error that is not the cache's."""
         if isinstance(error, _NoRoomError):
-            self._not_ours.add(url)
+            self._uncacheable.add(url)
         elif isinstance(error, OSError):
-            self._give_up(error)
+            self._disable(error)
         else:
             raise error
 
-    def _give_up(self, error: OSError) -> None:
+    def _disable(self, error: OSError) -> None:
         with self._lock:
-            first, self._writable = self._writable, False
+            first = self._writable
+            self._writable = False
         if first:
             _log.warning(
                 "the cache %s cannot be written (%s); going on without it", self._folder, error
             )
 
 
-class _Turn:
+class _WeakLock:
     """A lock that can be referred to weakly."""
 
     def __init__(self) -> None:
@@ -314,4 +314,4 @@ class _Turn:
 
 
 class _NoRoomError(Exception):
-    """The limit is reached, and nothing is left to drop."""
+    """An error: the limit is reached, and there is no file left to remove."""

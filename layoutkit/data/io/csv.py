@@ -1,10 +1,8 @@
-"""Rows of numbers in a text file, read by their numbers: where lines begin is found once.
+"""Rows of numbers in a text file, read by row index; line starts are found once.
 
-A line is numbers with commas between, parsed by NumPy (`loadtxt`), and strictly so: what is not a
-number, or too large for its dtype, is an error that names file and line. Spaces around numbers, one
-comma behind the last, blank lines, line ends of Windows and a byte order mark are no part of rows.
-
-Knows text; what rows are for is not known here.
+A line holds numbers separated by commas. NumPy (`loadtxt`) parses it, and a cell that is not a
+number, or is too large for its dtype, is an error that names file and line. Spaces around numbers,
+one trailing comma, blank lines, Windows line ends and a byte order mark are ignored.
 """
 
 from __future__ import annotations
@@ -21,15 +19,13 @@ import numpy as np
 from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import kind_of
-from .filesystem import local_path, opened_file, read_at
-
-__all__ = ["CSVRows", "as_read"]
+from .filesystem import local_path, open_regular_file, read_at
 
 _BLOCK = 1 << 20
-_MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
-_BREAK, _COMMA = 10, 44
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
+_NEWLINE, _COMMA = 10, 44
 _SPACE = np.isin(np.arange(256), [9, 13, 32])
-# All that numbers are made of. NumPy would take some control characters for spaces.
+# All bytes that numbers consist of. NumPy would accept some control characters as spaces.
 _WHOLE_BYTES = b"0123456789+-, \t\r\n"
 _FLOAT_BYTES = _WHOLE_BYTES + b".eEiInNfFaAtTyY"
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -39,9 +35,9 @@ _FLOAT = re.compile(
 
 
 class CSVRows:
-    """The rows of a file; 16 bytes of memory for each, and no text.
+    """The rows of a file; takes 16 bytes of memory per row, and keeps no text.
 
-    Who unpickles one opens the file again, which must not have changed.
+    Unpickling opens the file again, which must not have changed.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,8 +46,8 @@ class CSVRows:
             raise DataError(f"{path} is a URL; rows of numbers are read from local files")
         self.path = path
         self._file: int | None = None
-        with _reading(path):
-            self._starts, self._ends, self._state = _scanned(self._opened())
+        with _as_data_errors(path):
+            self._starts, self._ends, self._state = _scan(self._descriptor())
         if not len(self):
             raise DataError(f"{path} has no rows; it is empty")
 
@@ -59,45 +55,48 @@ class CSVRows:
         return len(self._starts)
 
     def read(self, numbers: Array, width: int, dtype: np.dtype[Any]) -> Array:
-        """The rows of these numbers, each of `width` values of a dtype, in the dtype `as_read`.
+        """Return the rows with these indices, `width` values each, in the dtype `as_read(dtype)`.
 
-        Raises DataError, with file and line, for a row that is anything else.
+        Raises DataError, with file and line, for a row that does not hold `width` such numbers.
         """
-        with _reading(self.path):
-            text, lines = self._texts(numbers)
-        found = None
-        if all(lines) and not text.translate(None, _bytes_of(dtype)):
+        with _as_data_errors(self.path):
+            text, lines = self._read_lines(numbers)
+        rows = None
+        if all(lines) and not text.translate(None, _allowed_bytes(dtype)):
             with suppress(ValueError):
-                found = np.loadtxt(lines, as_read(dtype), delimiter=",", comments=None, ndmin=2)
-        if found is None or found.shape != (len(lines), width):
+                rows = np.loadtxt(lines, as_read(dtype), delimiter=",", comments=None, ndmin=2)
+        if rows is None or rows.shape != (len(lines), width):
             self._check(lines, numbers, range(len(lines)), width, dtype)
-            raise DataError(f"{self.path}: NumPy cannot read line {self._line(numbers[0])} ff.")
-        if found.dtype.kind == "f":
-            large = (np.abs(found) > _largest(dtype)).any(1)  # written so, or only read so
+            raise DataError(
+                f"{self.path}: NumPy cannot read line {self._line_number(numbers[0])} ff."
+            )
+        if rows.dtype.kind == "f":
+            large = (np.abs(rows) > _max_value(dtype)).any(1)  # "inf" in the file, or overflow
             self._check(lines, numbers, np.flatnonzero(large), width, dtype)
-        return found
+        return rows
 
     def close(self) -> None:
-        """Let go of the file; what reads next opens it again."""
+        """Close the file; the next read opens it again."""
         if self._file is not None:
             self._finalizer()
             self._file = None
 
-    def _opened(self) -> int:
+    def _descriptor(self) -> int:
         if self._file is None:
-            self._file, _ = opened_file(local_path(self.path) or "")
+            self._file, _ = open_regular_file(local_path(self.path) or "")
             self._finalizer = weakref.finalize(self, os.close, self._file)
         return self._file
 
-    def _texts(self, numbers: Array) -> tuple[bytes, list[str]]:
-        """The lines of rows, without what is around them; and all that was read for them."""
-        file = self._opened()
-        if _state_of(file) != self._state:
+    def _read_lines(self, numbers: Array) -> tuple[bytes, list[str]]:
+        """Return all text that was read for some rows, and each row's line, stripped."""
+        file = self._descriptor()
+        if _file_state(file) != self._state:
             raise DataError(f"{self.path} has changed since it was opened; make a new provider")
         lines: list[str] = []
         pieces = []
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
-            starts, ends = self._starts[run], self._ends[run]
+            starts = self._starts[run]
+            ends = self._ends[run]
             first = int(starts[0])
             pieces.append(_read(file, first, int(ends[-1]) - first))
             text = pieces[-1].decode("latin-1")
@@ -108,26 +107,28 @@ class CSVRows:
     def _check(
         self, lines: Sequence[str], numbers: Array, rows: Iterable[int], width: int, dtype: Any
     ) -> None:
-        """DataError for the first of some rows that is not `width` numbers of a dtype."""
+        """Raise DataError for the first of some rows that is not `width` numbers of a dtype."""
         for row in rows:
-            wrong, number = _fault(lines[row], width, dtype), numbers[row]
-            if wrong:
-                at = self._line(number)
-                hint = "; leave a header out" if number == 0 and "no number" in wrong else ""
-                raise DataError(f"{self.path}, line {at}: {wrong}{hint}")
+            error = _row_error(lines[row], width, dtype)
+            number = numbers[row]
+            if error:
+                line = self._line_number(number)
+                hint = "; leave a header out" if number == 0 and "no number" in error else ""
+                raise DataError(f"{self.path}, line {line}: {error}{hint}")
 
-    def _line(self, number: Any) -> int:
-        """Which line of the file a row is, from 1."""
-        file, stop = self._opened(), int(self._starts[number])
+    def _line_number(self, number: Any) -> int:
+        """Return the line number of a row in the file, from 1."""
+        file = self._descriptor()
+        stop = int(self._starts[number])
         blocks = range(0, stop, _BLOCK)
-        return 1 + sum(_read(file, at, min(_BLOCK, stop - at)).count(b"\n") for at in blocks)
+        return 1 + sum(_read(file, pos, min(_BLOCK, stop - pos)).count(b"\n") for pos in blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None, "_finalizer": None}
 
 
 def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which numbers of a dtype are read; DtypeError for what is no number."""
+    """Return the dtype in which numbers of a dtype are parsed; DtypeError if it is not numeric."""
     if dtype.kind in "iu" or dtype in (np.float32, np.float64):
         return dtype
     if kind_of(dtype) != "f":
@@ -135,29 +136,29 @@ def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64)
 
 
-def _bytes_of(dtype: np.dtype[Any]) -> bytes:
+def _allowed_bytes(dtype: np.dtype[Any]) -> bytes:
     return _WHOLE_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
 
 
-def _largest(dtype: np.dtype[Any]) -> float:
+def _max_value(dtype: np.dtype[Any]) -> float:
     if dtype.kind == "f":
         return float(np.finfo(dtype).max)
-    import ml_dtypes  # whose dtype it is
+    import ml_dtypes  # as NumPy's finfo does not know its dtypes
 
     return float(ml_dtypes.finfo(dtype).max)
 
 
-def _fault(line: str, width: int, dtype: Any) -> str:
-    """What is wrong with a row, in words; nothing if it is right."""
+def _row_error(line: str, width: int, dtype: Any) -> str:
+    """Return what is wrong with a row, for an error message; "" if the row is valid."""
     cells = line.split(",")
     for number, cell in enumerate(cells, 1):
         text = cell.strip(" \t")
         if not text:
             return f"cell {number} is empty"
-        form = _WHOLE if dtype.kind in "iu" else _FLOAT
-        if not form.fullmatch(text):
-            kind = "whole number" if dtype.kind in "iu" and _FLOAT.fullmatch(text) else "number"
-            return f"cell {number} is {text[:40]!r}, which is no {kind}"
+        pattern = _WHOLE if dtype.kind in "iu" else _FLOAT
+        if not pattern.fullmatch(text):
+            noun = "whole number" if dtype.kind in "iu" and _FLOAT.fullmatch(text) else "number"
+            return f"cell {number} is {text[:40]!r}, which is no {noun}"
         if not _fits(text, dtype):
             return f"cell {number} is {text[:40]}, which is no {dtype.name}"
     if len(cells) != width:
@@ -177,78 +178,83 @@ def _fits(text: str, dtype: Any) -> bool:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """DataError, with the file's name, for whatever the system says of it."""
+def _as_data_errors(path: str) -> Iterator[None]:
+    """Raise DataError, with the file's name, for errors of the operating system."""
     try:
         yield
     except DataError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        said = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} cannot be read: {said}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {reason}") from error
 
 
-def _state_of(file: int) -> tuple[int, int]:
-    """What changes when somebody writes a file."""
-    found = os.fstat(file)
-    return found.st_size, found.st_mtime_ns
+def _file_state(file: int) -> tuple[int, int]:
+    """Return the size and modification time of a file, to detect changes."""
+    state = os.fstat(file)
+    return state.st_size, state.st_mtime_ns
 
 
 def _read(file: int, start: int, size: int) -> bytes:
-    """Bytes from a place of a file that others may read, too; OSError where it ends before."""
+    """Return `size` bytes from `start`; safe for shared files; OSError at the end of the file."""
     pieces = []
     while size:
         piece = read_at(file, min(size, 1 << 30), start)
         if not piece:
             raise OSError("it ends before its last line did")
         pieces.append(piece)
-        start, size = start + len(piece), size - len(piece)
+        start += len(piece)
+        size -= len(piece)
     return b"".join(pieces)
 
 
-def _scanned(file: int) -> tuple[Array, Array, tuple[int, int]]:
-    """Where rows begin and end, and the state of the file then."""
-    state = _state_of(file)
-    nothing = np.zeros(0, np.int64)
-    found = [(nothing, nothing), *(_rows(text, at) for text, at in _whole_lines(file))]
-    starts, ends = zip(*found, strict=True)
+def _scan(file: int) -> tuple[Array, Array, tuple[int, int]]:
+    """Return the starts and ends of all rows, and the state of the file before the scan."""
+    state = _file_state(file)
+    empty = np.zeros(0, np.int64)
+    spans = [(empty, empty), *(_row_spans(text, start) for text, start in _whole_lines(file))]
+    starts, ends = zip(*spans, strict=True)
     return np.concatenate(starts), np.concatenate(ends), state
 
 
 def _whole_lines(file: int) -> Iterator[tuple[bytes, int]]:
-    """The text of a file in pieces that end with lines, and where each begins."""
-    at = begin = 0
+    """Yield the text of a file in pieces that end at a line end, and where each piece starts."""
+    pos = begin = 0
     pieces: list[bytes] = []
-    while piece := read_at(file, _BLOCK, at):
-        if at == 0 and piece.startswith(_MARK):
-            piece, at, begin = piece[len(_MARK) :], len(_MARK), len(_MARK)
-        at += len(piece)
+    while piece := read_at(file, _BLOCK, pos):
+        if pos == 0 and piece.startswith(_BYTE_ORDER_MARK):
+            piece = piece[len(_BYTE_ORDER_MARK) :]
+            pos = len(_BYTE_ORDER_MARK)
+            begin = len(_BYTE_ORDER_MARK)
+        pos += len(piece)
         end = piece.rfind(b"\n") + 1
         if end:
             text = b"".join([*pieces, piece[:end]])
             yield text, begin
-            begin, pieces = begin + len(text), []
+            begin += len(text)
+            pieces = []
         pieces.append(piece[end:])
     if any(pieces):
         yield b"".join(pieces), begin
 
 
-def _rows(text: bytes, at: int) -> tuple[Array, Array]:
-    """Where the rows of a text begin and end that stands at a place of its file."""
+def _row_spans(text: bytes, offset: int) -> tuple[Array, Array]:
+    """Return the starts and ends in the file of the rows of a text that starts at `offset`."""
     block = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(block == _BREAK)
+    ends = np.flatnonzero(block == _NEWLINE)
     if not text.endswith(b"\n"):
         ends = np.append(ends, len(text))
     starts = np.concatenate([[0], ends[:-1] + 1])
-    _skip(block, starts, ends, 1)
-    _skip(block, starts, ends, -1)
-    there = np.flatnonzero(starts < ends)
-    starts, ends = starts[there], ends[there]
+    _skip_spaces(block, starts, ends, 1)
+    _skip_spaces(block, starts, ends, -1)
+    nonblank = np.flatnonzero(starts < ends)
+    starts = starts[nonblank]
+    ends = ends[nonblank]
     ends -= block[ends - 1] == _COMMA
-    return starts + at, ends + at
+    return starts + offset, ends + offset
 
 
-def _skip(block: Array, starts: Array, ends: Array, step: int) -> None:
+def _skip_spaces(block: Array, starts: Array, ends: Array, step: int) -> None:
     """Move the starts of lines forward over spaces, or their ends backward."""
     moved, offset = (starts, 0) if step > 0 else (ends, -1)
     live = np.arange(len(starts))

@@ -1,23 +1,14 @@
-"""Local files and those at any URL: opened, looked for, listed.
+"""Local files and files at URLs of any scheme: open, read in parts, list, retry.
 
-The one way to open a URL: what fails and may work the next time is tried again, a few times and
-for a while. Knows names and patience. Who speaks to which machine is the business of `remote.py`,
-and what the bytes mean that of whoever asked for them.
+Every URL is opened through this module: an attempt whose failure may be temporary is repeated, a
+few times and for a limited time.
 
-The bytes of a local file, as many as a record may have.
+Devices and pipes are refused: they have no size, and reading one may never end. They are opened
+without blocking, so refusing a pipe takes no time either.
 
-Devices and pipes are refused: they have no size, and reading one may have no end. They are opened
-without waiting for anybody, so that to refuse a pipe takes no time either.
-
-Knows files of this machine; whose they are, and what is in them, is not known here.
-
-What another machine holds at a URL, in pieces as they arrive.
-
-HTTP is the business of `web.py` alone, the rest that of fsspec; both are optional, and loaded for
-the first URL that needs them. A call of fsspec cannot be ended from here: how long it waits, the
-client of its protocol decides, and time is looked at between two pieces.
-
-Knows which scheme is whose; tries nothing twice.
+`http.py` handles HTTP and fsspec every other scheme. Both are optional, and loaded for the first
+URL that needs them. A call of fsspec cannot be interrupted from here: the client of its protocol
+decides how long it waits, and the deadline is checked between two chunks.
 """
 
 from __future__ import annotations
@@ -37,51 +28,53 @@ from typing import Any, BinaryIO, TypeVar
 from ..._utils import fork
 from ...errors import DataError
 from ...threads.limits import URL_BYTES, most_at_url
-from .http import CHUNK, Answer, Unanswered, too_large, translating
+from .http import CHUNK, Download, RetryableError, convert_remote_errors, too_large
 
 
 class Remote:
-    """URLs of any scheme, opened by whoever knows it; safe from many threads."""
+    """A thread-safe client that opens URLs of any scheme."""
 
     def __init__(self) -> None:
         self._web: Any = None
 
     def open(
-        self, url: str, start: int, length: int | None, seconds: float, most: int | None = None
-    ) -> Answer:
-        """Begin to read `length` bytes (None: all, but at most `most`) from `start`.
+        self, url: str, start: int, length: int | None, seconds: float, max_bytes: int | None = None
+    ) -> Download:
+        """Begin to read `length` bytes (None: all, but at most `max_bytes`) from `start`.
 
-        No wait for the next bytes of an HTTP server is longer than `seconds`, and all of an answer
-        takes no longer than that and what its length allows. Raises DataError, and Unanswered
-        where another try may help; so do the chunks.
+        No wait for the next bytes of an HTTP server is longer than `seconds`, and the whole
+        response takes no longer than that plus the time its length allows. Raises DataError, or
+        RetryableError if a retry may help; iterating over the chunks raises these, too.
         """
         if _is_http(url):
             client = self._http(url)
-            answer: Answer = client.open(url, _web().Part(start, length, most), seconds)
-            return answer
-        with translating(url):
-            return _open_fsspec(url, start, length, seconds, most)
+            download: Download = client.open(
+                url, _web().ByteRange(start, length, max_bytes), seconds
+            )
+            return download
+        with convert_remote_errors(url):
+            return _open_fsspec(url, start, length, seconds, max_bytes)
 
     def names(self, folder: str, seconds: float) -> list[str]:
-        """The names of the files right in a folder. Raises as `open` does."""
+        """Return the names of the files directly in a folder. Raises as `open` does."""
         if _is_http(folder):
             linked: list[str] = self._http(folder).names(folder, seconds)
             return linked
-        with translating(folder):
-            system, inner = _system(folder)
+        with convert_remote_errors(folder):
+            system, inner = _file_system(folder)
             entries = system.ls(inner, detail=True)
-            # A file lists itself, or nothing.
+            # Some file systems list a file as itself, others as empty.
             names = [entry["name"] for entry in entries if entry["type"] == "file"]
             if names == [inner] or (not entries and system.isfile(inner)):
                 raise NotADirectoryError("it is a file; part files lie in a folder")
         return [name.rpartition("/")[2] for name in names]
 
     def is_file(self, url: str, seconds: float) -> bool:
-        """Whether there is such a file. Raises as `open` does."""
+        """Return True if the URL is an existing file. Raises as `open` does."""
         if _is_http(url):
             return bool(self._http(url).is_file(url, seconds))
-        with translating(url):
-            system, inner = _system(url)
+        with convert_remote_errors(url):
+            system, inner = _file_system(url)
             return bool(system.isfile(inner))
 
     def close(self) -> None:
@@ -91,8 +84,8 @@ class Remote:
 
     def _http(self, url: str) -> Any:
         if self._web is None:
-            with translating(url):
-                self._web = _web().Web()
+            with convert_remote_errors(url):
+                self._web = _web().HttpClient()
         return self._web
 
 
@@ -101,13 +94,13 @@ def _is_http(url: str) -> bool:
 
 
 def _open_fsspec(
-    url: str, start: int, length: int | None, seconds: float, most: int | None
-) -> Answer:
-    system, path = _system(url)
+    url: str, start: int, length: int | None, seconds: float, max_bytes: int | None
+) -> Download:
+    system, path = _file_system(url)
     if length is not None:
         data = system.cat_file(path, start=start, end=start + length)
         if len(data) < length:
-            raise Unanswered(
+            raise RetryableError(
                 f"{url} cannot be read: {len(data)} of {length} bytes came from byte {start}"
             )
         if len(data) > length:
@@ -115,18 +108,18 @@ def _open_fsspec(
                 f"{url} cannot be read: {len(data)} bytes came, and {length} were asked for from "
                 f"byte {start}; the file system of this URL reads no parts of files"
             )
-        return Answer(len(data), iter([data]))
+        return Download(len(data), iter([data]))
     file = system.open(path, "rb")
-    whole = getattr(file, "size", None)
-    size = None if whole is None else max(0, whole - start)
-    if most is not None and size is not None and size > most:
+    total = getattr(file, "size", None)
+    size = None if total is None else max(0, total - start)
+    if max_bytes is not None and size is not None and size > max_bytes:
         file.close()
-        raise too_large(url, most, size)
-    return Answer(size, _pieces(url, file, start, size, seconds, most), file.close)
+        raise too_large(url, max_bytes, size)
+    return Download(size, _read_chunks(url, file, start, size, seconds, max_bytes), file.close)
 
 
-def _system(url: str) -> tuple[Any, str]:
-    """The file system that knows a URL, and the path there."""
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, and the path in it."""
     return _url_to_fs()(url)  # type: ignore[no-any-return]
 
 
@@ -144,35 +137,37 @@ def _web() -> ModuleType:
     return http
 
 
-def _pieces(
-    url: str, file: Any, start: int, size: int | None, seconds: float, most: int | None
+def _read_chunks(
+    url: str, file: Any, start: int, size: int | None, seconds: float, max_bytes: int | None
 ) -> Iterator[bytes]:
-    """The bytes of a file from `start`, one more than `most` at most."""
-    from .http import Clock
+    """Yield the bytes of a file from `start`; DataError if there are more than `max_bytes`."""
+    from .http import Deadline
 
-    found, clock = 0, Clock(seconds)
-    with translating(url), file:
+    received = 0
+    deadline = Deadline(seconds)
+    with convert_remote_errors(url), file:
         if start:
             file.seek(start)
-        while size is None or found < size:
-            clock.left()  # TimeoutError when there is none
-            chunk = file.read(CHUNK if most is None else min(CHUNK, most + 1 - found))
+        while size is None or received < size:
+            deadline.remaining()  # raises TimeoutError after the deadline
+            chunk = file.read(CHUNK if max_bytes is None else min(CHUNK, max_bytes + 1 - received))
             if not chunk:
                 break
-            found += len(chunk)
-            if most is not None and found > most:
-                raise too_large(url, most)
+            received += len(chunk)
+            if max_bytes is not None and received > max_bytes:
+                raise too_large(url, max_bytes)
             began = monotonic()
             yield chunk
-            clock.came(len(chunk), monotonic() - began)
-    if size is not None and found < size:
-        raise Unanswered(f"{url} cannot be read: {found} of its {size} bytes came")
+            deadline.extend(len(chunk), monotonic() - began)
+    if size is not None and received < size:
+        raise RetryableError(f"{url} cannot be read: {received} of its {size} bytes came")
 
 
-RETRIES = 3  # of what is opened to learn which records there are
-# A new try begins no later than this after the first one, and is patient no longer.
+RETRIES = 3  # for files that are read when a source is opened
+# No attempt begins later than this after the first one, and none waits beyond it.
 SECONDS_IN_ALL = 30.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; each pause is twice the last one
+FIRST_PAUSE = 0.1  # seconds; each pause is twice the previous one
+LONGEST_PAUSE = 5.0
 
 _FILE = "file://"
 
@@ -180,89 +175,89 @@ _T = TypeVar("_T")
 
 
 def is_url(path: str) -> bool:
-    """Whether this is a URL rather than a local path."""
+    """Return True if this is a URL rather than a local path."""
     return "://" in path
 
 
 def local_path(path: str) -> str | None:
-    """The path of a local file, which may be given as file://...; None for all other URLs."""
+    """Return the path of a local file, which may be written as file://...; None for other URLs."""
     return path.removeprefix(_FILE) if path.startswith(_FILE) or not is_url(path) else None
 
 
-def folder_of(path: str) -> str:
-    """The folder that a file lies in."""
+def parent_folder(path: str) -> str:
+    """Return the folder that contains a file."""
     return path.rpartition("/")[0] if is_url(path) else str(Path(path).parent)
 
 
-def joined(prefix: str | None, name: str) -> str:
-    """`prefix/name`; a name that is absolute or a URL stays as it is."""
-    # os.path, as pathlib takes longer than all the rest of making a record.
+def join_path(prefix: str | None, name: str) -> str:
+    """Return `prefix/name`, or `name` unchanged if it is an absolute path or a URL."""
+    # os.path, as pathlib would take longer than all other work of making a record.
     if prefix is None or is_url(name) or name.startswith("/") or os.path.isabs(name):  # noqa: PTH117
         return name
     return f"{prefix.rstrip('/')}/{name}"
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """The file at a path or URL, to be read as bytes from its beginning on.
+def open_binary(path: str) -> Iterator[BinaryIO]:
+    """Yield the file at a path or URL, opened for reading bytes from its beginning.
 
     Raises
     ------
     DataError
-        It cannot be opened or read, or has more bytes than a file at a URL may have.
+        It cannot be opened or read, or a file at a URL has more bytes than are allowed.
     """
     local = local_path(path)
     if local is None:
         with io.BufferedReader(RemoteFile(path)) as stream:
             yield stream
         return
-    with translated(path), Path(local).open("rb") as file:
+    with convert_os_errors(path), Path(local).open("rb") as file:
         yield file
 
 
-def read_whole(path: str) -> io.BytesIO:
-    """All bytes of a path or URL, for those who read here and there; DataError as `opened`."""
-    with opened(path) as file:
+def read_all(path: str) -> io.BytesIO:
+    """Return all bytes of a path or URL as a seekable file; DataError if it cannot be read."""
+    with open_binary(path) as file:
         return io.BytesIO(file.read())
 
 
-def listed(folder: str) -> list[str]:
-    """The names of the files right in a folder, hidden ones left out, sorted."""
+def list_files(folder: str) -> list[str]:
+    """Return the sorted names of the files directly in a folder, without hidden ones."""
     local = local_path(folder)
     if local is None:
         with closing(Remote()) as remote:
-            names = repeated(lambda seconds: remote.names(folder, seconds))
+            names = retry(lambda seconds: remote.names(folder, seconds))
     else:
-        with translated(folder), os.scandir(local) as entries:
+        with convert_os_errors(folder), os.scandir(local) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
     return sorted(name for name in names if name and name[0] not in "._")
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file."""
+    """Return True if a path or URL is an existing file."""
     local = local_path(path)
     if local is not None:
         return Path(local).is_file()
     with closing(Remote()) as remote:
-        return repeated(lambda seconds: remote.is_file(path, seconds))
+        return retry(lambda seconds: remote.is_file(path, seconds))
 
 
-def repeated(
+def retry(
     attempt: Callable[[float], _T],
     retries: int = RETRIES,
     pause: Callable[[float], Any] = time.sleep,
 ) -> _T:
-    """The result of the first attempt that gets an answer; DataError where none does.
+    """Return the result of the first attempt that succeeds; DataError if none does.
 
-    An attempt is told how many seconds it may wait, and raises Unanswered where another one may
-    help. `pause` waits between two of them, and says True where no other one is wanted.
+    `attempt` receives the number of seconds it may wait, and raises RetryableError if a retry may
+    help. `pause` waits between two attempts, and returns True to stop retrying.
     """
     end = time.monotonic() + SECONDS_IN_ALL
     tries = 0
     while True:
         try:
             return attempt(max(1.0, end - time.monotonic()))
-        except Unanswered as error:
+        except RetryableError as error:
             seconds = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
             tries += 1
             late = time.monotonic() + seconds > end
@@ -271,8 +266,8 @@ def repeated(
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn what a local file system raises into a DataError that names the file."""
+def convert_os_errors(path: str) -> Iterator[None]:
+    """Convert the OSErrors of a local file into DataErrors that name the file."""
     try:
         yield
     except OSError as error:
@@ -280,105 +275,109 @@ def translated(path: str) -> Iterator[None]:
 
 
 class RemoteFile(io.RawIOBase):
-    """The bytes of a URL. An answer that breaks off is asked for again from where it ended."""
+    """The bytes of a URL as a raw stream. A response that breaks off is resumed where it ended."""
 
     def __init__(self, url: str) -> None:
-        self._url, self._remote, self._most = url, Remote(), most_at_url()
+        self._url = url
+        self._remote = Remote()
+        self._max_bytes = most_at_url()
         self._chunks: Iterator[bytes] | None = None
-        self._position = 0  # behind what has come
-        self._rest = memoryview(repeated(self._next))  # now, so that `opened` raises
+        self._position = 0  # after the bytes received so far
+        self._rest = memoryview(retry(self._next))  # read now, so that `open_binary` raises
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Some of the next bytes; 0 at the end."""
+        """Read some of the next bytes into a buffer; return their number, 0 at the end."""
         if not self._rest:
-            self._rest = memoryview(repeated(self._next))
+            self._rest = memoryview(retry(self._next))
         room = memoryview(buffer)
         count = min(len(room), len(self._rest))
-        room[:count], self._rest = self._rest[:count], self._rest[count:]
+        room[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
         return count
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._remote.close()
         super().close()
 
     def _next(self, seconds: float) -> bytes:
-        """The next chunk; b"" at the end."""
+        """Return the next chunk; b"" at the end."""
         try:
             if self._chunks is None:
-                answer = self._remote.open(self._url, self._position, None, seconds)
-                if answer.size is not None and self._position + answer.size > self._most:
-                    answer.close()
-                    raise self._too_large(self._position + answer.size)
-                self._chunks = answer.chunks
+                download = self._remote.open(self._url, self._position, None, seconds)
+                if download.size is not None and self._position + download.size > self._max_bytes:
+                    download.close()
+                    raise self._too_large(self._position + download.size)
+                self._chunks = download.chunks
             chunk = next(filter(None, self._chunks), b"")
-        except Unanswered:
+        except RetryableError:
             self._chunks = None
             raise
         self._position += len(chunk)
-        if self._position > self._most:
+        if self._position > self._max_bytes:
             raise self._too_large()
         return chunk
 
-    def _too_large(self, found: int | None = None) -> DataError:
-        return _too_large(self._url, self._most, found)
+    def _too_large(self, nbytes: int | None = None) -> DataError:
+        return _too_large(self._url, self._max_bytes, nbytes)
 
 
-def check_size_at_url(url: str, nbytes: int) -> None:
-    """DataError where what is packed at a URL has more bytes than a file there may have."""
-    if nbytes > (most := most_at_url()):
-        raise _too_large(url, most, nbytes)
+def check_unpacked_size(url: str, nbytes: int) -> None:
+    """Raise DataError if the unpacked content of a file at a URL has more bytes than allowed."""
+    if nbytes > (max_bytes := most_at_url()):
+        raise _too_large(url, max_bytes, nbytes)
 
 
-def _too_large(url: str, most: int, found: int | None) -> DataError:
+def _too_large(url: str, max_bytes: int, nbytes: int | None) -> DataError:
     fix = f"{URL_BYTES}= in the environment allows more, and local files may have any number"
-    return too_large(url, most, found, "a table or array at a URL", fix)
+    return too_large(url, max_bytes, nbytes, "a table or array at a URL", fix)
 
 
 _PIECE = 1 << 20
 _seeking = threading.Lock()
-# Without O_BINARY Windows would change line ends; what a system lacks is left out.
+# Without O_BINARY Windows would change line ends; flags that a system lacks are 0.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_part(path: str, start: int, length: int | None, most: int) -> bytes:
-    """`length` bytes from `start`, fewer at the end; without `length` all, if not above `most`.
+def read_part(path: str, start: int, length: int | None, max_bytes: int) -> bytes:
+    """Return `length` bytes from `start`, fewer at the end; without `length` all of them.
 
-    Raises DataError for what cannot be read, and for more than `most`.
+    Raises DataError if the file cannot be read, or has more than `max_bytes` and no `length` is
+    passed.
     """
     try:
-        file, _ = opened_file(path)
-        return read_from(file, path, start, length, most)
+        file, _ = open_regular_file(path)
+        return read_from(file, path, start, length, max_bytes)
     except (OSError, ValueError, OverflowError) as error:  # ValueError: a name with a null byte
         raise DataError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
 
 
-def read_from(file: int, name: str, start: int, length: int | None, most: int) -> bytes:
-    """As `read_part`, of a descriptor, which is closed; what the system raises comes as it is."""
+def read_from(file: int, name: str, start: int, length: int | None, max_bytes: int) -> bytes:
+    """Return bytes of a descriptor as `read_part` does, and close it; OSErrors pass unchanged."""
     try:
-        known = os.fstat(file).st_size - start
-        data = _read(file, known, start, most + 1 if length is None else length)
+        available = os.fstat(file).st_size - start
+        data = _read(file, available, start, max_bytes + 1 if length is None else length)
     finally:
         os.close(file)
-    if length is None and len(data) > most:
-        raise too_large(name, most)
+    if length is None and len(data) > max_bytes:
+        raise too_large(name, max_bytes)
     return data
 
 
-def opened_file(path: str, flags: int = 0) -> tuple[int, int]:
-    """A descriptor of a regular file, and the file's size; OSError where it is something else."""
+def open_regular_file(path: str, flags: int = 0) -> tuple[int, int]:
+    """Open a regular file; return its descriptor and size. OSError for anything else."""
     file = os.open(path, _FLAGS | flags)
     try:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode):
-            kind = "folder" if stat.S_ISDIR(state.st_mode) else "device or pipe"
-            raise OSError(f"it is a {kind}, not a file")
+            noun = "folder" if stat.S_ISDIR(state.st_mode) else "device or pipe"
+            raise OSError(f"it is a {noun}, not a file")
     except BaseException:
         os.close(file)
         raise
@@ -386,7 +385,7 @@ def opened_file(path: str, flags: int = 0) -> tuple[int, int]:
 
 
 def read_at(file: int, size: int, start: int) -> bytes:
-    """At most `size` bytes from a place of a file that other threads and processes read, too."""
+    """Return at most `size` bytes from `start`; safe if the descriptor is shared."""
     if hasattr(os, "pread"):
         return os.pread(file, size, start)
     with _seeking:  # Windows, where no process is forked with the file
@@ -394,15 +393,16 @@ def read_at(file: int, size: int, start: int) -> bytes:
         return os.read(file, size)
 
 
-def _read(file: int, known: int, start: int, wanted: int) -> bytes:
-    """At most `wanted` bytes; memory is taken for those that are there, not for all of them."""
+def _read(file: int, available: int, start: int, count: int) -> bytes:
+    """Return at most `count` bytes; allocates memory for the available ones only."""
     if start:
         os.lseek(file, start, os.SEEK_SET)
-    data = os.read(file, min(max(known, _PIECE), wanted, 1 << 30))
-    if len(data) in (known, wanted):
+    data = os.read(file, min(max(available, _PIECE), count, 1 << 30))
+    if len(data) in (available, count):
         return data
-    pieces, found = [data], len(data)
-    while found < wanted and (piece := os.read(file, min(_PIECE, wanted - found))):
+    pieces = [data]
+    nbytes = len(data)
+    while nbytes < count and (piece := os.read(file, min(_PIECE, count - nbytes))):
         pieces.append(piece)
-        found += len(piece)
+        nbytes += len(piece)
     return b"".join(pieces)

@@ -1,7 +1,7 @@
-"""idx files, as MNIST comes in them: arrays of numbers of any type and rank, mapped or unpacked.
+"""idx files, the format of MNIST: arrays of any numeric type and rank, mapped or decompressed.
 
-A file is two zero bytes, a type, the number of axes, the size of each in four bytes, and the
-elements, the last axis running fastest; all of it with the highest byte first. Knows these.
+A file consists of two zero bytes, a type code, the number of axes, the size of each axis in four
+bytes, and the elements in C order. All numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from .filesystem import local_path, opened_file
-
-__all__ = ["IdxFile"]
+from .filesystem import local_path, open_regular_file
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PACKED = b"\x1f\x8b"
@@ -30,10 +28,10 @@ _PIECE = 1 << 24
 
 
 class IdxFile:
-    """An idx file as an array that cannot be written to; of a packed one in memory.
+    """An idx file as a read-only array: memory-mapped, or decompressed in memory.
 
-    `check` is to be asked before elements are read: a file that was cut after it was mapped has no
-    bytes to give. Pickles as its path.
+    Call `check` before reading elements: accessing a mapped file that was truncated crashes the
+    process. Pickles as its path.
     """
 
     def __init__(self, path: str) -> None:
@@ -42,42 +40,42 @@ class IdxFile:
             raise DataError(f"{path} is a URL; idx files are read from this machine")
         self.path = path
         self._mapped_file: int | None = None
-        with _explained(path):
-            number, self._size = opened_file(local)
-            with os.fdopen(number, "rb") as file:
+        with _as_data_errors(path):
+            descriptor, self._size = open_regular_file(local)
+            with os.fdopen(descriptor, "rb") as file:
                 packed = file.read(2) == _PACKED
                 file.seek(0)
-                self.array = self._unpacked(file) if packed else self._mapped(file)
+                self.array = self._decompress(file) if packed else self._map(file)
 
     def check(self) -> None:
-        """DataError where the file has become shorter."""
+        """Raise DataError if the file has become shorter."""
         if self._mapped_file is not None and os.fstat(self._mapped_file).st_size < self._size:
             raise DataError(f"{self.path} was cut after it was opened; make a new provider")
 
     def close(self) -> None:
-        """Let go of the file; arrays that share its memory stay what they are."""
+        """Close the file; arrays that share its memory stay valid."""
         if self._mapped_file is not None:
             self._finalizer()
             self._mapped_file = None
 
-    def _mapped(self, file: BinaryIO) -> Array:
-        dtype, shape, at = _header(file, self.path)
-        found = self._size - at
-        _check_size(self.path, dtype, shape, found)
-        self._mapped_file = kept = os.dup(file.fileno())
-        self._finalizer = weakref.finalize(self, os.close, kept)
+    def _map(self, file: BinaryIO) -> Array:
+        dtype, shape, offset = _read_header(file, self.path)
+        nbytes = self._size - offset
+        _check_size(self.path, dtype, shape, nbytes)
+        self._mapped_file = descriptor = os.dup(file.fileno())
+        self._finalizer = weakref.finalize(self, os.close, descriptor)
         if not prod(shape):
             return np.frombuffer(b"", dtype).reshape(shape)
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(memory, dtype, prod(shape), at).reshape(shape)
+        return np.frombuffer(memory, dtype, prod(shape), offset).reshape(shape)
 
-    def _unpacked(self, file: BinaryIO) -> Array:
+    def _decompress(self, file: BinaryIO) -> Array:
         with gzip.open(file) as stream:
-            dtype, shape, _ = _header(stream, self.path)
-            wanted = prod(shape) * dtype.itemsize
+            dtype, shape, _ = _read_header(stream, self.path)
+            nbytes = prod(shape) * dtype.itemsize
             data = bytearray()
-            # One byte more than wanted, so that a longer file is found out; never all of a bomb.
-            while len(data) <= wanted and (piece := stream.read(min(_PIECE, wanted + 1))):
+            # One byte more than needed detects a longer file; a zip bomb is never unpacked whole.
+            while len(data) <= nbytes and (piece := stream.read(min(_PIECE, nbytes + 1))):
                 data += piece
         _check_size(self.path, dtype, shape, len(data))
         array = np.frombuffer(data, dtype).reshape(shape)
@@ -91,8 +89,8 @@ class IdxFile:
         self.__init__(state["path"])  # type: ignore[misc]
 
 
-def _header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """dtype, shape, and where elements begin."""
+def _read_header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Read the header; return dtype, shape, and the offset of the elements."""
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or not head[3]:
         raise DataError(
@@ -106,23 +104,23 @@ def _header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     return np.dtype(_TYPES[head[2]]), shape, 4 + len(sizes)
 
 
-def _check_size(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], found: int) -> None:
-    wanted = prod(shape) * dtype.itemsize
-    if found != wanted:
-        has = f"{found} of them" if found < wanted else "more"
+def _check_size(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes: int) -> None:
+    expected = prod(shape) * dtype.itemsize
+    if nbytes != expected:
+        actual = f"{nbytes} of them" if nbytes < expected else "more"
         raise DataError(
-            f"{path} says that it has {dtype.name} {shape}, {wanted} bytes, but there are {has}; "
-            "get it anew"
+            f"{path} says that it has {dtype.name} {shape}, {expected} bytes, but there are "
+            f"{actual}; get it anew"
         )
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """DataError, with the file's name, for whatever is raised about it."""
+def _as_data_errors(path: str) -> Iterator[None]:
+    """Convert errors into DataErrors that name the file."""
     try:
         yield
     except DataError:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        said = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} cannot be read: {said}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {reason}") from error

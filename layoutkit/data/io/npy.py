@@ -1,13 +1,10 @@
-"""Arrays in `.npy` files and in `.npz` archives: where their elements lie, mapped or read.
+"""Arrays in `.npy` files and `.npz` archives: headers, memory-mapped or loaded arrays.
 
-The one reader of both formats, for indexes, Samples and the command line. Knows headers and
-archives; knows nothing of records, fields and layouts.
+Sources, Samples and the command line all read both formats through this module.
 
-What the header of a `.npy` file says of its array, read within bounds.
-
-A header is a Python literal. NumPy gives it to Python's own parser, which deep or long text from a
-damaged or hostile file keeps busy, or breaks in many ways. Here its length, its words and its
-nesting are looked at first, so that only what `numpy.save` may write is parsed.
+A header is a Python literal. NumPy passes it to Python's own parser, which deep or long text in a
+damaged or hostile file can keep busy or crash in many ways. This module checks its length, tokens
+and nesting first, so that only what `numpy.save` may write is parsed.
 """
 
 from __future__ import annotations
@@ -27,15 +24,15 @@ from numpy.lib import format as npy
 
 from ...errors import DataError
 from ...memory import Array
-from .filesystem import check_size_at_url, local_path, read_whole
+from .filesystem import check_unpacked_size, local_path, read_all
 
-_LONGEST = 10_000  # bytes, as NumPy has it
-_DEEPEST = 32  # brackets inside of each other; records within records have two a level
-_LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of the number that says how long the header is
-_LARGEST = 1 << 63  # bytes that NumPy counts, whether they are there or not
+_MAX_HEADER = 10_000  # bytes, as in NumPy
+_MAX_DEPTH = 32  # nested brackets; nested record dtypes need two per level
+_LENGTH_SIZES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the header length, by version
+_MAX_NBYTES = 1 << 63  # array size that NumPy can represent
 
-# The words of a header. Python 2 wrote an L behind long numbers.
-_WORD = re.compile(
+# The tokens of a header. Python 2 wrote an L after long integers.
+_TOKEN = re.compile(
     r"""\s*(?: (?P<text> [ub]?(?: '(?:[^'\\\n]|\\['"\\nrtxuU])*' | "(?:[^"\\\n]|\\['"\\nrtxuU])*" ))
     | (?P<number> -?\d{1,20} )L? | (?P<word> True|False|None ) | (?P<mark> [][(){},:] ) )\s*""",
     re.VERBOSE,
@@ -43,7 +40,7 @@ _WORD = re.compile(
 
 
 class Header(NamedTuple):
-    """What a file says of its array."""
+    """The description of an array in its file."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -51,71 +48,75 @@ class Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the array, as a number of any size."""
+        """The bytes of the array, as an unbounded integer."""
         return prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(file: BinaryIO) -> Header:
-    """The header at the beginning of a file, which is then read up to its elements.
+    """Read the header of a file, up to its elements.
 
-    Raises ValueError where there is none, and whatever NumPy has to say of its dtype.
+    Raises ValueError if there is no valid header, and any error of NumPy for its dtype.
     """
     version = npy.read_magic(file)
-    if version not in _LENGTHS:
+    if version not in _LENGTH_SIZES:
         raise ValueError(f"version {version} of the format is not known here")
-    length = int.from_bytes(_exactly(file, _LENGTHS[version]), "little")
-    if length > _LONGEST:
-        raise ValueError(f"its header has {length} bytes, more than {_LONGEST}")
-    text = _exactly(file, length).decode("utf8" if version == (3, 0) else "latin1")
-    return _checked(ast.literal_eval(_plain(text)))
+    length = int.from_bytes(_read_exactly(file, _LENGTH_SIZES[version]), "little")
+    if length > _MAX_HEADER:
+        raise ValueError(f"its header has {length} bytes, more than {_MAX_HEADER}")
+    text = _read_exactly(file, length).decode("utf8" if version == (3, 0) else "latin1")
+    return _to_header(ast.literal_eval(_tokenized(text)))
 
 
 def header_length(beginning: bytes) -> int:
-    """How many bytes of a file are its header, by the first 12; ValueError as `read_header`."""
+    """Return the number of header bytes, from the first 12 bytes; ValueError if it is not .npy."""
     version = npy.read_magic(io.BytesIO(beginning))
-    if version not in _LENGTHS:
+    if version not in _LENGTH_SIZES:
         raise ValueError(f"version {version} of the format is not known here")
-    here = len(npy.MAGIC_PREFIX) + 2
-    stop = here + _LENGTHS[version]
-    return stop + int.from_bytes(beginning[here:stop], "little")
+    start = len(npy.MAGIC_PREFIX) + 2
+    stop = start + _LENGTH_SIZES[version]
+    return stop + int.from_bytes(beginning[start:stop], "little")
 
 
-def _exactly(file: BinaryIO, count: int) -> bytes:
-    found = file.read(count)
-    if len(found) < count:
+def _read_exactly(file: BinaryIO, count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
         raise ValueError("it ends within its header")
-    return found
+    return data
 
 
-def _plain(text: str) -> str:
-    """The header word by word, as Python reads it; ValueError at what no header has."""
-    words, at, depth = [], 0, 0
-    while at < len(text):
-        found = _WORD.match(text, at)
-        if found is None:
-            raise ValueError(f"its header cannot be read from {text[at : at + 20]!r} on")
-        word, at = found[found.lastgroup or 0], found.end()
-        depth += (word in "([{") - (word in ")]}")
-        if depth > _DEEPEST:
-            raise ValueError(f"its header has more than {_DEEPEST} brackets inside of each other")
-        words.append(word)
-    return " ".join(words)
+def _tokenized(text: str) -> str:
+    """Return the header's tokens separated by spaces; ValueError for an invalid token."""
+    tokens = []
+    pos = 0
+    depth = 0
+    while pos < len(text):
+        match = _TOKEN.match(text, pos)
+        if match is None:
+            raise ValueError(f"its header cannot be read from {text[pos : pos + 20]!r} on")
+        token = match[match.lastgroup or 0]
+        pos = match.end()
+        depth += (token in "([{") - (token in ")]}")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"its header has more than {_MAX_DEPTH} brackets inside of each other")
+        tokens.append(token)
+    return " ".join(tokens)
 
 
-def _checked(said: Any) -> Header:
-    """The Header of a literal; ValueError where it does not describe an array."""
-    if not isinstance(said, dict) or said.keys() != {"descr", "fortran_order", "shape"}:
+def _to_header(literal: Any) -> Header:
+    """Return the Header of a literal; ValueError if it does not describe an array."""
+    if not isinstance(literal, dict) or literal.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("its header does not say descr, fortran_order and shape")
-    shape, order = said["shape"], said["fortran_order"]
+    shape = literal["shape"]
+    order = literal["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"its shape is {shape}")
     if not isinstance(order, bool):
         raise ValueError(f"its fortran_order is {order}")
-    dtype = npy.descr_to_dtype(said["descr"])
+    dtype = npy.descr_to_dtype(literal["descr"])
     if dtype.hasobject:
         raise ValueError("its elements are pickled objects")
-    # An array without elements has a shape as well, which NumPy has to be able to count.
-    if len(shape) > 64 or prod(map(_at_least_one, (*shape, dtype.itemsize))) >= _LARGEST:
+    # NumPy must be able to represent the size of an array without elements, too.
+    if len(shape) > 64 or prod(map(_at_least_one, (*shape, dtype.itemsize))) >= _MAX_NBYTES:
         raise ValueError(f"its shape is {shape}, which no memory holds")
     if dtype.subdtype is not None:
         raise ValueError(f"its elements are arrays, {dtype}")
@@ -127,99 +128,103 @@ def _at_least_one(size: int) -> int:
 
 
 _LOCAL_HEADER = 30  # bytes of a zip member's header, before its name and extra fields
-# How much larger than their bytes in the archive members can be: the most that deflate does.
-_MOST_DEFLATED = 1032
+# The largest ratio of a member's size to its size in the archive that deflate can reach.
+_MAX_DEFLATE_RATIO = 1032
 
 
 def read_npy(path: str) -> Any:
-    """The array of a `.npy` file, or those of a `.npz` archive by name; their content decides.
+    """Return the array of a `.npy` file, or a dict of the arrays of a `.npz` archive.
 
-    Of a local file StoredArrays, of which no element is read; of a URL NumPy's, in memory.
-
+    The content decides which it is, not the suffix. For local files, StoredArrays whose elements
+    are not read yet; for URLs, NumPy arrays in memory.
     Raises
     ------
     OSError
         A local file cannot be opened.
     DataError
-        It is neither, or holds pickled objects; a URL cannot be read.
+        It is neither format, or holds pickled objects; a URL cannot be read.
     """
     local = local_path(path)
     if local is None:
-        return _loaded(path)
-    with _reading(path):
-        at = Path(local).absolute()
-        if at.exists() and not at.is_file():  # a pipe, for one, would be waited for
+        return _read_url(path)
+    with _as_data_errors(path):
+        file_path = Path(local).absolute()
+        if file_path.exists() and not file_path.is_file():  # opening a pipe, e.g., would block
             raise DataError(f"{path} cannot be read: it is no file; save the array in one first")
-        with at.open("rb") as file:
+        with file_path.open("rb") as file:
             if file.read(2) != b"PK":
-                return StoredArray(at)
-        with zipfile.ZipFile(at) as archive:
+                return StoredArray(file_path)
+        with zipfile.ZipFile(file_path) as archive:
             names = archive.namelist()
-            return {name.removesuffix(".npy"): StoredArray(at, name, archive) for name in names}
+            return {
+                name.removesuffix(".npy"): StoredArray(file_path, name, archive) for name in names
+            }
 
 
 class StoredArray:
-    """An array in a `.npy` file, or in a member of a `.npz` archive. Only its header is read.
+    """An array in a `.npy` file or a member of a `.npz` archive. Only its header is read at first.
 
-    path, member             where it is; the member's name in the archive, or None
-    shape, dtype             as the header says, believed where the file is long enough for them
-    fortran_order : bool     the first axis is the one whose elements are side by side
-    offset : int or None     where its elements begin in the file; None where it is compressed
+    path, member             the file, and the member's name in the archive, or None
+    shape, dtype             from the header; the file was checked to be long enough for them
+    fortran_order : bool     True if the elements are in Fortran order
+    offset : int or None     offset of the elements in the file; None if they are compressed
     """
 
     def __init__(
         self, path: Path, member: str | None = None, archive: zipfile.ZipFile | None = None
     ) -> None:
-        self.path, self.member = path, member
+        self.path = path
+        self.member = member
         self.offset: int | None
-        with _reading(path, member):
+        with _as_data_errors(path, member):
             if member is None:
                 with path.open("rb") as file:
-                    header, self.offset = read_header(file), file.tell()
+                    header = read_header(file)
+                    self.offset = file.tell()
             elif archive is None:
-                with zipfile.ZipFile(path) as opened:
-                    header, self.offset = _found(opened, member)
+                with zipfile.ZipFile(path) as own_archive:
+                    header, self.offset = _member_header(own_archive, member)
             else:
-                header, self.offset = _found(archive, member)
+                header, self.offset = _member_header(archive, member)
         self.shape, self.fortran_order, self.dtype = header
         self._nbytes = header.nbytes
         if self.offset is not None:
             self.check_length()
 
     def mapped(self, writable: bool = False) -> Array:
-        """The array in memory that the file is mapped to; what is written to it lands there.
+        """Return the array memory-mapped; if `writable`, assignments change the file.
 
-        A compressed one cannot be mapped, and is `loaded`. Raises OSError where the file cannot
-        be opened so, DataError where it is too short.
+        A compressed array cannot be mapped, and is `loaded`. Raises OSError if the file cannot be
+        opened in this mode, DataError if it is too short.
         """
         if self.offset is None:
             return self.loaded()
-        if 0 in self.shape or not self.dtype.itemsize:  # which cannot be mapped
+        if 0 in self.shape or not self.dtype.itemsize:  # mmap refuses empty regions
             return np.empty(self.shape, self.dtype)
-        self.check_length()  # a file that is mapped for writing would be made longer
+        self.check_length()  # as mapping a short file for writing would extend it
         order: Any = "F" if self.fortran_order else "C"
         mode: Any = "r+" if writable else "r"
-        with _reading(self.path, self.member):
+        with _as_data_errors(self.path, self.member):
             mapped: Array = np.memmap(self.path, self.dtype, mode, self.offset, self.shape, order)
         return np.asarray(mapped)
 
     def loaded(self) -> Array:
-        """The member of an archive in memory of its own; DataError where it is damaged."""
-        with _reading(self.path, self.member), np.load(self.path) as found:
-            array: Array = found[str(self.member).removesuffix(".npy")]
+        """Return the member of an archive as an array in memory; DataError if it is damaged."""
+        with _as_data_errors(self.path, self.member), np.load(self.path) as archive:
+            array: Array = archive[str(self.member).removesuffix(".npy")]
         return array
 
     def check_length(self) -> None:
-        """DataError where the file ends before its array does."""
+        """Raise DataError if the file ends before its array does."""
         missing = (self.offset or 0) + self._nbytes - self.path.stat().st_size
         if missing > 0:
-            raise _unreadable(self.path, self.member, f"it is cut: {missing} bytes are missing")
+            raise _data_error(self.path, self.member, f"it is cut: {missing} bytes are missing")
 
 
-def _loaded(url: str) -> Any:
-    """The array or arrays of a URL, whose headers say no more than is there and may be."""
-    file = read_whole(url)
-    with _reading(url):
+def _read_url(url: str) -> Any:
+    """Return the arrays at a URL, after checking that their headers match the file's size."""
+    file = read_all(url)
+    with _as_data_errors(url):
         if file.read(2) != b"PK":
             file.seek(0)
             nbytes = read_header(file).nbytes
@@ -229,14 +234,14 @@ def _loaded(url: str) -> Any:
             file.seek(0)
             return np.load(file)
         with zipfile.ZipFile(file) as archive:
-            nbytes = sum(_found(archive, name)[0].nbytes for name in archive.namelist())
-        check_size_at_url(url, nbytes)
+            nbytes = sum(_member_header(archive, name)[0].nbytes for name in archive.namelist())
+        check_unpacked_size(url, nbytes)
         file.seek(0)
         return dict(np.load(file))
 
 
-def _found(archive: zipfile.ZipFile, member: str) -> tuple[Header, int | None]:
-    """The header, and where the elements begin in the file; None where they are compressed."""
+def _member_header(archive: zipfile.ZipFile, member: str) -> tuple[Header, int | None]:
+    """Return the header, and the offset of the elements; None if they are compressed."""
     info = archive.getinfo(member)
     with archive.open(member) as part:
         header = read_header(part)  # type: ignore[arg-type]
@@ -251,38 +256,38 @@ def _found(archive: zipfile.ZipFile, member: str) -> tuple[Header, int | None]:
 
 
 def _check_size(header: Header, length: int, info: zipfile.ZipInfo) -> None:
-    """ValueError where a member is shorter than its array, or cannot be as long as it says."""
+    """Raise ValueError if a member is shorter than its array, or its size is impossible."""
     if length + header.nbytes > info.file_size:
         raise ValueError(f"it is cut: it has {info.file_size} bytes and its array {header.nbytes}")
     deflated = info.compress_type == zipfile.ZIP_DEFLATED
-    if deflated and info.file_size > _MOST_DEFLATED * (info.compress_size + 1):
+    if deflated and info.file_size > _MAX_DEFLATE_RATIO * (info.compress_size + 1):
         raise ValueError(f"{info.compress_size} bytes cannot become {info.file_size}")
 
 
 @contextmanager
-def _reading(path: Any, member: str | None = None) -> Iterator[None]:
-    """DataError for whatever is raised within by a file that is damaged or something else.
+def _as_data_errors(path: Any, member: str | None = None) -> Iterator[None]:
+    """Convert errors from damaged or foreign files into DataErrors.
 
-    Whatever: NumPy, zipfile and what they decompress with raise a dozen classes of exceptions.
+    Any exception counts: NumPy, zipfile and the decompressors raise a dozen exception classes.
     """
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:  # there, or readable, at all
+        if isinstance(error, OSError) and error.filename is not None:  # missing, or no permission
             raise
-        raise _unreadable(path, member, error) from error
+        raise _data_error(path, member, error) from error
 
 
-def _unreadable(path: Any, member: str | None, why: Any) -> DataError:
-    where = path if member is None else f"{member} in {path}"
+def _data_error(path: Any, member: str | None, reason: Any) -> DataError:
+    name = path if member is None else f"{member} in {path}"
     return DataError(
-        f"{where}: no array can be read from it ({_short(why)}); it has to be complete "
+        f"{name}: no array can be read from it ({_short(reason)}); it has to be complete "
         "and hold plain numbers or text, as numpy.save and numpy.savez write them"
     )
 
 
-def _short(why: Any) -> str:
-    """What is wrong in a few words; of an exception without words, its class."""
-    return (str(why).partition("\n")[0].rstrip(".") or type(why).__name__)[:200]
+def _short(reason: Any) -> str:
+    """Return the first line of a message; for an exception without one, its class name."""
+    return (str(reason).partition("\n")[0].rstrip(".") or type(reason).__name__)[:200]

@@ -1,19 +1,13 @@
-"""RecordIO: records in frames, one after the other, with nothing before, between and behind them.
+"""RecordIO: records in frames, without gaps; and a scanner for where records begin and end.
 
-A frame is a word that never occurs elsewhere (MAGIC), a word of flag and length, the data, and
-zeros up to a multiple of 4. Where the data has MAGIC at a multiple of 4 it is cut into parts, a
-frame each, and that word is left out between them. So an aligned MAGIC with the flag of a whole
-record or a first part is where a record begins, whatever lies around it.
+A frame is a magic word (MAGIC), a word of part flag and length, the data, and zeros up to a
+multiple of 4. If the data contains MAGIC at a multiple of 4, it is split there into parts with one
+frame each, and that word is omitted. So an aligned MAGIC with the flag of a whole record or a first
+part always begins a record, whatever surrounds it.
 
-Knows frames; what is in a record is not known here.
-
-Where the records of a RecordIO file begin and end, found by their heads alone.
-
-Small records are found many at once in blocks of the file; of large ones only the heads are read,
-so that a file of hundreds of gigabytes takes as many small readings as it has parts. A place that
-is damaged costs the record there, and the next head that is whole is where the walk goes on.
-
-Knows frames; what is in a record is not known here.
+The scanner reads heads only: blocks of the file with many small records at once, and just the heads
+of large records, so that a file of hundreds of gigabytes needs one small read per part. At a
+damaged position only the record there is lost; the scan continues at the next valid head.
 """
 
 from __future__ import annotations
@@ -29,8 +23,8 @@ from ...memory import Array
 from .reader import BLOCK, RangeFile
 
 MAGIC = 0xCED7230A
-LENGTH = (1 << 29) - 1  # the bits of the second word that are the length
-WHOLE, FIRST, MIDDLE, LAST = range(4)  # the bits above
+LENGTH = (1 << 29) - 1  # mask of the length in the second word
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # part flags, the bits above the length
 HEAD = 8  # bytes before the data
 
 _WORD = struct.pack("<I", MAGIC)
@@ -38,24 +32,26 @@ _HEAD = struct.Struct("<II")
 
 
 class FrameError(DataError):
-    """Bytes that are no frame. `place` is where, counted from the first one that was given."""
+    """Bytes that are not a valid frame. `place` is their position, as the raising function says."""
 
     def __init__(self, message: str, place: int = 0) -> None:
         super().__init__(message)
         self.place = place
 
 
-def framed(payload: bytes) -> bytes:
-    """The frames of a record; DataError where it is too long for one."""
+def pack_frames(payload: bytes) -> bytes:
+    """Return the frames of a record; DataError if it is too long."""
     if len(payload) > LENGTH:
         raise DataError(
             f"the record has {len(payload)} bytes, and one of RecordIO at most {LENGTH}; spread it "
             "over several"
         )
-    cuts = list(_aligned(payload))
+    cuts = list(_find_magic(payload))
     if not cuts:
         return b"".join((_HEAD.pack(MAGIC, len(payload)), payload, bytes(-len(payload) % 4)))
-    ends, pieces, start = [*cuts, len(payload)], [], 0
+    ends = [*cuts, len(payload)]
+    pieces = []
+    start = 0
     for number, end in enumerate(ends):
         flag = LAST if number == len(cuts) else MIDDLE if number else FIRST
         pieces += [_HEAD.pack(MAGIC, flag << 29 | end - start), payload[start:end]]
@@ -64,206 +60,219 @@ def framed(payload: bytes) -> bytes:
 
 
 def unframed(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
-    """The record in these frames, of which nothing is left over.
+    """Return the record in `data`, which has to be exactly the frames of one record.
 
-    Raises FrameError, with the name of the file and the place there.
+    Raises FrameError, with `name` and `offset`, the file and the position of `data` in it.
     """
     if len(data) >= HEAD:
         magic, word = _HEAD.unpack_from(data)
-        if magic == MAGIC and word + HEAD + -word % 4 == len(data):  # a flag would be too much
-            if next_head(data, HEAD) is not None:  # as behind a length that is damaged
-                raise FrameError(_no_record(name, offset), HEAD)
+        if magic == MAGIC and word + HEAD + -word % 4 == len(
+            data
+        ):  # the flag of a whole record is 0
+            if find_head(data, HEAD) is not None:  # a damaged length covers the next record
+                raise FrameError(_no_record_text(name, offset), HEAD)
             return data[HEAD : HEAD + word]
     parts: list[bytes] = []
-    at = 0
-    for start, length, flag in parts_of(data):
-        if (flag in (WHOLE, FIRST)) != (at == 0):
-            raise FrameError(_no_record(name, offset), at)
-        at = start + length + -length % 4
-        if next_head(data[start : start + length]) is not None:
-            raise FrameError(_no_record(name, offset), start)
+    pos = 0
+    for start, length, flag in iter_parts(data):
+        if (flag in (WHOLE, FIRST)) != (pos == 0):
+            raise FrameError(_no_record_text(name, offset), pos)
+        pos = start + length + -length % 4
+        if find_head(data[start : start + length]) is not None:
+            raise FrameError(_no_record_text(name, offset), start)
         parts.append(data[start : start + length])
-        if at > len(data) or (flag in (WHOLE, LAST)) != (at == len(data)):
-            raise FrameError(_no_record(name, offset), at)
-    if at != len(data) or not at:
-        raise FrameError(_no_record(name, offset), at)
+        if pos > len(data) or (flag in (WHOLE, LAST)) != (pos == len(data)):
+            raise FrameError(_no_record_text(name, offset), pos)
+    if pos != len(data) or not pos:
+        raise FrameError(_no_record_text(name, offset), pos)
     return _WORD.join(parts)
 
 
-def parts_of(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, length, flag) of the parts in the data, as long as frame follows on frame."""
-    at = 0
-    while at + HEAD <= len(data):
-        magic, word = _HEAD.unpack_from(data, at)
+def iter_parts(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, length, flag) of the parts in the data, up to the first invalid frame."""
+    pos = 0
+    while pos + HEAD <= len(data):
+        magic, word = _HEAD.unpack_from(data, pos)
         if magic != MAGIC:
             return
         length = word & LENGTH
-        yield at + HEAD, length, word >> 29
-        at += HEAD + length + -length % 4
+        yield pos + HEAD, length, word >> 29
+        pos += HEAD + length + -length % 4
 
 
-def begins(head: bytes) -> bool:
-    """Whether these 8 bytes are the head of a record."""
+def is_record_head(head: bytes) -> bool:
+    """Return True if these 8 bytes are the head of a record."""
     if len(head) < HEAD:
         return False
     magic, word = _HEAD.unpack(head)
     return bool(magic == MAGIC and word >> 29 <= FIRST)
 
 
-def next_head(data: bytes, start: int = 0) -> int | None:
-    """Where the first record begins that does at a multiple of 4 from `start`; None for none."""
+def find_head(data: bytes, start: int = 0) -> int | None:
+    """Return the position of the first record head, at a multiple of 4 from `start`; or None."""
     words = np.frombuffer(data, "<u4", (len(data) - start) // 4, start)
     if len(words) < 2:
         return None
-    for place in np.flatnonzero(words[:-1] == MAGIC).tolist():
-        if words[place + 1] >> 29 <= FIRST:
-            return start + 4 * int(place)
+    for index in np.flatnonzero(words[:-1] == MAGIC).tolist():
+        if words[index + 1] >> 29 <= FIRST:
+            return start + 4 * int(index)
     return None
 
 
 def span_at(file: RangeFile, offset: int) -> int:
-    """The bytes from `offset` to the end of the record there, which may lie behind the file's.
+    """Return the bytes from `offset` to the end of the record there; may exceed the file.
 
-    Raises FrameError where no record begins there, or its parts do not follow each other.
+    Raises FrameError if no record begins there, or its parts are not contiguous.
     """
-    at, first = offset, True
+    pos = offset
+    first = True
     while True:
-        head = file.read_at(at, HEAD)
+        head = file.read_at(pos, HEAD)
         if len(head) < HEAD:
             if not first or (head and _WORD.startswith(head[:4])):
                 raise FrameError(
                     f"{file.url} is cut: it ends after {file.size} bytes, inside the record that "
                     f"begins at byte {offset}",
-                    at,
+                    pos,
                 )
-            raise FrameError(f"{_no_record(file.url, offset)}; the file has {file.size} bytes", at)
+            raise FrameError(
+                f"{_no_record_text(file.url, offset)}; the file has {file.size} bytes", pos
+            )
         magic, word = _HEAD.unpack(head)
-        flag, length = int(word) >> 29, int(word) & LENGTH
-        if at % 4 or magic != MAGIC or flag not in ((WHOLE, FIRST) if first else (MIDDLE, LAST)):
-            raise FrameError(_no_record(file.url, offset), at)
-        at += HEAD + length + -length % 4
+        flag = int(word) >> 29
+        length = int(word) & LENGTH
+        if pos % 4 or magic != MAGIC or flag not in ((WHOLE, FIRST) if first else (MIDDLE, LAST)):
+            raise FrameError(_no_record_text(file.url, offset), pos)
+        pos += HEAD + length + -length % 4
         if flag in (WHOLE, LAST):
-            return at - offset
+            return pos - offset
         first = False
 
 
-def _no_record(name: str, offset: int) -> str:
+def _no_record_text(name: str, offset: int) -> str:
     return f"{name}: no frame of a record begins at byte {offset}, or its parts are damaged"
 
 
-def _aligned(payload: bytes) -> Iterator[int]:
-    """Where the payload has MAGIC at a multiple of 4."""
-    place = payload.find(_WORD)
-    while place >= 0:
-        if place % 4 == 0:
-            yield place
-            place = payload.find(_WORD, place + 4)
+def _find_magic(payload: bytes) -> Iterator[int]:
+    """Yield the positions of MAGIC in the payload that are multiples of 4."""
+    pos = payload.find(_WORD)
+    while pos >= 0:
+        if pos % 4 == 0:
+            yield pos
+            pos = payload.find(_WORD, pos + 4)
         else:
-            place = payload.find(_WORD, place + 1)
+            pos = payload.find(_WORD, pos + 1)
 
 
 BROKEN = -1
 
 
 class Spans(NamedTuple):
-    """Where records lie: from which byte on, and how many; -1 where no record can be read."""
+    """Offsets and lengths of records; the length is -1 (BROKEN) where no record can be read."""
 
     offsets: Array
     lengths: Array
 
 
 def walked(file: RangeFile) -> Spans:
-    """Every record of a file, and the places where one should be and cannot be read."""
-    found: list[tuple[Array, Array]] = []
-    at, mean = 0, 0.0
-    while at < file.size:
-        if mean <= file.worth:
-            starts, lengths = _in_block(file.read_at(at, BLOCK), file.size - at)
+    """Return all records of a file, and the positions of records that cannot be read."""
+    spans: list[tuple[Array, Array]] = []
+    pos = 0
+    mean = 0.0
+    while pos < file.size:
+        if mean <= file.max_gap:
+            starts, lengths = _scan_block(file.read_at(pos, BLOCK), file.size - pos)
             if len(starts):
-                found.append((at + starts, lengths))
-                behind = int(starts[-1] + lengths[-1])
-                at, mean = at + behind, behind / len(starts)
+                spans.append((pos + starts, lengths))
+                nbytes = int(starts[-1] + lengths[-1])
+                pos += nbytes
+                mean = nbytes / len(starts)
                 continue
-        length, behind = _alone(file, at, mean <= file.worth)
-        found.append((np.array([at]), np.array([length])))
-        # Blocks are dear: after damage or a large record, which is behind a block that had none,
-        # several small ones have to come before the next block.
-        mean = max(mean, 2.0 * file.worth if length == BROKEN else float(length))
-        mean, at = (7 * mean + behind - at) / 8, behind
-    if not found:
+        length, stop = _scan_record(file, pos, mean <= file.max_gap)
+        spans.append((np.array([pos]), np.array([length])))
+        # Blocks are expensive: after damage, or a large record that filled a whole block, several
+        # small records have to follow before the next block is read.
+        mean = max(mean, 2.0 * file.max_gap if length == BROKEN else float(length))
+        mean = (7 * mean + stop - pos) / 8
+        pos = stop
+    if not spans:
         return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    return Spans(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    return Spans(*(np.concatenate(column) for column in zip(*spans, strict=True)))
 
 
 def spans_at(file: RangeFile, offsets: Array, heads: Array) -> Spans:
-    """The records that begin at these places, whose first 8 bytes are `heads`."""
+    """Return the records that begin at these offsets; `heads` holds their first 8 bytes."""
     words = np.ascontiguousarray(heads[:, :HEAD]).view("<u4")
-    flags, sizes = words[:, 1] >> 29, (words[:, 1] & LENGTH).astype(np.int64)
+    flags = words[:, 1] >> 29
+    sizes = (words[:, 1] & LENGTH).astype(np.int64)
     is_head = (words[:, 0] == MAGIC) & (offsets % 4 == 0) & (offsets + HEAD <= file.size)
     lengths = np.where(is_head & (flags == WHOLE), HEAD + sizes + -sizes % 4, BROKEN)
     for row in np.flatnonzero(is_head & (flags == FIRST)).tolist():
-        lengths[row] = _span(file, int(offsets[row]))
+        lengths[row] = _span_or_broken(file, int(offsets[row]))
     return Spans(offsets, lengths)
 
 
-def _in_block(data: bytes, left: int) -> tuple[Array, Array]:
-    """Starts and lengths of the records at the beginning of a block, as far as all is well.
+def _scan_block(data: bytes, remaining: int) -> tuple[Array, Array]:
+    """Return starts and lengths of the leading records of a block, up to the first doubtful one.
 
-    Each is followed by the head of the next one, or by the end of the file, which is `left` bytes
-    from the beginning. What is not clear is left to `_alone`.
+    Each of them is followed by the head of the next record, or by the end of the file, which is
+    `remaining` bytes from the start of the block. `_scan_record` handles the rest.
     """
     words = np.frombuffer(data, "<u4", len(data) // 4)
     heads = np.flatnonzero(words[:-1] == MAGIC)
     if not len(heads) or heads[0]:
         return heads[:0], heads[:0]
     seconds = words[heads + 1]
-    behind = heads + 2 + ((seconds & LENGTH).astype(np.int64) + 3) // 4
-    jumps = np.flatnonzero(behind[:-1] != heads[1:])
+    stops = heads + 2 + ((seconds & LENGTH).astype(np.int64) + 3) // 4
+    jumps = np.flatnonzero(stops[:-1] != heads[1:])
     if len(jumps):
-        upto = int(jumps[0]) + 1
-        heads, behind, seconds = heads[:upto], behind[:upto], seconds[:upto]
+        count = int(jumps[0]) + 1
+        heads = heads[:count]
+        stops = stops[:count]
+        seconds = seconds[:count]
     flags = seconds >> 29
-    begins, ends = flags <= FIRST, (flags == WHOLE) | (flags == LAST)
-    # A part begins a record where the one before ended one, and nowhere else.
-    follows = np.concatenate(([True], ends[:-1]))
-    wrong = np.flatnonzero((begins != follows) | (flags > LAST))
-    # The last one is known to be good only where the file ends with it.
-    known = len(heads) - (4 * int(behind[-1]) != left) if not len(wrong) else int(wrong[0]) - 1
+    begins = flags <= FIRST
+    ends = (flags == WHOLE) | (flags == LAST)
+    # A part begins a record exactly if the part before it ended one.
+    expected = np.concatenate(([True], ends[:-1]))
+    wrong = np.flatnonzero((begins != expected) | (flags > LAST))
+    # The last part is certain only if the file ends with it.
+    known = len(heads) - (4 * int(stops[-1]) != remaining) if not len(wrong) else int(wrong[0]) - 1
     last = np.flatnonzero(ends[: max(known, 0)])
     starts = np.flatnonzero(begins[: max(known, 0)])[: len(last)]
-    return 4 * heads[starts], 4 * (behind[last] - heads[starts])
+    return 4 * heads[starts], 4 * (stops[last] - heads[starts])
 
 
-def _alone(file: RangeFile, at: int, near: bool) -> tuple[int, int]:
-    """(length, where to go on) of the one record at a place, which may be damaged.
+def _scan_record(file: RangeFile, offset: int, is_small: bool) -> tuple[int, int]:
+    """Return (length, where to continue) of the one record at `offset`, which may be damaged.
 
-    A record that begins inside of it says that its length is; it is looked for where the next one
-    does not begin behind it, and among small records, which are `near`.
+    A record head inside the record shows that its length is damaged. It is searched for only if
+    no other record follows directly, and always among small records (`is_small`).
     """
-    length = _span(file, at)
+    length = _span_or_broken(file, offset)
     if length == BROKEN:
-        return BROKEN, _next_head(file, at + 4, file.size)
-    behind = at + length
-    if not near and (behind == file.size or begins(file.read_at(behind, HEAD))):
-        return length, behind
-    end = min(behind, file.size)
-    inside = _next_head(file, at + HEAD, end)
-    return (BROKEN, inside) if inside < end else (length, behind)
+        return BROKEN, _find_next_head(file, offset + 4, file.size)
+    stop = offset + length
+    if not is_small and (stop == file.size or is_record_head(file.read_at(stop, HEAD))):
+        return length, stop
+    end = min(stop, file.size)
+    inside = _find_next_head(file, offset + HEAD, end)
+    return (BROKEN, inside) if inside < end else (length, stop)
 
 
-def _span(file: RangeFile, at: int) -> int:
+def _span_or_broken(file: RangeFile, offset: int) -> int:
     try:
-        return span_at(file, at)
+        return span_at(file, offset)
     except FrameError:
         return BROKEN
 
 
-def _next_head(file: RangeFile, start: int, end: int) -> int:
-    """Where the first record behind a place begins; `end` where there is none before."""
+def _find_next_head(file: RangeFile, start: int, end: int) -> int:
+    """Return the offset of the first record head from `start` on; `end` if there is none."""
     while start < end:
         data = file.read_at(start, min(BLOCK, end - start + HEAD))
-        place = next_head(data)
-        if place is not None:
-            return min(start + place, end)
+        pos = find_head(data)
+        if pos is not None:
+            return min(start + pos, end)
         start += max(len(data) - 4, 4)
     return end

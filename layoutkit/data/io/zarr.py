@@ -1,7 +1,7 @@
-"""Arrays in zarr stores, at paths and URLs: opened, and read row by row in whole chunks.
+"""Arrays in zarr stores, at paths and URLs: opened, and read by row in whole chunks.
 
-The one reader of the format, for indexes, Samples and the command line. zarr is loaded when a store
-is opened, as it is no part of every installation.
+Sources, Samples and the command line read zarr through this module. zarr is imported when a store
+is opened, as it is optional.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from ..._utils import fork
 from ...errors import DataError
 from ...memory import Array
 
-__all__ = ["MARK", "ChunkedArray", "is_store", "open_store", "read_zarr"]
-
 MARK = "layoutkit"  # the attribute of stores that `layoutkit convert` writes
 
-# Of what was decoded, so many bytes are kept, and always two slabs: rows in order cross from one
-# into the next.
-_KEPT_BYTES, _KEPT_SLABS = 64 << 20, 2
+# The cache of decoded slabs holds this many bytes, and always at least two slabs, as sequential
+# rows cross from one into the next.
+_CACHE_BYTES = 64 << 20
+_CACHE_SLABS = 2
 
 
 def is_store(name: str) -> bool:
-    """Whether a name is that of a zarr store, `x.zarr`, or of an array in one, `x.zarr/0`."""
+    """Return True for the name of a zarr store, `x.zarr`, or an array in one, `x.zarr/0`."""
     *folders, last = str(name).replace(os.sep, "/").rstrip("/").lower().split("/")
     return last.endswith(".zarr") or (
         "." not in last and any(folder.endswith(".zarr") for folder in folders)
@@ -35,35 +34,35 @@ def is_store(name: str) -> bool:
 
 
 def read_zarr(path: str) -> Any:
-    """The array of a store, or those of a group by name; nothing of them is read before.
+    """Return the array of a store, or a dict of a group's arrays; no elements are read yet.
 
     Raises
     ------
     DataError
-        There is none, it is half written, or zarr is not installed.
+        There is no such array, it is incomplete, or zarr is not installed.
     """
-    found = _opened(path)
-    if not hasattr(found, "array_keys"):
+    node = _open(path)
+    if not hasattr(node, "array_keys"):
         return ChunkedArray(path)
-    return {name: ChunkedArray(f"{path.rstrip('/')}/{name}") for name in sorted(found.array_keys())}
+    return {name: ChunkedArray(f"{path.rstrip('/')}/{name}") for name in sorted(node.array_keys())}
 
 
 def open_store(path: str) -> Any:
-    """The array of a zarr store, as zarr has it; DataError as `read_zarr`, and for a group."""
-    found = _opened(path)
-    if hasattr(found, "array_keys"):
-        names = ", ".join(sorted(found.array_keys())) or "nothing"
+    """Return the `zarr.Array` of a store; DataError if it is a group, incomplete or unreadable."""
+    node = _open(path)
+    if hasattr(node, "array_keys"):
+        names = ", ".join(sorted(node.array_keys())) or "nothing"
         raise DataError(f"{path}: is no array of zarr but a group, of {names}; name one of these")
-    mark = found.attrs.get(MARK)
+    mark = node.attrs.get(MARK)
     if mark is not None and not mark["complete"]:
         raise DataError(
             f"{path}: is half written; run `layoutkit convert` once more as before, which goes on "
             f"with it: {mark['of']}"
         )
-    return found
+    return node
 
 
-def _opened(path: str) -> Any:
+def _open(path: str) -> Any:
     try:
         import zarr
     except ImportError:
@@ -75,40 +74,42 @@ def _opened(path: str) -> Any:
 
 
 class ChunkedArray:
-    """An array in a zarr store, of which rows are read.
+    """An array in a zarr store that is read by row.
 
-    What is read is whole chunks, and those of the same rows, a slab, are kept for a while: rows in
-    order read and decode each chunk once. Rows here and there decode a chunk for each of them, as
-    many at a time as zarr does. Safe from many threads; a pickle is the name.
+    Whole chunks are read, and a slab, which is all chunks of the same rows, is cached for a while:
+    sequential rows read and decode each chunk once. Scattered rows decode one chunk each, as many
+    at a time as zarr does. Thread-safe; pickles as its name.
 
     Attributes
     ----------
     shape, dtype
-        As the store says.
+        As stored.
     dimension_names : tuple of (str or None), or None
-        What the store calls the axes.
+        The axis names of the store.
     slab : int
-        How many rows a chunk has; with shards, these.
+        The number of rows in a chunk, or in a shard if the store has shards.
     """
 
     def __init__(self, name: str) -> None:
-        self.name, array = name, open_store(name)
+        self.name = name
+        array = open_store(name)
         self._array: Any = None
-        self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
+        self.shape = tuple(array.shape)
+        self.dtype = np.dtype(array.dtype)
         self.dimension_names = getattr(array.metadata, "dimension_names", None)
-        whole = getattr(array, "shards", None) or array.chunks
-        self.slab = max(1, whole[0]) if whole else 1
+        chunks = getattr(array, "shards", None) or array.chunks
+        self.slab = max(1, chunks[0]) if chunks else 1
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
-        self._most = max(_KEPT_SLABS, _KEPT_BYTES // max(1, nbytes))
+        self._max_slabs = max(_CACHE_SLABS, _CACHE_BYTES // max(1, nbytes))
         self.renew()
-        self._array = array  # None: to be opened
+        self._array = array  # None means: open it at the next read
         fork.renew_in_children(self)
 
     def __reduce__(self) -> Any:
         return ChunkedArray, (self.name,)
 
     def __getitem__(self, key: Any) -> Array:
-        """What a key of ints, slices that go forward and one increasing list selects, read now."""
+        """Read a selection now: ints, slices with positive step, and one increasing list."""
         first = key[0] if isinstance(key, tuple) and key else key
         if isinstance(key, tuple) and len(key) > 1:
             return self._read(key)
@@ -117,42 +118,42 @@ class ChunkedArray:
         if isinstance(first, np.ndarray):
             return self.take(first)
         if isinstance(first, int):
-            found: Array = self.take(np.array([first]))[0, ...]
-            return found
+            row: Array = self.take(np.array([first]))[0, ...]
+            return row
         return self._read(key)
 
-    def take(self, places: Array) -> Array:
-        """The rows in places that exist, in their order; a copy."""
-        numbers, at = np.unique(places // self.slab, return_inverse=True)
-        if len(numbers) > self._most:  # they would push each other out
-            rows, order = np.unique(places, return_inverse=True)
-            return self._read(rows)[order]
-        found = np.empty((len(places), *self.shape[1:]), self.dtype)
-        for turn, slab in enumerate(self._slabs(numbers.tolist())):
-            here = at == turn
-            found[here] = slab[places[here] % self.slab]
-        return found
+    def take(self, rows: Array) -> Array:
+        """Return a copy of the rows with these (valid) indices, in their order."""
+        slabs, slab_index = np.unique(rows // self.slab, return_inverse=True)
+        if len(slabs) > self._max_slabs:  # they would evict each other from the cache
+            unique_rows, inverse = np.unique(rows, return_inverse=True)
+            return self._read(unique_rows)[inverse]
+        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for index, slab in enumerate(self._slabs(slabs.tolist())):
+            mask = slab_index == index
+            result[mask] = slab[rows[mask] % self.slab]
+        return result
 
     def _slabs(self, numbers: list[int]) -> list[Array]:
-        """The slabs of these numbers; those that are not kept are read in one go."""
+        """Return the slabs with these numbers; missing ones are read in one call."""
         with self._lock:
-            lacking = [number for number in numbers if number not in self._kept]
-            self._kept.update(zip(lacking, self._fetched(lacking), strict=True))
-            found = []
+            missing = [number for number in numbers if number not in self._cache]
+            self._cache.update(zip(missing, self._fetch(missing), strict=True))
+            slabs = []
             for number in numbers:
-                self._kept.move_to_end(number)
-                found.append(self._kept[number])
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-            return found
+                self._cache.move_to_end(number)
+                slabs.append(self._cache[number])
+            while len(self._cache) > self._max_slabs:
+                self._cache.popitem(last=False)
+            return slabs
 
-    def _fetched(self, numbers: list[int]) -> list[Array]:
-        sides = [(n * self.slab, min((n + 1) * self.slab, self.shape[0])) for n in numbers]
-        if len(sides) < 2:
-            return [self._read(slice(*side)) for side in sides]
-        block = self._read(np.concatenate([np.arange(*side) for side in sides]))
-        ends = np.cumsum([stop - start for start, stop in sides])[:-1]
-        # Copies, as windows on all of them would keep all of them.
+    def _fetch(self, numbers: list[int]) -> list[Array]:
+        spans = [(n * self.slab, min((n + 1) * self.slab, self.shape[0])) for n in numbers]
+        if len(spans) < 2:
+            return [self._read(slice(*span)) for span in spans]
+        block = self._read(np.concatenate([np.arange(*span) for span in spans]))
+        ends = np.cumsum([stop - start for start, stop in spans])[:-1]
+        # Copies, as views of the block would keep all of it alive.
         return [part.copy() for part in np.split(block, ends)]
 
     def _read(self, key: Any) -> Array:
@@ -165,7 +166,7 @@ class ChunkedArray:
             ) from error
 
     def renew(self) -> None:
-        """Begin anew, also after a fork, as connections and what held the lock are the parent's."""
+        """Reset after an error or fork: connections and held locks belong to the parent process."""
         self._array = None
-        self._kept: OrderedDict[int, Array] = OrderedDict()
+        self._cache: OrderedDict[int, Array] = OrderedDict()
         self._lock = threading.Lock()

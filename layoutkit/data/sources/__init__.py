@@ -1,26 +1,15 @@
-"""Which records there are.
+"""Sources of records. `open_index(source)` returns an Index: a sequence of Record, also by label.
 
-open_index(source)      an Index: a sequence of Record, by number and by label
-
-base.py          what every index can do
-dispatch.py      which kind takes a source
-table.py         csv and tsv files
-directory.py     a folder, whose sub-folders are labels
-partfiles.py     a folder of part files, whose lines are records
-tensor.py        arrays, and the files that hold them
-ranged.py        containers: records that are ranges of bytes in files
-recordfile.py    RecordIO files
-listfiles.py     .idx and .lst, which lie beside them
-tarfiles.py      tar archives in WebDataset's layout
-parquet.py       Parquet files
-tfrecord.py      TFRecord files
-shards.py        several files by one name
-numberlabels.py  labels that are numbers
-labelcolumns.py  labels of any kind
-
-Which kind of index takes a source.
-
-Knows the kinds, and suffixes by way of `formats.py`; what is in a source is not looked at here.
+arrays.py       arrays, and the files that contain them
+base.py         Index, the base class of all sources; partitions; the file names a table may contain
+directory.py    a folder whose sub-folders are labels
+parquet.py      Parquet files
+partfiles.py    a folder of part files, whose lines are records
+ranged.py       RangedIndex, the base class of containers; labels in columns; sharded files
+recordio.py     RecordIO files, and the .idx and .lst files next to them
+table.py        csv and tsv files
+tfrecord.py     TFRecord files
+webdataset.py   tar archives in WebDataset's layout
 """
 
 from __future__ import annotations
@@ -36,7 +25,7 @@ from ..formats import ARRAYS, CONTAINERS, TABLES, container_of, suffix_of
 from ..io.filesystem import is_url
 from ..io.zarr import is_store
 from .arrays import open_tensor
-from .base import Groups, Index, Partition, as_schemes, grouped
+from .base import Groups, Index, Partition, check_schemes, grouped
 from .directory import DirectoryIndex
 from .parquet import open_parquet
 from .partfiles import PartsIndex
@@ -56,12 +45,12 @@ def open_index(
     partitions: int = 1,
     schemes: Sequence[str] = (),
     index: str | os.PathLike[str] | None = None,
-    list: str | os.PathLike[str] | None = None,  # noqa: A002  # what the file is called
+    list: str | os.PathLike[str] | None = None,  # noqa: A002  # MXNet's name of the file
     columns: Mapping[str, Any] | None = None,
     column: str | None = None,
     label: str | None = None,
 ) -> Any:
-    """Which records a source has.
+    """Open a source of records.
 
     >>> index = open_index({"x": [[1.0, 2.0], [3.0, 4.0]], "y": ["cat", "dog"]})
     >>> index.labels, index[1].array
@@ -76,91 +65,94 @@ def open_index(
         .tfrecord. Containers may be several files, by wildcards and braces:
         ``"train-{000..119}.tar"``. A list gives a list of Indexes.
     kind : str, optional
-        What the source is, where its name does not say so: "csv", "tsv", "directory", "parts",
+        The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
         "tensor", "zarr", "image", "raw", "tar", "parquet" or "tfrecord". "image" and "raw" are
-        RecordIO files: of image records, which is what .rec means, or of anything, as it is.
+        RecordIO files: of image records, the default for .rec, or of records as plain bytes.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
-        What a table may name besides files at its own scheme and web servers: "s3", or "file" for
-        local files in a table that lies at a URL.
+        URL schemes that the files in a table may have, besides the table's own scheme and http(s):
+        "s3", or "file" for local files in a table at a URL.
     index : path, optional
-        Where the records of a .rec begin: by default the .idx beside it, where there is one. Its
-        lines give the order; records that it does not name are left out.
+        The file with the offsets of the records of a .rec: by default the .idx next to it, if it
+        exists. Its lines give the order; records that are missing in it are omitted.
     list : path, optional
-        A .lst whose labels replace those of a .rec, by the ids of its records.
+        A .lst whose labels replace those of a .rec, matched by the ids of its records.
     columns : mapping, optional
-        Of a .tar: which members are the picture and the label, by their suffixes, as in
+        For a .tar: the members that are the image and the label, by their suffixes, as in
         ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,
-        png, webp and npy, and a whole number in cls, or else the text in txt.
+        png, webp and npy, and an integer in cls, or else the text in txt.
     column, label : str, optional
-        Of a .parquet: the column of bytes or lists of a fixed size, by default "image", and that of
-        labels, by default "label" where there is one.
+        For a .parquet: the column of bytes or fixed-size lists, by default "image", and the column
+        of labels, by default "label" if it exists.
 
     Raises
     ------
     DataError
-        The source cannot be opened, or is not what its kind asks for.
+        The source cannot be opened, or does not have the form that its kind requires.
     """
     number = as_count("partitions", partitions, 1)
     part = as_count("partition", partition)
     if part >= number:
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
-    allowed = as_schemes(schemes)
-    given: dict[str, Any] = {"index": _path("index", index), "list": _path("list", list)}
-    given |= {"columns": columns, "column": column, "label": label}
+    allowed = check_schemes(schemes)
+    options: dict[str, Any] = {
+        "index": _check_path("index", index),
+        "list": _check_path("list", list),
+    }
+    options |= {"columns": columns, "column": column, "label": label}
     if isinstance(source, builtins.list | tuple):
-        more: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
-        return [open_index(each, **more, **given) for each in source]
+        shared: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
+        return [open_index(item, **shared, **options) for item in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    named = _checked(kind) or _guessed(source, path)
-    if path is None and named != "tensor":
+    name = _check_kind(kind) or _guess_kind(source, path)
+    if path is None and name != "tensor":
         raise DataError(f"kind={kind!r} takes a path or URL, not a {kind_text(source)}")
-    opener, keywords = _OPENERS[named]
-    asked = {name: value for name, value in given.items() if name in keywords}
-    for name in given.keys() - asked.keys():
-        if given[name] is not None:
-            fitting = ", ".join(kind for kind, row in _OPENERS.items() if name in row.keywords)
-            raise DataError(f"{name}= is for an index of kind {fitting}; {source!r} is {named}")
+    opener, keywords = _OPENERS[name]
+    kwargs = {key: value for key, value in options.items() if key in keywords}
+    for key in options.keys() - kwargs.keys():
+        if options[key] is not None:
+            kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
+            raise DataError(f"{key}= is for an index of kind {kinds}; {source!r} is {name}")
     if opener is open_table:
-        asked["schemes"] = allowed
-    return opener(source if path is None else path, named, Partition(part, number), **asked)
+        kwargs["schemes"] = allowed
+    return opener(source if path is None else path, name, Partition(part, number), **kwargs)
 
 
-class _Row(NamedTuple):
-    """Who opens a kind of source, and the keywords that are for it."""
+class _Opener(NamedTuple):
+    """A function that opens a kind of source, and the keywords that it takes."""
 
     opener: Callable[..., Index]
     keywords: tuple[str, ...] = ()
 
 
 _OPENERS = {
-    **{suffix[1:]: _Row(open_table) for suffix in TABLES},
-    "directory": _Row(DirectoryIndex),
-    "parts": _Row(PartsIndex),
-    "tensor": _Row(open_tensor),
-    "zarr": _Row(open_tensor),
-    "image": _Row(open_record_file, ("index", "list")),
-    "raw": _Row(open_record_file, ("index", "list")),
-    "tar": _Row(open_tar, ("columns",)),
-    "parquet": _Row(open_parquet, ("column", "label")),
-    "tfrecord": _Row(open_tfrecord),
+    **{suffix[1:]: _Opener(open_table) for suffix in TABLES},
+    "directory": _Opener(DirectoryIndex),
+    "parts": _Opener(PartsIndex),
+    "tensor": _Opener(open_tensor),
+    "zarr": _Opener(open_tensor),
+    "image": _Opener(open_record_file, ("index", "list")),
+    "raw": _Opener(open_record_file, ("index", "list")),
+    "tar": _Opener(open_tar, ("columns",)),
+    "parquet": _Opener(open_parquet, ("column", "label")),
+    "tfrecord": _Opener(open_tfrecord),
 }
 
 
-def _path(name: str, value: Any) -> str | None:
+def _check_path(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str | os.PathLike):
         raise DataError(f"{name}={value!r}; it is the path of a file, or None")
     return None if value is None else os.fspath(value)
 
 
-def _checked(kind: Any) -> str | None:
+def _check_kind(kind: Any) -> str | None:
     if kind is not None and (not isinstance(kind, str) or kind not in _OPENERS):
         raise DataError(f"no index is called {kind!r}; there are {', '.join(_OPENERS)}")
     return kind
 
 
-def _guessed(source: Any, path: str | None) -> str:
+def _guess_kind(source: Any, path: str | None) -> str:
     if path is None:
         return "tensor"
     suffix = suffix_of(path)
@@ -179,9 +171,9 @@ def _guessed(source: Any, path: str | None) -> str:
         return container
     if is_url(path):
         return "parts"
-    there = os.path.exists(path)  # noqa: PTH110  # as above
-    found = "nothing is known of its kind" if there else "there is no such file"
+    exists = os.path.exists(path)  # noqa: PTH110  # as above
+    reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
-        f"{path} is no index: {found}; an index is a folder, the URL of a folder of part files, or "
-        f"a file: {', '.join([*TABLES, *ARRAYS, *CONTAINERS])}"
+        f"{path} is no index: {reason}; an index is a folder, the URL of a folder of part files, "
+        f"or a file: {', '.join([*TABLES, *ARRAYS, *CONTAINERS])}"
     )

@@ -1,7 +1,4 @@
-"""Arrays whose first axis counts records, and the files that hold them.
-
-Knows arrays, and Datasets by their public names; formats of files are known by `formats.py`.
-"""
+"""Sources of arrays whose first axis counts records, of Datasets, and of files of arrays."""
 
 from __future__ import annotations
 
@@ -21,34 +18,32 @@ from ..io.zarr import ChunkedArray, read_zarr
 from ..records import Record, records_of
 from .base import Index, Partition
 
-__all__ = ["TensorIndex", "open_tensor"]
-
 
 def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
-    """The index that an array, a mapping of x and y, or a file of these is."""
+    """Open an array, a mapping of x and y, a Dataset, or a file of arrays."""
     loaded = source
     if isinstance(source, str):
         loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
-    x, y = _pair(loaded, source if isinstance(source, str) else "the source")
+    x, y = _x_and_y(loaded, source if isinstance(source, str) else "the source")
     return TensorIndex(x, y, kind, partition)
 
 
 class TensorIndex(Index):
-    """The records along the first axis of x; y has their labels, or their targets."""
+    """The records along the first axis of x; y contains their labels or targets."""
 
     def __init__(self, x: Any, y: Any, kind: str, partition: Partition) -> None:
         self._partition = partition
         self._x = x
         self._count = partition.count(_count(x))
-        labels, codes, self._y = _labelled(y)
-        here = None if codes is None else codes[partition.rows]
-        super().__init__(kind, None, labels, here)
+        labels, codes, self._y = _split_labels(y)
+        own_codes = None if codes is None else codes[partition.rows]
+        super().__init__(kind, None, labels, own_codes)
 
     def __len__(self) -> int:
         return self._count
 
     def record(self, number: int) -> Record:
-        """A window on a row of x, where x gives one, with its label."""
+        """Return a row of x, as a view if possible, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         return Record(
@@ -59,19 +54,20 @@ class TensorIndex(Index):
         )
 
     def records(self, numbers: Array) -> list[Record]:
-        """Column by column, several times faster than record by record."""
+        """Return records column by column, several times faster than record by record."""
         places = self._partition.place(numbers).tolist()
         names = [*self.labels, None]
         codes = [-1] * len(numbers) if self._codes is None else self._codes[numbers].tolist()
         x = self._x
         if isinstance(x, ChunkedArray):  # chunk by chunk
-            x, places = x.take(np.array(places, np.intp)), range(len(places))
-        plain = isinstance(x, np.ndarray)
+            x = x.take(np.array(places, np.intp))
+            places = range(len(places))
+        is_numpy = isinstance(x, np.ndarray)
         return records_of(
             repeat(None),
             repeat(None),
             repeat(None),
-            [x[place, ...] if plain else _row(x, place) for place in places],
+            [x[place, ...] if is_numpy else _row(x, place) for place in places],
             [names[code] for code in codes],
             [() if code < 0 else (names[code],) for code in codes],
             numbers.tolist(),
@@ -79,21 +75,21 @@ class TensorIndex(Index):
 
     @property
     def in_memory(self) -> bool:  # type: ignore[override]
-        """Whether `rows` gives them: they are those of a NumPy array."""
+        """True if the records are rows of a NumPy array."""
         return isinstance(self._x, np.ndarray)
 
     def rows(self, numbers: Array) -> Array:
-        """Copied at once."""
+        """Return the rows of these records, copied into one array."""
         return take(self._x, 0, self._partition.place(numbers))
 
     @property
     def source(self) -> Array:
-        """The array itself, with the records of all partitions."""
-        found: Array = self._x
-        return found
+        """The array with the records of all partitions."""
+        array: Array = self._x
+        return array
 
     def targets(self, numbers: Array) -> Array | None:
-        """What belongs to the records in y, where that is no labels."""
+        """Return the rows of y, if it does not contain labels."""
         if self._y is None:
             return None
         places = self._partition.place(numbers)
@@ -105,59 +101,60 @@ class TensorIndex(Index):
 
 
 def _row(array: Any, place: int) -> Any:
-    """The record in a place: a window where the array gives one, 0-d for a single number."""
+    """Return a row, as a view if possible; a single number as a 0-d array."""
     if isinstance(array, np.ndarray):
         return array[place, ...]
     row = array[place]
     return row() if callable(row) else np.asarray(row)
 
 
-def _labelled(y: Any) -> tuple[list[Any], Array | None, Any]:
-    """The labels, the rank of each record's, and the targets where y is no labels."""
+def _split_labels(y: Any) -> tuple[list[Any], Array | None, Any]:
+    """Return (sorted labels, label codes of the records, None), or ([], None, y) for targets."""
     if y is None:
         return [], None, None
     if not _are_labels(y):
         return [], None, y
-    labels, codes = np.unique(_read(y), return_inverse=True)
+    labels, codes = np.unique(_read_array(y), return_inverse=True)
     return labels.tolist(), codes, None
 
 
 def _are_labels(y: Any) -> bool:
-    """Whether y is one integer or string for each record; only objects are read for it."""
-    about = y[:0]() if hasattr(y, "_iter_fields") else y
-    if isinstance(about, list):  # rows that may differ in length
+    """Return True if y has one integer or string per record; reads elements only of objects."""
+    labels = y[:0]() if hasattr(y, "_iter_fields") else y
+    if isinstance(labels, list):  # rows that may differ in length
         return False
-    kind = getattr(getattr(about, "dtype", None), "kind", "")
-    if len(about.shape) != 1 or kind != "O":
-        return len(about.shape) == 1 and kind in [*"iuUST"]
-    return _are_strings(_read(y))
+    dtype_kind = getattr(getattr(labels, "dtype", None), "kind", "")
+    if len(labels.shape) != 1 or dtype_kind != "O":
+        return len(labels.shape) == 1 and dtype_kind in [*"iuUST"]
+    return _are_strings(_read_array(y))
 
 
 def _count(array: Any) -> int:
-    """The size of the first axis; what is like an array need not have a len()."""
+    """Return the size of the first axis; an array-like may not have `len`."""
     return len(array) if hasattr(array, "_iter_fields") else int(array.shape[0])
 
 
-def _read(array: Any) -> Array:
-    """All of it, as NumPy's."""
+def _read_array(array: Any) -> Array:
+    """Return all elements as a NumPy array."""
     return np.asarray(array() if hasattr(array, "_iter_fields") else array[:])
 
 
-def _pair(loaded: Any, name: str) -> tuple[Any, Any]:
-    """x and y of what was given; DataError where they do not fit."""
+def _x_and_y(loaded: Any, name: str) -> tuple[Any, Any]:
+    """Return x and y of a source; DataError if they do not match."""
     if hasattr(loaded, "_iter_fields"):  # a Dataset
         loaded = _fields(loaded)
     if not isinstance(loaded, Mapping):
-        return _array(loaded, name), None
+        return _as_array(loaded, name), None
     if "x" not in loaded or not {*loaded} <= {"x", "y"}:
         raise DataError(
             f"{name} has {', '.join(map(str, loaded)) or 'no arrays'}; an index takes x and, for "
             "labels or targets, y"
         )
-    x, y = _array(loaded["x"], "x"), loaded.get("y")
+    x = _as_array(loaded["x"], "x")
+    y = loaded.get("y")
     if y is None:
         return x, None
-    y = _array(y, "y")
+    y = _as_array(y, "y")
     if _count(x) != _count(y):
         raise DataError(f"x has {_count(x)} records and y {_count(y)}; they must be as many")
     return x, y
@@ -170,12 +167,12 @@ def _fields(dataset: Any) -> Any:
     return {"x": dataset.input, **({"y": dataset.target} if "target" in names else {})}
 
 
-def _array(value: Any, name: str) -> Any:
-    """An array or array-like with a first axis."""
+def _as_array(value: Any, name: str) -> Any:
+    """Return an array or array-like with a first axis."""
     if hasattr(value, "_iter_fields"):
         return value
     if isinstance(value, StoredArray):
-        value = _in_memory(value)
+        value = _map_or_load(value)
     if is_frame(value):
         value = rows_of(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
@@ -195,8 +192,8 @@ def _array(value: Any, name: str) -> Any:
     return value
 
 
-def _in_memory(stored: StoredArray) -> Array:
-    """A file mapped, but what is in an archive read: it lies there so that gathering is slow."""
+def _map_or_load(stored: StoredArray) -> Array:
+    """Map a file; load a member of an archive, as gathering from an archive is slow."""
     with explained(str(stored.path)):
         return stored.mapped() if stored.member is None else stored.loaded()
 

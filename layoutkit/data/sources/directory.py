@@ -1,7 +1,4 @@
-"""A folder of files; its first-level folders are their labels.
-
-Knows names of files; none is opened.
-"""
+"""A folder of files, labelled by the folder's direct sub-folders. The files are not opened."""
 
 from __future__ import annotations
 
@@ -12,21 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ..io.filesystem import is_url, joined, translated
+from ..io.filesystem import convert_os_errors, is_url, join_path
 from ..records import Record
 from .base import Index, Partition
 
-__all__ = ["DirectoryIndex"]
-
 
 class DirectoryIndex(Index):
-    """Every file in a folder and below it, by path, name by name; hidden ones are left out."""
+    """The files in a folder and below it, sorted by name at each level, without hidden ones."""
 
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         if is_url(folder) or not Path(folder).is_dir():
             raise DataError(f"{folder} is no local folder; kind='parts' takes folders at URLs")
-        with translated(folder):
-            paths = list(_walked(folder, "", ()))
+        with convert_os_errors(folder):
+            paths = list(_walk(folder, "", ()))
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
         ranks = {label: rank for rank, label in enumerate(labels)}
         self._partition = partition
@@ -38,29 +33,29 @@ class DirectoryIndex(Index):
         return len(self._paths)
 
     def record(self, number: int) -> Record:
-        """A file below the folder, with the first folder of its path as label."""
+        """Return a file below the folder, labelled with the first folder of its path."""
         path = self._paths[number]
         labels = (path.partition("/")[0],) if "/" in path else ()
         return Record(
-            url=joined(self.url_prefix, path),
+            url=join_path(self.url_prefix, path),
             label=labels[0] if labels else None,
             labels=labels,
             position=number,
         )
 
 
-def _walked(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """The paths of all files below, relative to the root, in order."""
+def _walk(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """Yield the paths of all files below a folder, relative to the root, in order."""
     status = Path(folder).stat()
-    here = (status.st_dev, status.st_ino)
-    if here in above:
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:
         raise DataError(f"{folder} is a link to a folder that it lies in; remove the link")
     with os.scandir(folder) as entries:
-        found = sorted((entry.name, entry.is_dir()) for entry in entries)
-    for name, is_folder in found:
+        children = sorted((entry.name, entry.is_dir()) for entry in entries)
+    for name, is_folder in children:
         if name.startswith("."):
             continue
         if is_folder:
-            yield from _walked(f"{folder}/{name}", f"{inside}{name}/", (*above, here))
+            yield from _walk(f"{folder}/{name}", f"{inside}{name}/", (*above, identity))
         else:
             yield inside + name

@@ -1,7 +1,4 @@
-"""A folder of part files, whose lines are records.
-
-Knows where lines begin; what is in them is not known here.
-"""
+"""A folder of part files, whose lines are records."""
 
 from __future__ import annotations
 
@@ -12,11 +9,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import is_url, joined, listed, opened
+from ..io.filesystem import is_url, join_path, list_files, open_binary
 from ..records import Label, Record
 from .base import Index, Partition
-
-__all__ = ["PartsIndex"]
 
 _BLOCK = 1 << 20
 _NEWLINE = 10
@@ -25,8 +20,8 @@ _NEWLINE = 10
 class PartsIndex(Index):
     """The lines of part files, file after file.
 
-    A file is opened when one of its lines is asked for, or its number of lines; where its lines
-    begin is kept (8 bytes a line), so that none is opened twice.
+    A file is opened at the first access to one of its lines, or to their number; the line starts
+    are kept (8 bytes a line), so that no file is opened twice.
 
     parts : list of str      the files of this partition
     """
@@ -35,11 +30,11 @@ class PartsIndex(Index):
         prefix = folder.rstrip("/") or folder
         super().__init__(kind, prefix, (), None)
         self._partition = partition
-        names = listed(folder)
-        for name in names:  # a name out of a listing, which would be read as a chain
+        names = list_files(folder)
+        for name in names:  # fsspec would open such a name of the listing as a chain
             if "::" in name and is_url(folder):
                 raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
-        self.parts = [joined(prefix, name) for name in names][partition.rows]
+        self.parts = [join_path(prefix, name) for name in names][partition.rows]
         self._starts: list[Array | None] = [None] * len(self.parts)
 
     def __len__(self) -> int:
@@ -47,28 +42,27 @@ class PartsIndex(Index):
 
     @property
     def known_count(self) -> int | None:
-        """The number of records, or None while there are parts that nobody has opened."""
+        """The number of records, or None while some parts have not been opened."""
         if any(starts is None for starts in self._starts):
             return None
         return len(self)
 
     def line_count(self, part: int) -> int:
-        """The number of records in a part."""
-        return len(self._opened(part)) - 1
+        """Return the number of records in a part."""
+        return len(self._line_starts(part)) - 1
 
     def line(self, part: int, line: int) -> Record:
-        """A record of a part."""
-        start, end = self._opened(part)[line : line + 2].tolist()
+        """Return a record of a part."""
+        start, end = self._line_starts(part)[line : line + 2].tolist()
         return Record(url=self.parts[part], offset=start, length=end - start - 1, position=line)
 
     def item_at(self, i: int, label: Label | None = None) -> Record:
-        """Record number i; opens the parts up to the one that it is in, and for a negative
-        number all.
+        """Return record number i, opening parts up to its own; for a negative number all parts.
 
         Raises
         ------
         DataError
-            There is no such record (an IndexError, too), or a label is asked for.
+            There is no such record (an IndexError, too), or a label is passed.
         """
         if label is None and isinstance(i, Integral) and i >= 0:
             left = int(i)
@@ -79,28 +73,31 @@ class PartsIndex(Index):
         return super().item_at(i, label)
 
     def record(self, number: int) -> Record:
-        """A line; opens the parts up to the one that it is in."""
+        """Return a line; opens the parts up to the one that contains it."""
         return self.item_at(number)
 
     def __repr__(self) -> str:
         return f"<index of {len(self.parts)} part files>"
 
-    def _opened(self, part: int) -> Array:
-        """Where the lines of a part begin, and one behind the last newline."""
+    def _line_starts(self, part: int) -> Array:
+        """Return the line starts of a part, and the position after the last newline."""
         starts = self._starts[part]
         if starts is None:
-            with opened(self.parts[part]) as file:
-                starts = self._starts[part] = _line_starts(file)
+            with open_binary(self.parts[part]) as file:
+                starts = self._starts[part] = _scan_line_starts(file)
         return starts
 
 
-def _line_starts(file: BinaryIO) -> Array:
-    """Where each line begins, and where one after the last would; read in blocks."""
-    starts, size, last = [np.zeros(1, np.int64)], 0, _NEWLINE
+def _scan_line_starts(file: BinaryIO) -> Array:
+    """Return the start of each line, and of the line after the last one; read in blocks."""
+    starts = [np.zeros(1, np.int64)]
+    size = 0
+    last = _NEWLINE
     while block := file.read(_BLOCK):
         data: Any = np.frombuffer(block, np.uint8)
         starts.append(np.flatnonzero(data == _NEWLINE) + (size + 1))
-        size, last = size + len(block), block[-1]
-    if last != _NEWLINE:  # the last line has no newline, but ends as if it had
+        size += len(block)
+        last = block[-1]
+    if last != _NEWLINE:  # a last line without a newline counts as if it had one
         starts.append(np.array([size + 1]))
     return np.concatenate(starts)

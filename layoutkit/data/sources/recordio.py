@@ -1,13 +1,7 @@
-"""RecordIO files: frames of image records, or of bytes that mean nothing here.
+"""RecordIO files: frames of image records, or of arbitrary bytes; and their `.idx` and `.lst`.
 
-Where records begin says an `.idx`, or a walk from head to head; how long they are, their heads;
-their labels, the headers of image records, or a `.lst`.
-
-Knows which files belong together, and columns; frames, headers and lists are read elsewhere.
-
-The text files beside a RecordIO file: `.idx`, where records begin, and `.lst`, their labels.
-
-Knows lines and columns; the files that they speak of are not opened.
+Record offsets come from an `.idx` or a scan of the heads, lengths from the heads, and labels from
+the headers of image records or a `.lst`.
 """
 
 from __future__ import annotations
@@ -20,49 +14,52 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import exists, folder_of, local_path, opened
+from ..io.filesystem import exists, local_path, open_binary, parent_folder
 from ..io.image_record import HEADER, unpack_image
-from ..io.reader import RangeFile, gathered
+from ..io.reader import RangeFile, gather_bytes
 from ..io.recordio import HEAD, LENGTH, FrameError, Spans, span_at, spans_at, unframed, walked
 from .base import Partition
-from .ranged import Columns, NumberLabels, RangedIndex, shards_of, spread
+from .ranged import Columns, NumberLabels, RangedIndex, concatenated_ranges, expand_shards
 
 _NEWLINE, _SPACE, _ZERO = b"\n 0"
-_DIGITS = 18  # of an offset: what int64 holds whatever they are
-_LONGEST = 1 << 20  # bytes of a line
-_BLOCK = 1 << 18  # bytes of text whose arrays stay in the cache
+_DIGITS = 18  # maximum digits of an offset, so that it fits int64
+_MAX_LINE = 1 << 20  # bytes
+_BLOCK = 1 << 18  # bytes of text whose arrays fit the CPU cache
 
 
-def offsets_in(path: str) -> Array:
-    """The second column of an `.idx`, int64, in the order of its lines.
+def read_offsets(path: str) -> Array:
+    """Return the second column of an `.idx`, int64, in the order of its lines.
 
-    Raises DataError with the line that is not a key, whitespace and a number of bytes.
+    Raises DataError for a line that is not a key, whitespace and a number of bytes.
     """
-    found, lines, rest = [np.zeros(0, np.int64)], 0, b""
-    with opened(path) as file:
+    offsets = [np.zeros(0, np.int64)]
+    lines = 0
+    rest = b""
+    with open_binary(path) as file:
         while block := file.read(_BLOCK):
             cut = block.rfind(b"\n") + 1
             if cut:
-                found.append(_offsets(path, rest + block[:cut], lines))
+                offsets.append(_offsets(path, rest + block[:cut], lines))
                 lines += (rest + block[:cut]).count(b"\n")
             rest = block[cut:] if cut else rest + block
-            if len(rest) > _LONGEST:
-                raise DataError(f"{path}, line {lines + 1} has more than {_LONGEST} bytes")
-    found.append(_offsets(path, rest + b"\n", lines))
-    return np.concatenate(found)
+            if len(rest) > _MAX_LINE:
+                raise DataError(f"{path}, line {lines + 1} has more than {_MAX_LINE} bytes")
+    offsets.append(_offsets(path, rest + b"\n", lines))
+    return np.concatenate(offsets)
 
 
 def _offsets(path: str, text: bytes, lines: int) -> Array:
-    """Those of whole lines, before which there are `lines` others."""
+    """Return the offsets of complete lines; `lines` other lines precede them in the file."""
     data = np.frombuffer(b"\n" + text, np.uint8)
     white = data <= _SPACE
     edges = np.flatnonzero(white[1:] != white[:-1]) + 1
     ends = np.flatnonzero(data == _NEWLINE)[1:]
-    starts, behind = edges[::2], edges[1::2]
+    starts = edges[::2]
+    stops = edges[1::2]
     words = np.diff(np.searchsorted(starts, ends), prepend=0)
     wrong = np.flatnonzero((words != 2) & (words != 0))
     if not len(wrong):
-        offsets, wrong = _numbers(data, starts[1::2], behind[1::2])
+        offsets, wrong = _numbers(data, starts[1::2], stops[1::2])
         wrong = np.flatnonzero(words)[wrong]
     if len(wrong):
         row = int(wrong[0])
@@ -74,9 +71,9 @@ def _offsets(path: str, text: bytes, lines: int) -> Array:
     return offsets
 
 
-def _numbers(data: Array, starts: Array, behind: Array) -> tuple[Array, Array]:
-    """The numbers that stand between these places, and the rows in which none does."""
-    widths = behind - starts
+def _numbers(data: Array, starts: Array, stops: Array) -> tuple[Array, Array]:
+    """Parse the numbers in these ranges; return them, and the rows that are not numbers."""
+    widths = stops - starts
     numbers = np.zeros(len(starts), np.int64)
     good = widths <= _DIGITS
     narrow = int(widths.min(initial=_DIGITS))
@@ -88,10 +85,10 @@ def _numbers(data: Array, starts: Array, behind: Array) -> tuple[Array, Array]:
     return numbers, np.flatnonzero(~good)
 
 
-class Listed(NamedTuple):
-    """The lines of a `.lst`: of each an id, its labels, and a path.
+class ImageList(NamedTuple):
+    """The lines of a `.lst`: an id, labels, and a path each.
 
-    widths, values      how many labels each line has, and all of them
+    widths, values      the number of labels per line, and all labels
     """
 
     ids: Array
@@ -100,16 +97,16 @@ class Listed(NamedTuple):
     paths: list[str]
 
 
-def read_list(path: str) -> Listed:
-    """The lines of a `.lst`: id, one label or more, a path, with tabs between them.
+def read_list(path: str) -> ImageList:
+    """Read a `.lst`: id, one label or more, and a path per line, separated by tabs.
 
-    Raises DataError with the line that is none.
+    Raises DataError for an invalid line.
     """
     ids: list[int] = []
     widths: list[int] = []
     values: list[float] = []
     paths: list[str] = []
-    with opened(path) as file:
+    with open_binary(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 cells = line.decode("utf-8-sig" if number == 1 else "utf-8").strip().split("\t")
@@ -118,14 +115,14 @@ def read_list(path: str) -> Listed:
                 if len(cells) < 3:
                     raise ValueError(f"{len(cells)} columns; it has an id, labels and a path")
                 ids.append(_id(cells[0]))
-                found = [_label(cell) for cell in cells[1:-1]]
+                labels = [_label(cell) for cell in cells[1:-1]]
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: {error}") from error
-            widths.append(len(found))
-            values += found
+            widths.append(len(labels))
+            values += labels
             paths.append(cells[-1])
-    labels: Any = np.array(values, np.float32)
-    return Listed(np.array(ids, np.uint64), np.array(widths, np.int64), labels, paths)
+    array: Any = np.array(values, np.float32)
+    return ImageList(np.array(ids, np.uint64), np.array(widths, np.int64), array, paths)
 
 
 def _id(cell: str) -> int:
@@ -137,7 +134,7 @@ def _id(cell: str) -> int:
 
 def _label(cell: str) -> float:
     try:
-        if "_" in cell:  # which Python takes in numbers
+        if "_" in cell:  # float() accepts underscores
             raise ValueError
         return float(cell)
     except ValueError:
@@ -149,25 +146,25 @@ def open_record_file(
     kind: str,
     partition: Partition,
     index: str | None = None,
-    list: str | None = None,  # noqa: A002  # as `open_index` has it
+    list: str | None = None,  # noqa: A002  # the keyword of `open_index`
 ) -> RangedIndex:
-    """The index of a RecordIO file, or of several by wildcards or braces."""
-    files = shards_of(path)
+    """Open a RecordIO file, or several by wildcards or braces."""
+    files = expand_shards(path)
     if index is not None and len(files) > 1:
         raise DataError(f"{path} is {len(files)} files, and index={index} is of one; leave it out")
     if list is not None and kind != "image":
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
     load = partial(_columns, files, kind, index, list)
-    unwrap = _picture if kind == "image" else unframed
-    found = RangedIndex(kind, folder_of(files[0]), partition, load, unwrap, _explained)
+    unwrap = _unwrap_image if kind == "image" else unframed
+    result = RangedIndex(kind, parent_folder(files[0]), partition, load, unwrap, _record_error)
     if all(local_path(file) is not None for file in files):
-        len(found)  # what is wrong with them is raised here
-    return found
+        len(result)  # loads local files now, so that their errors are raised here
+    return result
 
 
 def _columns(files: list[str], kind: str, index: str | None, lst: str | None) -> Columns:
-    listed = None if lst is None else (lst, _by_id(read_list(lst)))
-    parts = [_part(file, kind, index, listed) for file in files]
+    labels = None if lst is None else (lst, _by_id(read_list(lst)))
+    parts = [_part(file, kind, index, labels) for file in files]
     columns = zip(*(part.spans for part in parts), strict=True)
     spans = Spans(*(np.concatenate(column) for column in columns))
     counts = [len(part.spans.offsets) for part in parts]
@@ -189,7 +186,7 @@ def _columns(files: list[str], kind: str, index: str | None, lst: str | None) ->
 
 
 class _Part(NamedTuple):
-    """The records of one file; `kept` has pictures, or cannot be read, and `values` are theirs."""
+    """The records of one file; `kept` marks nonempty and unreadable ones; `values` is for them."""
 
     spans: Spans
     kept: Any
@@ -197,26 +194,26 @@ class _Part(NamedTuple):
     values: Any
 
 
-def _part(path: str, kind: str, index: str | None, listed: Any) -> _Part:
+def _part(path: str, kind: str, index: str | None, labels: Any) -> _Part:
     with RangeFile(path) as file:
-        beside = index if index is not None else _beside(path)
+        idx_path = index if index is not None else _default_idx(path)
         width = HEAD + (HEADER if kind == "image" else 0)
-        if beside is None:
+        if idx_path is None:
             spans = walked(file)
-            heads = None if kind == "raw" else gathered(file, spans.offsets, width)
+            heads = None if kind == "raw" else gather_bytes(file, spans.offsets, width)
         else:
-            offsets = offsets_in(beside)
-            heads = gathered(file, offsets, width)
+            offsets = read_offsets(idx_path)
+            heads = gather_bytes(file, offsets, width)
             spans = spans_at(file, offsets, heads)
         if heads is None or kind == "raw":
             return _Part(spans, None, None, None)
-        return _labelled(file, spans, heads, listed)
+        return _label_part(file, spans, heads, labels)
 
 
-def _beside(path: str) -> str | None:
-    """The `.idx` beside a file, where there is one."""
-    found = os.path.splitext(path)[0] + ".idx"  # noqa: PTH122 - URLs, too
-    return found if exists(found) else None
+def _default_idx(path: str) -> str | None:
+    """Return the `.idx` next to a file, if it exists."""
+    idx_path = os.path.splitext(path)[0] + ".idx"  # noqa: PTH122 - URLs, too
+    return idx_path if exists(idx_path) else None
 
 
 # ---- Labels -----------------------------------------------------------------------------------
@@ -225,30 +222,31 @@ def _beside(path: str) -> str | None:
 _HEADER = np.dtype([("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")])
 
 
-def _labelled(file: RangeFile, spans: Spans, heads: Array, listed: Any) -> _Part:
-    """The labels of image records, by their heads; those of a list win."""
+def _label_part(file: RangeFile, spans: Spans, heads: Array, image_list: Any) -> _Part:
+    """Return a file's part with the labels of its image headers, or of a list if there is one."""
     words = heads[:, 4:HEAD].copy().view("<u4")[:, 0]
-    sizes = (words & LENGTH).astype(np.int64)  # of the first part, where there are several
+    sizes = (words & LENGTH).astype(np.int64)  # of the first part, if there are several
     headers = heads[:, HEAD:].copy().view(_HEADER)[:, 0]
-    ids, flags = headers["id"].copy(), headers["flag"].astype(np.int64)
-    there = (spans.lengths >= 0) & (spans.offsets + HEAD + HEADER + 4 * flags <= file.size)
-    plain = there & (sizes >= HEADER + 4 * flags)
-    alone = words >> 29 == 0
-    kept = ~(plain & alone & (sizes == HEADER + 4 * flags))
+    ids = headers["id"].copy()
+    flags = headers["flag"].astype(np.int64)
+    readable = (spans.lengths >= 0) & (spans.offsets + HEAD + HEADER + 4 * flags <= file.size)
+    plain = readable & (sizes >= HEADER + 4 * flags)
+    one_part = words >> 29 == 0
+    kept = ~(plain & one_part & (sizes == HEADER + 4 * flags))
     widths = np.where(plain, np.maximum(flags, 1), 0)
-    odd = _odd(file, spans, np.flatnonzero(there & ~alone & ~plain))
+    odd = _split_headers(file, spans, np.flatnonzero(readable & ~one_part & ~plain))
     for row, (labels, number, empty) in odd.items():
         widths[row], ids[row], kept[row] = len(labels), number, not empty
-    if listed is not None:
-        return _by_list(file.url, spans, ids, kept, widths > 0, listed)
+    if image_list is not None:
+        return _by_list(file.url, spans, ids, kept, widths > 0, image_list)
     starts = np.cumsum(widths) - widths
     values = np.zeros(int(widths.sum()), np.float32)
     single = plain & (flags == 0)
     values[starts[single]] = headers["label"][single]
     for width in np.unique(flags[plain & (flags > 0)]).tolist():
         rows = np.flatnonzero(plain & (flags == width))
-        found = gathered(file, spans.offsets[rows] + HEAD + HEADER, 4 * width).view("<f4")
-        values[starts[rows][:, None] + np.arange(width)] = found
+        rest = gather_bytes(file, spans.offsets[rows] + HEAD + HEADER, 4 * width).view("<f4")
+        values[starts[rows][:, None] + np.arange(width)] = rest
     for row, (labels, *_) in odd.items():
         values[starts[row] : starts[row] + len(labels)] = labels
     if not kept.all():
@@ -256,35 +254,35 @@ def _labelled(file: RangeFile, spans: Spans, heads: Array, listed: Any) -> _Part
     return _Part(spans, kept, widths, values)
 
 
-def _odd(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tuple[Any, int, bool]]:
-    """(labels, id, whether it is empty) of records whose headers lie in several parts."""
-    found = {}
+def _split_headers(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tuple[Any, int, bool]]:
+    """Return (labels, id, is_empty) of records whose header is split over several parts."""
+    result = {}
     for row in rows.tolist():
         try:
             payload = unframed(file.read_at(int(spans.offsets[row]), int(spans.lengths[row])))
             header, data = unpack_image(payload)
-        except DataError:  # which is said when it is read
+        except DataError:  # reading the record raises it again
             continue
-        found[row] = (header.labels, header.id, not data)
-    return found
+        result[row] = (header.labels, header.id, not data)
+    return result
 
 
-def _by_id(listed: Listed) -> Listed:
-    """The lines of a list by rising id; of several with one id the last."""
-    order = np.argsort(listed.ids, kind="stable")
-    ids = listed.ids[order]
+def _by_id(lines: ImageList) -> ImageList:
+    """Return the lines of a list sorted by id; the last one of several with an equal id."""
+    order = np.argsort(lines.ids, kind="stable")
+    ids = lines.ids[order]
     last = np.ones(len(ids), bool)
     last[:-1] = ids[1:] != ids[:-1]
     order = order[last]
-    starts = (np.cumsum(listed.widths) - listed.widths)[order]
-    values = listed.values[spread(starts, listed.widths[order])]
-    return Listed(listed.ids[order], listed.widths[order], values, [])
+    starts = (np.cumsum(lines.widths) - lines.widths)[order]
+    values = lines.values[concatenated_ranges(starts, lines.widths[order])]
+    return ImageList(lines.ids[order], lines.widths[order], values, [])
 
 
-def _by_list(url: str, spans: Spans, ids: Array, kept: Any, known: Any, listed: Any) -> _Part:
-    """The labels that a list has for records with these ids."""
-    path, lines = listed
-    rows = np.flatnonzero(known & kept)
+def _by_list(url: str, spans: Spans, ids: Array, kept: Any, has_id: Any, image_list: Any) -> _Part:
+    """Return a file's part with the labels that a list has for the ids of its records."""
+    path, lines = image_list
+    rows = np.flatnonzero(has_id & kept)
     places = np.minimum(np.searchsorted(lines.ids, ids[rows]), max(len(lines.ids) - 1, 0))
     missing = rows if not len(lines.ids) else rows[lines.ids[places] != ids[rows]]
     if len(missing):
@@ -296,14 +294,14 @@ def _by_list(url: str, spans: Spans, ids: Array, kept: Any, known: Any, listed: 
     widths = np.zeros(len(ids), np.int64)
     widths[rows] = lines.widths[places]
     starts = (np.cumsum(lines.widths) - lines.widths)[places]
-    return _Part(spans, kept, widths, lines.values[spread(starts, widths[rows])])
+    return _Part(spans, kept, widths, lines.values[concatenated_ranges(starts, widths[rows])])
 
 
 # ---- Records ----------------------------------------------------------------------------------
 
 
-def _picture(data: bytes, url: str, offset: int) -> bytes:
-    """The picture's own bytes in the frames of an image record."""
+def _unwrap_image(data: bytes, url: str, offset: int) -> bytes:
+    """Return the encoded image in the frames of an image record."""
     payload = unframed(data, url, offset)
     try:
         return unpack_image(payload)[1]
@@ -311,8 +309,8 @@ def _picture(data: bytes, url: str, offset: int) -> bytes:
         raise DataError(f"{url}, the record at byte {offset}: {error}") from error
 
 
-def _explained(url: str, offset: int) -> DataError:
-    """What is wrong with a place where no record can be read."""
+def _record_error(url: str, offset: int) -> DataError:
+    """Return the error for a position where no record can be read."""
     try:
         with RangeFile(url) as file:
             span_at(file, offset)

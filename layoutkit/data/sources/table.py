@@ -1,6 +1,6 @@
-"""A csv or tsv file: a row for each file or part of a file, with any number of labels.
+"""A csv or tsv file: a row per file or part of a file, with any number of labels.
 
-Knows rows and columns; the files that they name are not opened.
+The files that it names are not opened.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..formats import TABLES
-from ..io.filesystem import exists, folder_of, joined, opened
+from ..io.filesystem import exists, join_path, open_binary, parent_folder
 from ..records import Record, records_of
-from .base import Index, Naming, Partition
-
-__all__ = ["TableIndex", "open_table"]
+from .base import Index, NamePolicy, Partition
 
 
 class Columns(NamedTuple):
-    """Which column means what."""
+    """The positions of the columns in a row."""
 
     number: int
     filename: int
@@ -39,7 +37,7 @@ class Columns(NamedTuple):
 
 @dataclass
 class TableRows:
-    """The rows of a table by column, and its records: one for each label of a row."""
+    """The rows of a table by column, and its records: one per label of a row."""
 
     filenames: list[str] = field(default_factory=list)
     offsets: list[int | None] = field(default_factory=list)
@@ -48,20 +46,21 @@ class TableRows:
     label_of: list[int] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    naming: Naming = field(kw_only=True)
+    naming: NamePolicy = field(kw_only=True)
 
     def add(self, cells: list[str], columns: Columns) -> None:
-        """Append a row; ValueError says what is wrong with it."""
+        """Append a row; ValueError if it is invalid."""
         name = cells[columns.filename]
         if not name:
             raise ValueError("the file name is empty")
         self.naming.check(name)
         offset = _number(cells, columns.offset, "offset")
         length = _number(cells, columns.length, "length")
-        labels = [cells[at] for at in columns.labels if cells[at]]
-        row, known = len(self.filenames), self.labels
+        labels = [cells[column] for column in columns.labels if cells[column]]
+        row = len(self.filenames)
+        known = self.labels
         codes = [known.setdefault(label, len(known)) for label in labels] or [-1]
-        # One text for all rows of a file: memory, and a look-up finds it in the processor's cache.
+        # One string for all rows of a file: less memory, and look-ups hit the CPU cache.
         self.filenames.append(self.names.setdefault(name, name))
         if columns.offset is not None:
             self.offsets.append(offset)
@@ -72,8 +71,8 @@ class TableRows:
 
 
 def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
-    """The index that a csv or tsv file is."""
-    naming = Naming(path, schemes)
+    """Open a csv or tsv file."""
+    naming = NamePolicy(path, schemes)
     rows = _read(path, TABLES[f".{kind}"], naming)
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
@@ -81,8 +80,8 @@ def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, .
 class TableIndex(Index):
     """The records of a csv or tsv file, in file order.
 
-    All partitions keep the whole table, column by column, as the labels of one record can stand
-    in several of them.
+    Every partition keeps the whole table, by column, as the labels of one record can be in several
+    partitions.
     """
 
     def __init__(self, kind: str, prefix: str, rows: TableRows, partition: Partition) -> None:
@@ -92,12 +91,14 @@ class TableIndex(Index):
         ranks[-1] = -1
         self._partition = partition
         self._filenames = rows.filenames
-        self._offsets, self._lengths = _compact(rows.offsets), _compact(rows.lengths)
+        self._offsets = _compact(rows.offsets)
+        self._lengths = _compact(rows.lengths)
         row_of = np.array(rows.row_of, np.int64)
         starts = np.searchsorted(row_of, np.arange(len(rows.filenames) + 1))
-        self._row_of, self._row_starts = _quick(row_of), _quick(starts)
+        self._row_of = _to_array(row_of)
+        self._row_starts = _to_array(starts)
         codes = ranks[np.array(rows.label_of, np.int64)]
-        self._all_codes = _quick(codes)
+        self._all_codes = _to_array(codes)
         self._count = partition.count(len(rows.row_of))
         super().__init__(kind, prefix, labels, codes[partition.rows])
 
@@ -105,11 +106,12 @@ class TableIndex(Index):
         return self._count
 
     def record(self, number: int) -> Record:
-        """A file, or a part of one, with one of its row's labels."""
+        """Return a file, or a part of one, with one of its row's labels."""
         place = self._partition.place(number)
-        row, code = self._row_of[place], self._all_codes[place]
+        row = self._row_of[place]
+        code = self._all_codes[place]
         return Record(
-            url=joined(self.url_prefix, self._filenames[row]),
+            url=join_path(self.url_prefix, self._filenames[row]),
             offset=_cell(self._offsets, row),
             length=_cell(self._lengths, row),
             label=None if code < 0 else self.labels[code],
@@ -118,58 +120,63 @@ class TableIndex(Index):
         )
 
     def records(self, numbers: Array) -> list[Record]:
-        """Column by column, several times faster than record by record."""
+        """Return records column by column, several times faster than record by record."""
         places = self._partition.place(numbers)
-        found = np.frombuffer(self._row_of, np.int64)[places]
-        rows = found.tolist()
+        row_array = np.frombuffer(self._row_of, np.int64)[places]
+        rows = row_array.tolist()
         return records_of(
             self._urls(rows),
-            _cells(self._offsets, found),
-            _cells(self._lengths, found),
+            _cells(self._offsets, row_array),
+            _cells(self._lengths, row_array),
             repeat(None),
-            *self._labelled(rows, places),
+            *self._labels_of_records(rows, places),
             numbers.tolist(),
         )
 
     def _urls(self, rows: list[int]) -> list[str]:
-        """Where the files of rows lie; each is joined once, as many rows may be of one."""
+        """Return the URLs of rows; each is joined only once, as many rows may share a file."""
         filenames = [self._filenames[row] for row in rows]
-        urls = {name: joined(self.url_prefix, name) for name in set(filenames)}
+        urls = {name: join_path(self.url_prefix, name) for name in set(filenames)}
         return [urls[name] for name in filenames]
 
-    def _labelled(self, rows: list[int], places: Array) -> tuple[Iterable[Any], Iterable[Any]]:
-        """The label of each record, and all labels of its row."""
+    def _labels_of_records(
+        self, rows: list[int], places: Array
+    ) -> tuple[Iterable[Any], Iterable[Any]]:
+        """Return the label of each record, and all labels of its row."""
         if not self.labels:
             return repeat(None), repeat(())
         codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
         names = [*self.labels, None]
-        alone: list[Any] = [names[code] for code in codes]
-        if len(self._all_codes) > len(self._filenames):  # some rows have several
-            return alone, [self._labels_of(row) for row in rows]
+        single: list[Any] = [names[code] for code in codes]
+        if len(self._all_codes) > len(self._filenames):  # some rows have several labels
+            return single, [self._labels_of(row) for row in rows]
         tuples = [*((label,) for label in self.labels), ()]
-        return alone, [tuples[code] for code in codes]
+        return single, [tuples[code] for code in codes]
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
-        """All labels of a row, whose records stand side by side."""
-        first, end = self._row_starts[row], self._row_starts[row + 1]
+        """Return all labels of a row, whose records are contiguous."""
+        first = self._row_starts[row]
+        end = self._row_starts[row + 1]
         if end == first + 1:
             code = self._all_codes[first]
             return () if code < 0 else (self.labels[code],)
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
+def _read(path: str, delimiter: str, naming: NamePolicy) -> TableRows:
     rows = TableRows(naming=naming)
-    with opened(path) as file:
-        # utf-8-sig: a byte order mark is no part of the first column's name.
+    with open_binary(path) as file:
+        # utf-8-sig: a byte order mark is not part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
-            columns = _columns(next(_filled(reader), None))
-            for cells in _filled(reader):
-                rows.add(_fitted(cells, columns), columns)
-        except UnicodeDecodeError as error:  # of a block of many lines
-            raise DataError(f"{path}, line {_undecodable(path)}: it is no utf-8 text") from error
+            columns = _columns(next(_nonblank(reader), None))
+            for cells in _nonblank(reader):
+                rows.add(_pad_row(cells, columns), columns)
+        except UnicodeDecodeError as error:  # in a block of many lines
+            raise DataError(
+                f"{path}, line {_first_invalid_line(path)}: it is no utf-8 text"
+            ) from error
         except (ValueError, csv.Error) as error:
             line = max(reader.line_num, 1)
             raise DataError(f"{path}, line {line}: {error}") from error
@@ -177,73 +184,73 @@ def _read(path: str, delimiter: str, naming: Naming) -> TableRows:
     return rows
 
 
-def _undecodable(path: str) -> int:
-    """The first line that is no UTF-8."""
+def _first_invalid_line(path: str) -> int:
+    """Return the number of the first line that is not UTF-8."""
     number = 0
-    with opened(path) as file, suppress(UnicodeDecodeError):
+    with open_binary(path) as file, suppress(UnicodeDecodeError):
         for line in file:
             number += 1
             line.decode()
     return number
 
 
-def _filled(reader: Any) -> Iterator[list[str]]:
-    """The rows that are no blank lines."""
+def _nonblank(reader: Any) -> Iterator[list[str]]:
+    """Return the rows that are not blank."""
     return (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
 
 
 def _columns(header: list[str] | None) -> Columns:
     names = [name.strip() for name in header or ()]
     if "filename" not in names:
-        found = ", ".join(names) or "an empty file"
-        raise ValueError(f"the header row needs a column filename; found {found}")
-    once = {name: [at for at, n in enumerate(names) if n == name] for name in _ONCE}
-    for name, places in once.items():
-        if len(places) > 1:
-            raise ValueError(f"the header row has {len(places)} columns {name}; it may have one")
-    offset, length = (next(iter(once[name]), None) for name in ("offset", "length"))
-    labels = tuple(at for at, name in enumerate(names) if name.startswith("label"))
+        text = ", ".join(names) or "an empty file"
+        raise ValueError(f"the header row needs a column filename; found {text}")
+    unique = {name: [pos for pos, n in enumerate(names) if n == name] for name in _UNIQUE}
+    for name, columns in unique.items():
+        if len(columns) > 1:
+            raise ValueError(f"the header row has {len(columns)} columns {name}; it may have one")
+    offset, length = (next(iter(unique[name]), None) for name in ("offset", "length"))
+    labels = tuple(pos for pos, name in enumerate(names) if name.startswith("label"))
     return Columns(len(names), names.index("filename"), offset, length, labels)
 
 
 _MAX = (1 << 63) - 1
-_ONCE = ("filename", "offset", "length")
+_UNIQUE = ("filename", "offset", "length")
 
 
-def _fitted(cells: list[str], columns: Columns) -> list[str]:
-    """The cells, with empty ones for those that a short row leaves out."""
+def _pad_row(cells: list[str], columns: Columns) -> list[str]:
+    """Return the cells of a row, with empty ones added to a short row."""
     missing = columns.number - len(cells)
     if missing < 0 and any(cells[columns.number :]):
         raise ValueError(f"{len(cells)} cells under {columns.number} columns")
     return cells + [""] * missing if missing else cells
 
 
-def _number(cells: list[str], at: int | None, name: str) -> int | None:
-    if at is None or not cells[at]:
+def _number(cells: list[str], column: int | None, name: str) -> int | None:
+    if column is None or not cells[column]:
         return None
-    digits = cells[at].strip()
+    digits = cells[column].strip()
     if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX:
-        raise ValueError(f"{name} {cells[at]!r} is no number of bytes")
+        raise ValueError(f"{name} {cells[column]!r} is no number of bytes")
     return int(digits)
 
 
 def _compact(numbers: list[int | None]) -> array[int]:
-    """Numbers in 8 bytes each; -1 for none."""
+    """Return numbers in 8 bytes each; -1 for None."""
     return array("q", [-1 if number is None else number for number in numbers])
 
 
-def _quick(numbers: Array) -> array[int]:
-    """The same in an array whose single numbers are got several times faster than NumPy's."""
+def _to_array(numbers: Array) -> array[int]:
+    """Return an `array.array`, whose items are read several times faster than NumPy's."""
     return array("q", numbers.astype(np.int64).tobytes())
 
 
 def _cell(column: array[int], row: int) -> int | None:
-    """A number of a column; None where it is empty or there is no such column."""
+    """Return a number of a column; None if it is empty or the column does not exist."""
     return None if not column or column[row] < 0 else column[row]
 
 
 def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
-    """The numbers of several rows."""
+    """Return the numbers of several rows."""
     if not column:
         return repeat(None)
     cells = np.frombuffer(column, np.int64)[rows]
@@ -251,23 +258,23 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
     return numbers if cells.min(initial=0) >= 0 else [None if n == -1 else n for n in numbers]
 
 
-def _prefix(path: str, kind: str, naming: Naming) -> str:
-    """What file names begin with: the second line of the meta file, else the folder."""
+def _prefix(path: str, kind: str, naming: NamePolicy) -> str:
+    """Return the prefix of file names: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
     for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
         meta = f"{stem}-meta{suffix}"
         if exists(meta):
             return _second_line(meta, naming)
-    return folder_of(path)
+    return parent_folder(path)
 
 
-def _second_line(path: str, naming: Naming) -> str:
-    with opened(path) as file:
+def _second_line(path: str, naming: NamePolicy) -> str:
+    with open_binary(path) as file:
         lines = file.read().splitlines()
     try:
         second = lines[1].decode().strip() if len(lines) > 1 else ""
         naming.check_prefix(second)
-    except ValueError as error:  # no text, or what may not be named
+    except ValueError as error:  # not UTF-8, or a prefix that is not allowed
         raise DataError(f"{path}, line 2: {error}") from error
     if not second:
         raise DataError(f"{path} has no second line; it says what file names begin with")

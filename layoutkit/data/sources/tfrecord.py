@@ -1,9 +1,8 @@
-"""TFRecord files: a length and its checksum, the data and its checksum, one after the other.
+"""TFRecord files: records of a length, its checksum, the data, and its checksum.
 
-The data is given as it is; in most of these files it is a protocol buffer, which a processor reads.
-Nothing but the length says where a record ends, so that what is behind a damaged one is lost.
-
-Knows frames; what is in a record is not known here.
+The data is returned unchanged; in most of these files it is a protocol buffer, which the caller's
+processor parses. Only the length tells where a record ends, so everything after a damaged length
+is lost.
 """
 
 from __future__ import annotations
@@ -16,31 +15,30 @@ import numpy as np
 
 from ...errors import DataError
 from ..io.crc32c import library, masked, masked_of_length
-from ..io.filesystem import folder_of, local_path
+from ..io.filesystem import local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
-from .ranged import Columns, RangedIndex, shards_of
-
-__all__ = ["open_tfrecord"]
+from .ranged import Columns, RangedIndex, expand_shards
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
-_AROUND = _HEAD.size + _CHECKSUM.size
-_MOST = 1 << 40  # bytes of a record, so that no sum of them is beyond int64
+_OVERHEAD = _HEAD.size + _CHECKSUM.size
+_MAX_LENGTH = 1 << 40  # bytes of a record, so that no sum of lengths exceeds int64
 
 
 def open_tfrecord(path: str, kind: str, partition: Partition) -> RangedIndex:
-    """The index of a TFRecord file, or of several by wildcards or braces."""
-    files = shards_of(path)
+    """Open a TFRecord file, or several by wildcards or braces."""
+    files = expand_shards(path)
     load = partial(_columns, files)
-    found = RangedIndex(kind, folder_of(files[0]), partition, load, _data, _explained)
+    index = RangedIndex(kind, parent_folder(files[0]), partition, load, _data, _record_error)
     if all(local_path(file) is not None for file in files):
-        len(found)  # what is wrong with them is raised here
-    return found
+        len(index)  # loads local files now, so that their errors are raised here
+    return index
 
 
 def _columns(files: list[str]) -> Columns:
-    offsets, lengths = array("q"), array("q")
+    offsets = array("q")
+    lengths = array("q")
     counts = []
     for path in files:
         before = len(offsets)
@@ -52,44 +50,48 @@ def _columns(files: list[str]) -> Columns:
 
 
 def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
-    """Add the records of a file; behind a damaged length, one of unknown length."""
-    at, start, block = 0, 0, b""
-    while at < file.size:
-        place = at - start
+    """Append the records of a file; the last one gets length -1 if its length is damaged."""
+    pos = 0
+    block_start = 0
+    block = b""
+    while pos < file.size:
+        place = pos - block_start
         if place + _HEAD.size > len(block):
-            # As much as a few records had, so that large ones are not read.
-            near = at - int(offsets[-8]) if len(offsets) >= 8 and offsets[-8] < at else 0
-            start, place = at, 0
-            block = file.read_at(at, BLOCK if near < 8 * file.worth else _HEAD.size)
+            # The bytes of the last eight records decide: large records are not read.
+            nbytes = pos - int(offsets[-8]) if len(offsets) >= 8 and offsets[-8] < pos else 0
+            block_start = pos
+            place = 0
+            block = file.read_at(pos, BLOCK if nbytes < 8 * file.max_gap else _HEAD.size)
         length = _length(block, place)
-        offsets.append(at)
+        offsets.append(pos)
         lengths.append(-1 if length is None else length)
         if length is None:
             return
-        at += length
+        pos += length
 
 
 def _length(head: bytes, place: int = 0) -> int | None:
-    """The bytes of the record that begins so, with what is around it; None where none does."""
+    """Return the bytes of the record whose head is at `place`, with overhead; None if invalid."""
     if place + _HEAD.size > len(head):
         return None
     length, checksum = _HEAD.unpack_from(head, place)
-    if length > _MOST or checksum != masked_of_length(length):
+    if length > _MAX_LENGTH or checksum != masked_of_length(length):
         return None
-    return _AROUND + int(length)
+    return _OVERHEAD + int(length)
 
 
 def _data(data: bytes, url: str, offset: int) -> bytes:
-    """What is in a record; DataError where a checksum is another."""
+    """Return the data of a record; DataError if a checksum does not match."""
     if _length(data) != len(data):
-        raise _explained(url, offset)
-    found, known = data[_HEAD.size : -_CHECKSUM.size], library()
-    if known is not None and _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0] != masked(known(found)):
+        raise _record_error(url, offset)
+    payload = data[_HEAD.size : -_CHECKSUM.size]
+    crc = library()
+    if crc is not None and _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0] != masked(crc(payload)):
         raise DataError(f"{url}: the record at byte {offset} is damaged: its checksum is another")
-    return found
+    return payload
 
 
-def _explained(url: str, offset: int) -> DataError:
+def _record_error(url: str, offset: int) -> DataError:
     with RangeFile(url) as file:
         head = file.read_at(offset, _HEAD.size)
     if head.startswith(b"\x1f\x8b"):

@@ -9,7 +9,7 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data.io.image_record import pack_image, unpack_image, whole_picture
 from layoutkit.data.io.reader import KeptFiles
-from layoutkit.data.io.recordio import framed, unframed
+from layoutkit.data.io.recordio import pack_frames, unframed
 
 
 @pytest.fixture
@@ -72,23 +72,23 @@ def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
 @pytest.mark.parametrize("label", [3, [1, 2, 0.5]])
 @pytest.mark.parametrize("size", range(5))
 def test_the_picture_in_one_frame(label, size):
-    frame = framed(pack_image(b"x" * size, label, 9))
+    frame = pack_frames(pack_image(b"x" * size, label, 9))
     assert whole_picture(frame) == unpack_image(unframed(frame))[1] == b"x" * size
 
 
 def test_what_is_not_one_frame_of_an_image_record():
     magic = bytes.fromhex("0a23d7ce")
-    split = framed(pack_image(magic * 2, 1, 9))
+    split = pack_frames(pack_image(magic * 2, 1, 9))
     assert unpack_image(unframed(split))[1] == magic * 2
-    whole = framed(pack_image(b"abcd", 1, 9))
-    many = framed(b"\xff\xff\x00\x00" + bytes(20))  # says that it has 65535 labels
+    whole = pack_frames(pack_image(b"abcd", 1, 9))
+    many = pack_frames(b"\xff\xff\x00\x00" + bytes(20))  # says that it has 65535 labels
     for frame in (
         split,
         b"",
         whole[:-4],
         whole + b"abcd",
         b"x" + whole[1:],
-        framed(b"short"),
+        pack_frames(b"short"),
         many,
     ):
         assert whole_picture(frame) is None

@@ -16,7 +16,7 @@ from lying import BODY, SLOW, answering, head, sent
 from layoutkit import ArgumentError, DataError
 from layoutkit.data import Dataset, open_index
 from layoutkit.data.io import filesystem, http
-from layoutkit.data.io.http import files_linked
+from layoutkit.data.io.http import parse_listing
 from layoutkit.data.io.reader import Reader
 
 PLACE = "http://host/some/parts/"
@@ -87,7 +87,7 @@ def page(*links, **lines):
 )
 @pytest.mark.parametrize("place", [PLACE, PLACE.rstrip("/")])
 def test_a_file_is_a_link_into_the_folder_itself(link, name, place):
-    assert files_linked(listing(link), place) == ([] if name is None else [name])
+    assert parse_listing(listing(link), place) == ([] if name is None else [name])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_file_is_a_link_into_the_folder_itself(link, name, place):
     ],
 )
 def test_links_are_those_of_html(text):
-    assert files_linked(text.encode("utf-8", "surrogatepass"), PLACE) == ["one"]
+    assert parse_listing(text.encode("utf-8", "surrogatepass"), PLACE) == ["one"]
 
 
 @pytest.mark.parametrize("tag", ["<a", "<!--", '<a href="', "<a \n", "<a/", "</a ", "<!", "<?x"])
@@ -115,14 +115,14 @@ def test_links_are_those_of_html(text):
 def test_no_page_takes_long(tag, end):
     began = time.monotonic()
     with suppress(ValueError):
-        files_linked((tag * (300_000 // len(tag)) + end).encode(), PLACE)
+        parse_listing((tag * (300_000 // len(tag)) + end).encode(), PLACE)
     assert time.monotonic() - began < 20
 
 
 def test_links_across_pieces(monkeypatch):
     monkeypatch.setattr(http, "_PIECE", 7)
     names = [f"part-{number}" for number in range(50)]
-    assert files_linked(listing(*names), PLACE) == names
+    assert parse_listing(listing(*names), PLACE) == names
 
 
 # ---- as servers send them --------------------------------------------------------------------
@@ -144,13 +144,13 @@ def test_a_folder_whose_files_are_all_hidden_or_elsewhere_is_empty():
 def test_a_folder_may_be_redirected(site, home):
     site.script["/parts"] = ["/v3/parts/"]
     site.files["/v3/parts/"] = listing("one", "/v3/parts/two", "/parts/three")
-    assert filesystem.listed(f"{home}/parts") == ["one", "two"]
+    assert filesystem.list_files(f"{home}/parts") == ["one", "two"]
 
 
 def test_folders_and_files_are_looked_for_with_patience(site, home):
     site.files["/parts/"] = listing("b", "a")
     site.script["/parts/"] = ["reset", 503, "cut"]
-    assert filesystem.listed(f"{home}/parts/") == ["a", "b"]
+    assert filesystem.list_files(f"{home}/parts/") == ["a", "b"]
     site.script["/parts/"] = [503, "reset"]
     assert filesystem.exists(f"{home}/parts/")
     site.script["/parts/"] = [500, 404]
@@ -197,7 +197,7 @@ def test_a_folder_has_no_query(more):
 
 
 @pytest.mark.parametrize("case", SLOW)
-@pytest.mark.parametrize("ask", [filesystem.listed, filesystem.exists])
+@pytest.mark.parametrize("ask", [filesystem.list_files, filesystem.exists])
 def test_asking_has_an_end(case, ask, monkeypatch):
     monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
     pieces, endless, every = SLOW[case]
@@ -209,7 +209,7 @@ def test_asking_has_an_end(case, ask, monkeypatch):
 
 @pytest.mark.parametrize("case", BODY)
 def test_a_page_has_no_more_bytes_than_it_may(case, monkeypatch):
-    monkeypatch.setattr(http, "MOST_OF_PAGE", 10**6)
+    monkeypatch.setattr(http, "MAX_PAGE_BYTES", 10**6)
     start, endless = BODY[case]
     with (
         answering(start, endless=endless) as url,
@@ -254,7 +254,7 @@ def test_what_is_opened_at_a_url_has_an_end(name, case):
 @pytest.mark.usefixtures("_little")
 @pytest.mark.parametrize("endless", [b"\n" * 65536, b"x" * 65536])
 def test_a_part_file_at_a_url_has_an_end(endless, monkeypatch):
-    monkeypatch.setattr("layoutkit.data.sources.partfiles.listed", lambda _: ["one"])
+    monkeypatch.setattr("layoutkit.data.sources.partfiles.list_files", lambda _: ["one"])
     with answering(head(200, "Connection: close"), endless=endless) as url:
         index = open_index(url)
         with pytest.raises(DataError, match="LAYOUTKIT_URL_LIMIT"):

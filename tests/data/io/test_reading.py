@@ -224,7 +224,7 @@ def test_close_ends_a_pause(site, home, monkeypatch):
 def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
     site.files["/large.bin"] = large = DATA * 3000  # several chunks
     site.ranges, site.script["/large.bin"] = ranges, [500, "cut", "reset", "cut"]
-    with filesystem.opened(f"{home}/large.bin") as file:
+    with filesystem.open_binary(f"{home}/large.bin") as file:
         assert file.read(700) == large[:700]
         assert file.read() == large[700:]
         assert file.read() == b""
@@ -233,11 +233,14 @@ def test_a_stream_goes_on_where_it_broke_off(site, home, ranges):
 
 def test_a_stream_is_not_tried_for_ever(site, home):
     site.script["/a.bin"] = [503] * 9
-    with pytest.raises(DataError, match=r"503.*tried 4 times"), filesystem.opened(f"{home}/a.bin"):
+    with (
+        pytest.raises(DataError, match=r"503.*tried 4 times"),
+        filesystem.open_binary(f"{home}/a.bin"),
+    ):
         pass
     assert len(site.asked) == 4
     site.asked.clear()
-    with pytest.raises(DataError, match="404"), filesystem.opened(f"{home}/none"):
+    with pytest.raises(DataError, match="404"), filesystem.open_binary(f"{home}/none"):
         pass
     assert len(site.asked) == 1
 
@@ -253,7 +256,7 @@ def test_indexes_are_opened_with_patience(site, home):
 @pytest.mark.usefixtures("_flaky")
 def test_folders_are_listed_with_patience():
     Flaky.failures = (ConnectionResetError("lost"), TimeoutError(), None)
-    assert filesystem.listed("flaky://x") == ["b", "c"]
+    assert filesystem.list_files("flaky://x") == ["b", "c"]
     Flaky.failures = (OSError("x"), None)
     assert filesystem.exists("flaky://x/b")
     assert Flaky.failures == ()

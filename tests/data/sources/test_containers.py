@@ -17,7 +17,7 @@ from layoutkit.data.io.reader import Reader
 
 
 def read(index):
-    """What the default getter gives for each record; None where it fails with a DataError."""
+    """Return the default getter's result per record; None if it raises a DataError with the URL."""
     get, found = index.getter(Reader()), []
     for record in index:
         try:
@@ -192,7 +192,7 @@ def test_tfrecords_are_those_of_the_original(tmp_path):
 
 @pytest.fixture(params=[True, False], ids=["library", "without"])
 def checked(request, monkeypatch):
-    """Whether there is a library for checksums of data."""
+    """Run with and without a library for checksums of data."""
     found = crc32c if request.param else None
     monkeypatch.setattr(checksums, "library", lambda: found)
     monkeypatch.setattr("layoutkit.data.sources.tfrecord.library", lambda: found)
@@ -348,7 +348,7 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
         rows = [bytes(row) for batch in batcher for row in batch.input.input]
     assert rows == [f"{name}{n}".encode() for name in "ab" for n in range(10)]
     assert sorted(asked) == [(f"{name}.parquet", group) for name in "ab" for group in range(3)]
-    monkeypatch.setattr(parquetfiles, "MOST_KEPT", 1)
+    monkeypatch.setattr(parquetfiles, "MAX_CACHE_BYTES", 1)
     asked.clear()
     get = index.getter(Reader())
     assert [get(index[n]) for n in (0, 4, 0, 1)] == [b"a0", b"a4", b"a0", b"a1"]

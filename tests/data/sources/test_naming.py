@@ -1,4 +1,4 @@
-"""Which files a table may name: those of its own kind, web servers, and what the caller allows."""
+"""The files that a table may name: at its own scheme, on web servers, or at allowed schemes."""
 
 import uuid
 
@@ -82,7 +82,7 @@ def test_schemes_are_words(tmp_path, schemes):
 
 
 def test_names_out_of_a_listing_are_no_chains(monkeypatch):
-    monkeypatch.setattr(partfiles, "listed", lambda folder: ["a", "zip:b::http:c"])
+    monkeypatch.setattr(partfiles, "list_files", lambda folder: ["a", "zip:b::http:c"])
     with pytest.raises(DataError, match="chain"):
         open_index("memory://x")
 

@@ -22,7 +22,7 @@ def filled(folder, *contents):
 
 
 def read(record):
-    with filesystem.opened(record.url) as file:
+    with filesystem.open_binary(record.url) as file:
         return file.read()[record.offset : record.offset + record.length]
 
 
@@ -34,10 +34,10 @@ def openings(monkeypatch):
     @contextmanager
     def noted(path):
         names.append(path.rpartition("/")[2])
-        with filesystem.opened(path) as file:
+        with filesystem.open_binary(path) as file:
             yield file
 
-    monkeypatch.setattr(partfiles, "opened", noted)
+    monkeypatch.setattr(partfiles, "open_binary", noted)
     return names
 
 

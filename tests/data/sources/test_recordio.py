@@ -21,7 +21,7 @@ from layoutkit.views import ClassView
 
 
 def read(index):
-    """What the default getter gives for each record; None where it fails with a DataError."""
+    """Return the default getter's result per record; None if it raises a DataError with the URL."""
     get, found = index.getter(Reader()), []
     for record in index:
         try:
@@ -38,7 +38,7 @@ def pictures(labels):
 
 
 def batches(source, processor=None, **options):
-    """What a Batcher makes of the bytes of pictures, as plain values."""
+    """Return the batches of image bytes that a Batcher yields, as plain values."""
     given = {"processor": lambda data, out: np.frombuffer(data, np.uint8), "num_workers": 0}
     with sampled_batcher(source, batch_size=3, **given | options) as batcher:
         return list(batcher)

@@ -79,15 +79,15 @@ def test_rows_in_order_read_each_chunk_once(store, reads):
 
 
 def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, monkeypatch):
-    monkeypatch.setattr(zarrstores, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 0)
     array = zarrstores.ChunkedArray(str(store))
     order = np.array([20, 3, 9, 3, 14])
     np.testing.assert_array_equal(array.take(order), X[order])
     assert len(reads) == 1
-    assert not array._kept
+    assert not array._cache
     np.testing.assert_array_equal(array[2:15:3], X[2:15:3])
     np.testing.assert_array_equal(array[3:6], X[3:6])
-    assert len(array._kept) == 2
+    assert len(array._cache) == 2
     np.testing.assert_array_equal(array.take(np.empty(0, np.intp)), X[:0])
 
 
