@@ -36,7 +36,7 @@ from .planning.plan import Plan
 from .spec import CPU, ordinal_of
 from .threads import limits, pool
 from .threads.limits import get_num_threads
-from .threads.pool import HAND_OVER
+from .threads.pool import POOL_KERNELS
 
 # What layoutkit works with where it is installed, by the names of the packages.
 _OTHERS = (
@@ -87,7 +87,7 @@ def _facts() -> Iterable[tuple[str, object]]:
     yield "beside", ", ".join(_others()) or "no other library that it works with"
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
-    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.origin_of_threads()})"
+    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.threads_origin()})"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
     yield "kernels", f"{len(loaded())} loaded, {_keeping()}"
     for kernel in loaded():
@@ -267,7 +267,7 @@ def image_plans(device: str) -> list[Plan]:
 
 def kernels() -> list[KernelSpec]:
     """Every kernel of ROWS and SUMS for this CPU, and those of threads; compiles nothing."""
-    found = [KernelSpec("threadpool", (part,)) for part in HAND_OVER]
+    found = [KernelSpec("threadpool", (part,)) for part in POOL_KERNELS]
     found += _of_conversions(ROWS)
     found += _of_windows()
     found += _of_sums()

@@ -21,7 +21,7 @@ _MIN_KEPT = 4
 # An estimate for a plan with its jobs, its key and its entry in `_order`; 5 to 7 KB were measured.
 PROGRAM_BYTES = 8 << 10
 
-Value = TypeVar("Kept")
+Value = TypeVar("Value")
 
 
 class Cache(dict[Any, Value]):

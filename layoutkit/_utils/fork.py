@@ -8,8 +8,8 @@ first use holds this lock, and so does a fork:
     with fork.making:
         ...
 
-Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function that
-only imports late is decorated with `once`: it takes the lock the first time, and costs nothing
+Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function
+that only imports late is decorated with `once`: it takes the lock the first time, and costs nothing
 afterwards.
 
 A thread that waits for the lock must not be importing a module that the owner of the lock may
@@ -33,8 +33,7 @@ from functools import cache
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
-
-Result = TypeVar("Loaded")
+Result = TypeVar("Result")
 
 making = threading.RLock()
 

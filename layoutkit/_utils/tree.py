@@ -65,8 +65,8 @@ def matched(tree: Any, value: Any, arg_name: str, shared: bool = False) -> list[
     if not is_nest or len(value) != len(tree):
         actual = len(value) if is_nest else f"a {type(value).__name__}"
         raise ShapeError(
-            f"{what}: {actual} given for {len(nest)} components; give a sequence of {len(nest)}, "
-            "nested as the components are"
+            f"{arg_name}: {actual} given for {len(tree)} components; give a sequence of "
+            f"{len(tree)}, nested as the components are"
         )
     pairs = zip(tree, value, strict=True)
     return [leaf for part, item in pairs for leaf in matched(part, item, arg_name, shared)]

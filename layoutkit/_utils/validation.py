@@ -40,7 +40,7 @@ def as_count(
     """
     number = as_int(value)
     if number is None or (minimum is not None and number < minimum):
-        bound = "" if minimum is None else f" of at least {least}"
+        bound = "" if minimum is None else f" of at least {minimum}"
         raise error(f"{name}={value!r}; it is a whole number{bound}")
     return number
 
@@ -57,7 +57,7 @@ def as_word(
 ) -> str:
     """Return `value`; raise `error` unless it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise error(f"{name} is {value!r}; it is one of {', '.join(map(repr, words))}")
+        raise error(f"{name} is {value!r}; it is one of {', '.join(map(repr, choices))}")
     return value
 
 
