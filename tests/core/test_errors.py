@@ -257,7 +257,7 @@ PART = (np.ones((2, 3), "f4"), "bc")
     [
         ([], ArgumentError, "at least one"),
         (3, ArgumentError, "parts is a int"),
-        ([3], ArgumentError, "part 0 is no (array, layout) pair but a int"),
+        ([3], ArgumentError, "part 0 is not an (array, layout) pair but a int"),
         (["bc"], ArgumentError, "part 0 is no"),
         ([PART, (PART[0],)], ArgumentError, "part 1 is no"),
         ([([1], "b")], ArgumentError, "part 0 is a list"),
