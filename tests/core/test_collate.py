@@ -375,7 +375,7 @@ def test_odd_samples_are_named():
 
 def test_rows_that_are_none():
     x = np.zeros((6, 4, 5, 3), np.uint8)
-    with pytest.raises(layoutkit.ShapeError, match=r"rows\[1\] is 6, but the array has 6 samples"):
+    with pytest.raises(layoutkit.ShapeError, match=r"indices\[1\] is 6, but the array has 6 samples"):
         collate(x, "bhwc->bchw", indices=[0, 6])
     with pytest.raises(layoutkit.ShapeError, match="layout bhwc has 4 axes"):
         collate(x[0], "bhwc->bchw")
