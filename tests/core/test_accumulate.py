@@ -53,13 +53,24 @@ def test_f_stands_for_the_axes_of_the_sum():
 @pytest.mark.parametrize(
     ("dtypes", "wanted"),
     [
-        (["f4"], "f4"), (["f2", "f4"], "f4"), (["f4", "f8"], "f8"), ([BF16, BF16], BF16),
-        ([BF16, "f2"], "f4"), ([BF16, "i8"], "f8"), ([BF16, "u1"], BF16), ([BF16, "f8"], "f8"),
-        (["i1", "u1"], "i2"), (["u8", "i8"], "f8"), (["f4", "c8"], "c8"), ([BF16, "c8"], "c8"),
-        ([">f4"], "f4"), ([">i2", "i2"], "i2"), (["f8", "c8"], "c16"),
+        (["f4"], "f4"),
+        (["f2", "f4"], "f4"),
+        (["f4", "f8"], "f8"),
+        ([BF16, BF16], BF16),
+        ([BF16, "f2"], "f4"),
+        ([BF16, "i8"], "f8"),
+        ([BF16, "u1"], BF16),
+        ([BF16, "f8"], "f8"),
+        (["i1", "u1"], "i2"),
+        (["u8", "i8"], "f8"),
+        (["f4", "c8"], "c8"),
+        ([BF16, "c8"], "c8"),
+        ([">f4"], "f4"),
+        ([">i2", "i2"], "i2"),
+        (["f8", "c8"], "c16"),
         (["float8_e5m2"], "float8_e5m2"),
     ],
-)  # fmt: skip
+)
 def test_promotion(dtypes, wanted):
     arrays = [np.arange(6).reshape(2, 3).astype(d) for d in dtypes]
     for order in itertools.permutations(arrays):

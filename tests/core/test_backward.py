@@ -47,9 +47,16 @@ def test_a_channels_gradient_is_scaled_by_its_own_std():
 
 @pytest.mark.parametrize(
     ("like", "grad", "wanted"),
-    [("u1", "f4", "f4"), ("?", "f2", "f2"), ("f2", "f4", "f2"), ("f8", "f4", "f8"),
-     (BF16, "f4", BF16), ("c8", "c8", "c8"), (">f4", "f8", "f4")],
-)  # fmt: skip
+    [
+        ("u1", "f4", "f4"),
+        ("?", "f2", "f2"),
+        ("f2", "f4", "f2"),
+        ("f8", "f4", "f8"),
+        (BF16, "f4", BF16),
+        ("c8", "c8", "c8"),
+        (">f4", "f8", "f4"),
+    ],
+)
 def test_dtype_of_the_gradient(like, grad, wanted):
     x = np.zeros((2, 3), like)
     back = Converter("bc->cb").backward(np.ones((3, 2), grad), like=x)

@@ -58,11 +58,28 @@ def since(before):
 DTYPES = [
     np.dtype(dtype)
     for dtype in (
-        "?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "c8", "c16", "M8[ns]", "m8[s]", "V7",
-        "S5", "U3", ">f4", [("a", "u1"), ("b", "f4", (2,))],
-        ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
+        "?",
+        "i1",
+        "u2",
+        "i4",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        "g",
+        "c8",
+        "c16",
+        "M8[ns]",
+        "m8[s]",
+        "V7",
+        "S5",
+        "U3",
+        ">f4",
+        [("a", "u1"), ("b", "f4", (2,))],
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fn,
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (5, 7), (2, 3, 4, 5), (33, 1, 65)])
@@ -607,7 +624,7 @@ def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
 
 @pytest.mark.parametrize("step", ["_fresh", "_trim", "_forget", "_larger"])
 def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
-    """What a signal handler or finaliser does in the middle of taking and giving back."""
+    """Code of a signal handler or finalizer that runs while a block is taken or given back."""
     original = getattr(_pool, step)
     inside, seen = [], []
 

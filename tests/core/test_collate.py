@@ -54,7 +54,7 @@ def photo(shape, dtype="uint8"):
 
 
 def at(value, number):
-    """What is said of a sample: one value for all, or its own."""
+    """Return the argument of one sample: one value for all, or its own."""
     return value if np.ndim(value) == 0 else value[number]
 
 
@@ -375,7 +375,9 @@ def test_odd_samples_are_named():
 
 def test_rows_that_are_none():
     x = np.zeros((6, 4, 5, 3), np.uint8)
-    with pytest.raises(layoutkit.ShapeError, match=r"indices\[1\] is 6, but the array has 6 samples"):
+    with pytest.raises(
+        layoutkit.ShapeError, match=r"indices\[1\] is 6, but the array has 6 samples"
+    ):
         collate(x, "bhwc->bchw", indices=[0, 6])
     with pytest.raises(layoutkit.ShapeError, match="layout bhwc has 4 axes"):
         collate(x[0], "bhwc->bchw")
@@ -416,9 +418,12 @@ def test_empty_windows_and_empty_samples():
 # ---- arrays of other libraries -----------------------------------------------------------
 
 WINDOWS = {
-    "h": 6, "w": 8, "offset": {"h": [-1, 2], "w": [3, -4]}, "flip": {"w": [True, False], "h": True},
+    "h": 6,
+    "w": 8,
+    "offset": {"h": [-1, 2], "w": [3, -4]},
+    "flip": {"w": [True, False], "h": True},
     "fill": (1, 2, 3),
-}  # fmt: skip
+}
 PAIR = [photo((9, 11, 3), "float32"), photo((8, 10, 3), "float32")]
 
 

@@ -57,9 +57,12 @@ def test_equal_small_and_of_one_hash_whatever_was_converted():
     )
     for seed in "12":
         other = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+        )
         assert other.stdout.split() == [before.hex(), str(hash(first))]
 
 
@@ -140,9 +143,11 @@ def test_ray_data_by_a_function_and_by_actors():
         ways = {"image": Converter("bhwc->bchw", **WAY)}
         by_tasks = data.map_batches(columns(**ways), batch_size=3)
         by_actors = data.map_batches(
-            layoutkit.Columns, fn_constructor_kwargs=ways, batch_size=3,
+            layoutkit.Columns,
+            fn_constructor_kwargs=ways,
+            batch_size=3,
             compute=ray.data.ActorPoolStrategy(size=1),
-        )  # fmt: skip
+        )
         for found in (by_tasks, by_actors):
             rows = sorted(found.take_all(), key=lambda row: row["label"])
             np.testing.assert_allclose(np.stack([r["image"] for r in rows]), WANT, rtol=1e-6)

@@ -43,8 +43,11 @@ def patterns(dtype, usual):
 def test_mean_and_std_along_any_axis(pattern, axis):
     count = SIZES[axis]
     mean, std = np.linspace(-3, 90, count).tolist(), np.linspace(0.5, 4, count).tolist()
-    for constants in ({"mean": {axis: mean}}, {"mean": {axis: mean}, "std": {axis: std}},
-                      {"mean": 2.0, "std": {axis: std}, "scale": 0.5}):  # fmt: skip
+    for constants in (
+        {"mean": {axis: mean}},
+        {"mean": {axis: mean}, "std": {axis: std}},
+        {"mean": 2.0, "std": {axis: std}, "scale": 0.5},
+    ):
         got = convert(PICTURES, pattern, **constants)
         np.testing.assert_allclose(
             got, reference_convert(PICTURES, pattern, **constants), rtol=2e-6, atol=1e-5
@@ -136,7 +139,7 @@ def test_where_there_is_no_c_the_error_names_the_dict():
 
 
 class Holder:
-    """What has `__array__`, and hashes by identity, as tensors do."""
+    """An object with `__array__` that hashes by identity, as tensors do."""
 
     def __init__(self, values):
         self.values = np.array(values, np.float32)
@@ -220,9 +223,14 @@ def test_constants_that_jax_traces_are_operands():
 
 @pytest.mark.parametrize(
     "constants",
-    [{"mean": {"w": list(range(8))}}, {"std": {"b": [1, 2, 3, 4]}}, {"clip": (10, 200)},
-     {"clip": (10, 200), **IMAGENET}, {"clip": (0.5, None), "dtype": "float32"}],
-)  # fmt: skip
+    [
+        {"mean": {"w": list(range(8))}},
+        {"std": {"b": [1, 2, 3, 4]}},
+        {"clip": (10, 200)},
+        {"clip": (10, 200), **IMAGENET},
+        {"clip": (0.5, None), "dtype": "float32"},
+    ],
+)
 def test_jax_computes_the_same(constants):
     jax = pytest.importorskip("jax")
     wanted = convert(PICTURES, "bhwc->bchw", **constants)
@@ -380,11 +388,16 @@ def test_torch_notices_an_x_that_was_changed():
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
 @pytest.mark.parametrize(
     "constants",
-    [IMAGENET, {"scale": 1 / 255}, {"mean": 3}, {"std": -2.5},
-     {"scale": 3.0, "mean": {"b": [1, 2, 3, 4]}, "std": {"b": [1, 2, 3, -4]}},
-     {"mean": [1, 2, 3], "std": 4.0}],
+    [
+        IMAGENET,
+        {"scale": 1 / 255},
+        {"mean": 3},
+        {"std": -2.5},
+        {"scale": 3.0, "mean": {"b": [1, 2, 3, 4]}, "std": {"b": [1, 2, 3, -4]}},
+        {"mean": [1, 2, 3], "std": 4.0},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_integers_come_back_exactly(dtype, constants):
     comes_back(dtype, constants)
 

@@ -19,9 +19,12 @@ from reference import reference_convert
 
 BHWC = ("bhwc", "bchw", "chwb")
 quick = settings(
-    max_examples=100, deadline=None, derandomize=True, database=None,
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -219,8 +222,10 @@ def test_one_converter_takes_any_shape_strides_and_dtype():
     for shape, dtype in itertools.product([(1, 2, 3, 4), (2, 5, 5, 3)], ["u1", "f4", BF16]):
         x = random_array(np.random.default_rng(0), shape, dtype)
         for how in LAYINGS:
-            assert_same(converter(laid(x.copy(), how)).copy(), reference_convert(
-                laid(x.copy(), how), "bhwc->bchw"))  # fmt: skip
+            assert_same(
+                converter(laid(x.copy(), how)).copy(),
+                reference_convert(laid(x.copy(), how), "bhwc->bchw"),
+            )
 
 
 class Named(Converter):

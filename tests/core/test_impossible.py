@@ -1,4 +1,4 @@
-"""What nobody can compute or mean: one clear error of ours, never NumPy's own words."""
+"""Impossible requests raise one clear error of layoutkit, never an error of NumPy."""
 
 import numpy as np
 import pytest

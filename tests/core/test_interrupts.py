@@ -23,7 +23,7 @@ PLANES = X.transpose(0, 3, 1, 2).copy()
 
 
 class Cut(Exception):  # noqa: N818  (it says what happens to the work)
-    """What is raised in the middle of something."""
+    """The exception that is raised in the middle of an operation."""
 
 
 def check_convert():

@@ -70,9 +70,10 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case):
     computed = "f8" if "f8" in [dtype for _, dtype in parts] + [result] else "f4"
     assert_same(
         accumulate(arrays, layout, dtype=result),
-        reference_sum(arrays, layout, computed, result) if len(parts) > 1
+        reference_sum(arrays, layout, computed, result)
+        if len(parts) > 1
         else reference_convert(arrays[0][0], f"{arrays[0][1]}->{layout}", dtype=np.dtype(result)),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +149,18 @@ def test_dtypes_that_kernels_do_not_know(dtype):
 
 @pytest.mark.parametrize(
     ("dtype", "how"),
-    [("f4", "plain"), ("f4", "backward"), ("f4", "sliced"), ("f4", "unaligned"), ("f4", "pages"),
-     ("f4", "fortran"), (BF16, "plain"), (BF16, "sliced"), ("f8", "plain")],
-)  # fmt: skip
+    [
+        ("f4", "plain"),
+        ("f4", "backward"),
+        ("f4", "sliced"),
+        ("f4", "unaligned"),
+        ("f4", "pages"),
+        ("f4", "fortran"),
+        (BF16, "plain"),
+        (BF16, "sliced"),
+        ("f8", "plain"),
+    ],
+)
 def test_outputs_of_any_strides(tiny_tiles, how, dtype):
     parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]
     out = laid(np.zeros((5, 6, 7, 33), dtype), how)

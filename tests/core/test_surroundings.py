@@ -1,4 +1,4 @@
-"""What conversions need of a thread, ask of the network, and leave to the instruction set."""
+"""Conversions need little stack and no network, and do not depend on the instruction set."""
 
 import platform
 
@@ -113,7 +113,7 @@ np.save(f"{sys.argv[1]}/{sys.argv[2]}-moved.npy", layoutkit.convert(x, "bhwc->bc
     platform.machine().lower() not in ("x86_64", "amd64"), reason="instruction sets of x86"
 )
 def test_formulas_differ_between_instruction_sets_by_one_rounding(tmp_path):
-    """Of the product, which AVX2 does not round before it adds."""
+    """Fused multiply-add: AVX2 does not round the product before the addition."""
     if lacking("avx2"):
         pytest.skip("this CPU has no AVX2")
     np.save(tmp_path / "x.npy", X)

@@ -133,8 +133,9 @@ def test_names_in_repr_pickle_plan_specs_and_sums():
     assert flat.resolve(flat.spec_of(numbered(2, 3))).axes == "(batch time)"
     total = accumulate(
         [(numbered(2, 3, 4), "batch time c"), (numbered(6, 4), "(batch time) c")],
-        "batch time c", batch=2,
-    )  # fmt: skip
+        "batch time c",
+        batch=2,
+    )
     np.testing.assert_array_equal(total, 2 * numbered(2, 3, 4))
 
 

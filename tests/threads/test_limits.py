@@ -1,4 +1,4 @@
-"""How many threads there are, as variables, containers and callers say."""
+"""The number of threads, from environment variables, containers and callers."""
 
 import multiprocessing
 import sys
@@ -175,9 +175,16 @@ def test_the_quota_of_a_container_is_kept(unset, tmp_path, groups, files, cpus, 
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("0", 0), ("1000", 1000), ("512M", 512 << 20), (" 2g ", 2 << 30),
-                           ("3 KiB", 3 << 10), ("1GB", 1 << 30)],
-)  # fmt: skip
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("1000", 1000),
+        ("512M", 512 << 20),
+        (" 2g ", 2 << 30),
+        ("3 KiB", 3 << 10),
+        ("1GB", 1 << 30),
+    ],
+)
 def test_a_variable_bounds_idle_memory(monkeypatch, text, expected):
     monkeypatch.setenv(limits.IDLE_BYTES, text)
     assert limits.default_idle_bytes() == expected

@@ -101,7 +101,7 @@ def test_eight_threads_convert_at_once():
 
 
 def test_while_the_pool_is_taken_a_call_works_alone(pool):
-    """As a signal handler's call does that interrupts another one in the same thread."""
+    """A nested call runs, such as one of a signal handler that interrupts a call in its thread."""
     x = batch()
     with pool._lock:
         convert_often(x)
@@ -140,12 +140,12 @@ def test_an_error_in_the_middle_gives_the_pool_back(pool, monkeypatch):
 
 
 def asleep(pool):
-    """How many workers sleep."""
+    """Return the number of sleeping workers."""
     return sum(int(pool.board.line(worker)[ASLEEP]) for worker in range(1, pool.workers + 1))
 
 
 def naps(pool):
-    """How often each of them went to sleep."""
+    """Return how often each worker went to sleep."""
     return [int(pool.board.line(worker)[NAPS]) for worker in range(1, pool.workers + 1)]
 
 

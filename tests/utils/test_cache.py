@@ -1,4 +1,4 @@
-"""What is kept from call to call is bounded: by number in a cache, by bytes in the process."""
+"""Caches are bounded: by the number of entries per cache, and by bytes in the process."""
 
 import gc
 import threading
@@ -116,8 +116,9 @@ def bytes_of(work, count):
 
 
 @pytest.mark.parametrize(
-    "keywords", [{}, {"dtype": "float32", "scale": 0.5}, {"dtype": "float32", "mean": [1, 2, 3]}],
-)  # fmt: skip
+    "keywords",
+    [{}, {"dtype": "float32", "scale": 0.5}, {"dtype": "float32", "mean": [1, 2, 3]}],
+)
 def test_a_program_takes_about_what_it_counts_as(keywords):
     converter, x = Converter("bhwc->bchw", **keywords), np.zeros((200, 4, 5, 3), np.uint8)
     assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_BYTES
