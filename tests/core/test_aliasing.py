@@ -120,7 +120,8 @@ def test_out_may_interleave_with_x_but_not_overlap():
 
 def test_overlap_is_asked_at_every_call():
     converter = Converter("bc->bc")
-    a, b = np.ones((2, 3)), np.zeros((2, 3))
+    a = np.ones((2, 3))
+    b = np.zeros((2, 3))
     converter(a, b)
     with pytest.raises(ArgumentError):
         converter(b, b)

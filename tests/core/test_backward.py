@@ -138,7 +138,8 @@ def test_a_spec_of_another_layout_is_refused():
 
 
 def test_another_batch_size_needs_no_other_converter(monkeypatch):
-    to_rows, made = Converter("bhwc->bf", dtype="f4"), []
+    to_rows = Converter("bhwc->bf", dtype="f4")
+    made = []
     init = Converter.__init__
     monkeypatch.setattr(Converter, "__init__", lambda *a, **k: made.append(a) or init(*a, **k))
     for size in (8, 3, 8, 5):

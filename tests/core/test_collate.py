@@ -60,7 +60,9 @@ def at(value, number):
 
 def window_of(x, layout, sizes, offset, flip, fill, channels, number):
     """The window of a sample, cut in the obvious way: place by place."""
-    shape, begins, holes = [], [], []
+    shape = []
+    begins = []
+    holes = []
     for axis, size in zip(layout, x.shape, strict=True):
         wide = sizes.get(axis, size)
         shape.append(wide)
@@ -100,7 +102,8 @@ def calls(draw):
     common = {"h": draw(st.integers(1, 9)), "w": draw(st.integers(1, 20)), "c": 3, "o": 1}
     sizes = {a: draw(st.integers(1, 12)) for a in "hw" if draw(st.booleans())}
     fill = draw(st.sampled_from([None, 0, 7, (1, 2, 3)]))
-    samples, offset = [], {}
+    samples = []
+    offset = {}
     for _ in range(count):
         more = {a: draw(st.integers(0, 5)) for a in sizes}
         shape = [common[a] + more.get(a, 0) for a in axes]
@@ -535,7 +538,8 @@ def test_samples_that_lie_in_all_ways(layout):
 def test_an_output_between_samples_is_written():
     """Its bytes are between theirs, and none is shared: only NumPy can tell."""
     whole = photo((2, 6, 8, 4))
-    samples, out = [whole[0, :, :, :3], whole[1, :, :, :3]], whole[..., 3]
+    samples = [whole[0, :, :, :3], whole[1, :, :, :3]]
+    out = whole[..., 3]
     wanted = np.stack([x[..., 1] for x in samples])
     assert_same(collate(samples, "hwc->bhwc", channels=(1,))[..., 0], wanted)
     before = whole[..., :3].copy()

@@ -41,7 +41,8 @@ def test_only_the_columns_that_are_named_change(image):
 
 
 def test_equal_small_and_of_one_hash_whatever_was_converted():
-    first, second = made(), made()
+    first = made()
+    second = made()
     before = pickle.dumps(first)
     first({"image": PHOTOS})
     assert first == second
@@ -68,7 +69,8 @@ def test_equal_small_and_of_one_hash_whatever_was_converted():
 
 def test_the_order_in_which_columns_are_given_is_no_difference():
     ways = {"image": Converter("bhwc->bchw"), "mask": Converter("bhw->bwh")}
-    first, second = Columns(**ways), Columns(**dict(reversed(ways.items())))
+    first = Columns(**ways)
+    second = Columns(**dict(reversed(ways.items())))
     assert first == second
     assert hash(first) == hash(second) != hash(Columns(image=ways["image"]))
     assert pickle.dumps(first) == pickle.dumps(second)

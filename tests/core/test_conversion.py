@@ -35,7 +35,8 @@ def conversions(draw):
     sizes = {
         letter: draw(st.integers(0 if draw(st.booleans()) else 1, limit)) for letter in letters
     }
-    source, target = list(letters), list(draw(st.permutations(letters)))
+    source = list(letters)
+    target = list(draw(st.permutations(letters)))
     if draw(st.booleans()):  # an axis of size 1 goes
         sizes["p"] = 1
         source.insert(draw(st.integers(0, len(source))), "p")

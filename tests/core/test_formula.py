@@ -138,7 +138,8 @@ def test_casts_while_moving(pair, shapes, pattern):
 
 # --- the formula --------------------------------------------------------------------------
 
-MEAN, STD = (0.485, -3.25, 1e-3, 700.0, 0.0), (0.229, 12.5, -0.01, 3.0, 1e4)
+MEAN = (0.485, -3.25, 1e-3, 700.0, 0.0)
+STD = (0.229, 12.5, -0.01, 3.0, 1e4)
 
 
 def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):

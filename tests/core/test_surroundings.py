@@ -92,7 +92,8 @@ def test_nothing_is_sent_anywhere(tmp_path):
 
 # ---- instruction sets --------------------------------------------------------------------
 
-SCALE, STD = np.float32(1 / 255), (0.1, 0.3, 0.7)
+SCALE = np.float32(1 / 255)
+STD = (0.1, 0.3, 0.7)
 X = np.random.default_rng(0).integers(0, 256, (2, 33, 33, 3)).astype(np.uint8)
 ELSEWHERE = """
 import sys

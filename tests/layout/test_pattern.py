@@ -250,7 +250,8 @@ MOVES = [
 
 @pytest.mark.parametrize(("text", "shape", "sizes", "target_shape"), MOVES)
 def test_move_equals_the_reference(text, shape, sizes, target_shape):
-    x, move = numbered(shape), parse_pattern(text).resolve(shape, sizes)
+    x = numbered(shape)
+    move = parse_pattern(text).resolve(shape, sizes)
     moved = apply(move, x)
     only_letters = {letter: size for letter, size in sizes.items() if letter in move.axes}
     expected = reference_convert(x, text, **only_letters)
@@ -276,7 +277,8 @@ def test_move_describes_both_ends(text, shape, sizes, target_shape):
 
 @pytest.mark.parametrize(("text", "shape", "sizes", "target_shape"), MOVES)
 def test_there_and_back_is_the_identity(text, shape, sizes, target_shape):
-    x, pattern = numbered(shape), parse_pattern(text)
+    x = numbered(shape)
+    pattern = parse_pattern(text)
     move = pattern.resolve(shape, sizes)
     known = dict(zip(move.axes, move.sizes, strict=True))
     back = pattern.reversed().resolve(move.target_shape, known)
