@@ -1,23 +1,23 @@
-"""Batches between array layouts, dtypes and devices, in one pass at the speed of memory.
+"""Convert batches between array layouts, dtypes and devices in one pass at memory speed.
 
     convert(x, "bhwc->bchw", dtype="float32", mean=..., std=...)    one call
-    Converter("bhwc->bchw", ...)                                    the same, planned once
+    Converter("bhwc->bchw", ...)                                    a conversion, planned once
     collate(photos, "hwc->bchw", h=224, w=224)                      many samples into one batch
     accumulate([(g1, "bchw"), (g2, "chwb")], "bhwc")                a sum of gradients
-    ImageView("bhwc", photos)                                       a batch, put once and got in
-                                                                    any layout and dtype
-    VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       what a model asks for
+    ImageView("bhwc", photos)                                       a batch that is read in any
+                                                                    layout and dtype
+    VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       input formats of models
 
-Importing this package imports NumPy and nothing else; views, spaces and what describes this machine
-are loaded when the first of them is named.
+Importing this package imports only NumPy. Views, spaces, `show_config` and the subpackages are
+imported on first use.
 """
 
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Installed, kernels/ and bench/ are inside this package. In a checkout they stand beside it, as do
-# tests/ and others, which then are found under its name as well; nobody asks for them there.
+# Installed, kernels/ and bench/ are inside this package. In a checkout they are beside it, as are
+# tests/ and others, which can then be imported under its name as well.
 if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
@@ -110,9 +110,9 @@ __all__ = [
     "warmup",
 ]
 
-# Loaded when the first of them is named: to define so many classes would take a third of the
-# time that `import layoutkit` may. So is what has a name of its own, as `layoutkit.data`.
-_ROOMS = ("data", "images")
+# Imported on first use: to define all these classes would take a third of the time that
+# `import layoutkit` may take. The subpackages are imported lazily as well.
+_SUBPACKAGES = ("data", "images")
 _LAZY = {
     "collator": ("Collator", "collate"),
     "config": ("show_config", "warmup"),
@@ -133,21 +133,21 @@ _LAZY = {
     ),
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
-# Modules that are parts of other libraries, which they import: `layoutkit.keras.Convert`.
-_DOORS = ("keras", "sklearn", "torch")
+# Modules that import another library: `layoutkit.keras.Convert`.
+_INTEGRATIONS = ("keras", "sklearn", "torch")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _DOORS:
+    if name in _INTEGRATIONS:
         return import_module(f".{name}", __name__)
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         with fork.making:
             return import_module(f".{name}", __name__)
     for package, names in _LAZY.items():
         if name in names:
             with fork.making:
                 module = import_module(f".{package}", __name__)
-            globals().update({each: getattr(module, each) for each in names})
+            globals().update({public: getattr(module, public) for public in names})
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,11 +1,10 @@
-"""Whether torch.compile follows what runs now, and what it is to put into its graph then.
+"""Support of torch.compile: detect tracing, and insert conversions into the graph as operators.
 
-It reads Python's bytecode, and would follow a conversion down to Numba's. There is one thing that
-it does not follow: a function that is marked as `torch.compiler.assume_constant_result` does. That
-one it calls, and keeps the answer. It is marked here without that call, since whoever has no
-tensors should not have to import PyTorch.
+torch.compile traces Python bytecode and would trace a conversion down to Numba. It does not trace a
+function that is marked by `torch.compiler.assume_constant_result`, but calls it and uses the result
+as a constant. `is_followed` is marked without that decorator, so that PyTorch is not imported.
 
-What stands in graphs is torch's business (`arrays/torch_graph.py`), which most processes never ask.
+The graph operations are in `backends/torch/graph.py`, imported only under torch.compile.
 """
 
 from __future__ import annotations
@@ -18,27 +17,15 @@ if TYPE_CHECKING:
     from .planning.collate import Windows
     from .planning.options import Task
 
-__all__ = [
-    "batch_call_in_graph",
-    "batch_in_graph",
-    "call_in_graph",
-    "in_graph",
-    "is_followed",
-    "makers",
-    "sum_in_graph",
-    "words_of",
-    "words_of_windows",
-]
+_GraphArgs: TypeAlias = tuple[Any, ...] | None
 
-
-_Words: TypeAlias = tuple[Any, ...] | None
-
-# By name: classes whose objects a graph makes again, and which stand below what makes the graph.
+# Classes by name whose objects a graph recreates. They register themselves, because the modules
+# that make graphs cannot import them.
 makers: dict[str, Callable[..., Any]] = {}
 
 
 def is_followed() -> bool:
-    """Whether the caller is only read, by torch.compile, which makes a graph of it."""
+    """Return True if torch.compile is tracing the caller."""
     return str(sys._getframe(1).f_globals.get("__name__")).startswith("torch._dynamo")
 
 
@@ -46,68 +33,68 @@ is_followed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def words_of(task: Task) -> tuple[Any, ...] | None:
-    """A task as pattern, keywords in JSON, and the names and numbers of sizes.
+    """Return the pattern, the keywords as JSON, and the names and values of sizes of a task.
 
-    By these compiled functions are found again, whichever of equal Converters they are called with.
-    None where there is no torch that could compile, and for what has no words.
+    They are the arguments of the operator in a graph, so equal Converters share compiled functions.
+    None if torch is not imported or if the keywords are not JSON-serializable.
     """
-    return _words(str(task.pattern), task._replace(sizes={}).keywords, task)
+    return _graph_args(str(task.pattern), task._replace(sizes={}).keywords, task)
 
 
 def words_of_windows(windows: Windows) -> tuple[Any, ...] | None:
-    """What is asked of a Collator, likewise."""
+    """Return the pattern, the keywords as JSON, and the sizes of a Collator; see `words_of`."""
     task = windows.task
     unsized = windows._replace(task=task._replace(sizes={}))
-    return _words(task.pattern.text, unsized.keywords, task)
+    return _graph_args(task.pattern.text, unsized.keywords, task)
 
 
-def _words(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> _Words:
+def _graph_args(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> _GraphArgs:
     if "torch" not in sys.modules:
         return None
     import json
 
     try:
-        told = json.dumps(keywords())
-    except TypeError:  # constants that are traced
+        keywords_json = json.dumps(keywords())
+    except TypeError:  # traced constants
         return None
-    return pattern, told, list(task.sizes), list(task.sizes.values())
+    return pattern, keywords_json, list(task.sizes), list(task.sizes.values())
 
 
-# Their imports take no lock of ours, which torch.compile could not follow.
+# The imports below do not take `fork.making`, because torch.compile cannot trace a lock.
 
 
-def in_graph(asked: Any, x: Any, out: Any) -> Any:
-    """`asked(x, out)` of a Converter, or of an Accumulator and its parts, in a graph."""
+def in_graph(converter: Any, x: Any, out: Any) -> Any:
+    """Insert the call `converter(x, out)` of a Converter or an Accumulator into the graph."""
     from .backends.torch import graph
 
-    return graph.put(asked, x, out)
+    return graph.put(converter, x, out)
 
 
 def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
-    """What `convert` of these arguments is, in a graph."""
+    """Insert a call of `convert` into the graph."""
     from .backends.torch import graph
 
     return graph.put_call(x, pattern, out, sizes, keywords)
 
 
-def batch_in_graph(asked: Any, samples: Any, *windows: Any) -> Any:
-    """What a Collator makes of samples, with indices, offset, flip and out, in a graph."""
+def batch_in_graph(collator: Any, samples: Any, *windows: Any) -> Any:
+    """Insert a call of a Collator, with indices, offset, flip and out, into the graph."""
     from .backends.torch import graph
 
-    return graph.put_batch(asked, samples, *windows)
+    return graph.put_batch(collator, samples, *windows)
 
 
 def batch_call_in_graph(
     samples: Any, pattern: str, windows: tuple[Any, ...], sizes: dict[str, Any], **keywords: Any
 ) -> Any:
-    """What `collate` of these arguments is, in a graph."""
+    """Insert a call of `collate` into the graph."""
     from .backends.torch import graph
 
     return graph.put_batch_call(samples, pattern, windows, sizes, keywords)
 
 
-def sum_in_graph(parts: list[Any], out: Any, *asked: Any) -> Any:
-    """What `accumulate` of these parts, layouts, layout, dtype and sizes is, in a graph."""
+def sum_in_graph(parts: list[Any], out: Any, *options: Any) -> Any:
+    """Insert a call of `accumulate`, with layouts, layout, dtype and sizes, into the graph."""
     from .backends.torch import graph
 
-    return graph.put_sum(parts, out, *asked)
+    return graph.put_sum(parts, out, *options)

@@ -1,4 +1,4 @@
-"""The sum of gradients that arrive in different layouts."""
+"""`accumulate` and `Accumulator`: sums of arrays, such as gradients, in different layouts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .cuda.accumulate import DeviceSums
     from .planning.accumulate import SumRequest
 
-__all__ = ["Accumulator", "accumulate"]
-
 
 def accumulate(
     parts: Iterable[tuple[Any, str]],
@@ -37,7 +35,7 @@ def accumulate(
     out: Any = None,
     **sizes: int,
 ) -> Any:
-    """Sum arrays of different layouts and dtypes into one layout.
+    """Return the sum, in one layout, of arrays in different layouts and dtypes.
 
     >>> import numpy as np
     >>> planes, pixels = np.ones((2, 3, 4, 5), np.float32), np.ones((2, 4, 5, 3), np.float32)
@@ -47,49 +45,49 @@ def accumulate(
     Parameters
     ----------
     parts : iterable of (array, layout), one or more
-        They are added from left to right.
+        The terms, added from left to right.
     layout : str
-        Of the sum.
+        The layout of the sum.
     dtype : dtype, optional
-        Of the sum. Default: out's, else what NumPy promotes the parts to.
+        The dtype of the sum. Default: that of `out`, else NumPy's promotion of the parts' dtypes.
     out : array, optional
-        Where to write: of the sum's shape and dtype, not sharing memory with a part.
+        An array of the sum's shape and dtype to write to. It must not share memory with a part.
     **sizes : int
-        Sizes of axes that parts fold.
+        Sizes of folded axes of parts.
 
     Returns
     -------
     array
-        `out` or new memory, never a view of a part. Sums are computed in float64 if a part or
-        the result is float64, else in float32; integers in 64 bits, wrapping as NumPy does.
+        `out` or new memory, never a view of a part. Sums are computed in float64 if a part or the
+        result is float64, else in float32; integer sums in 64 bits, with NumPy's wraparound.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, ArgumentError
-        Before anything is written.
+        An argument is invalid. Nothing has been written then.
     """
     pairs = list(_pairs(parts))
-    layouts = tuple(of for _, of in pairs)
+    layouts = tuple(part_layout for _, part_layout in pairs)
     if is_followed():
         return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
-    wanted = None if dtype is None else as_dtype(dtype)
+    result_dtype = None if dtype is None else as_dtype(dtype)
     try:
-        accumulator = _kept(layouts, layout, wanted, **sizes)
+        accumulator = _kept(layouts, layout, result_dtype, **sizes)
     except LayoutkitError:
         raise
-    except TypeError:  # unhashable: sizes or layouts that are none, which it will say
-        accumulator = Accumulator(layouts, layout, dtype=wanted, **sizes)
+    except TypeError:  # unhashable: invalid sizes or layouts, for which Accumulator raises
+        accumulator = Accumulator(layouts, layout, dtype=result_dtype, **sizes)
     return accumulator([array for array, _ in pairs], out)
 
 
-# Quicker ways of parts of which the first is exactly of one class, by its id; or NotImplemented.
+# Fast paths, by the id of the class of the first part. They may return NotImplemented.
 shortcuts: dict[int, Callable[[Accumulator, Sequence[Any], Any], Any]] = {}
 
 
 class Accumulator:
-    """A sum of arrays in given layouts, planned once and called for batch after batch.
+    """A sum of arrays in fixed layouts, planned once and called for batch after batch.
 
-    Takes the layouts of the parts and what `accumulate` takes; the same rules hold.
+    Takes the layouts of the parts, and the other arguments of `accumulate`.
 
     >>> import numpy as np
     >>> add = Accumulator(("bchw", "bhwc"), "bhwc")
@@ -105,45 +103,48 @@ class Accumulator:
         self._layout = layout
         self._dtype = None if dtype is None else as_dtype(dtype)
         self._patterns = [_pattern(part, layout) for part in layouts]
-        self._sizes = [_useful(pattern, sizes) for pattern in self._patterns]
+        self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
-        # The arguments but for the parts, as an operator of another library can hold them.
+        # The arguments except the parts, in types that operators of torch accept.
         self.words = (
-            list(layouts), layout, "" if self._dtype is None else str(self._dtype),
-            list(sizes), list(sizes.values()),
-        )  # fmt: skip
+            list(layouts),
+            layout,
+            "" if self._dtype is None else str(self._dtype),
+            list(sizes),
+            list(sizes.values()),
+        )
         self._sums: Cache[Run] = Cache()
-        self.threads: int | None = None  # as many as there are
-        self.on_gpus: DeviceSums | None = None  # for `layoutkit.backends.dispatch` to keep
+        self.threads: int | None = None  # None: get_num_threads()
+        self.on_gpus: DeviceSums | None = None  # set by `layoutkit.backends.dispatch`
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
-        """Sum arrays, one for each layout, from left to right; see `accumulate`."""
+        """Return the sum of arrays, one for each layout; see `accumulate`."""
         if len(arrays) != len(self._patterns):
             count = len(self._patterns)
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
-        if not all(isinstance(array, np.ndarray) for array in (*arrays, *_given(out))):
+        if not all(isinstance(array, np.ndarray) for array in (*arrays, *_as_tuple(out))):
             if is_followed():
                 return in_graph(self, list(arrays), out)
-            short = shortcuts.get(id(type(arrays[0])))
-            if short is not None and (found := short(self, arrays, out)) is not NotImplemented:
-                return found
-            return _adapters().sum_foreign(self, arrays, out)
+            fast = shortcuts.get(id(type(arrays[0])))
+            if fast is not None and (result := fast(self, arrays, out)) is not NotImplemented:
+                return result
+            return _dispatch().sum_foreign(self, arrays, out)
         parts = [
-            array if type(array) is np.ndarray else as_numpy(array, f"part {number}")
-            for number, array in enumerate(arrays)
+            array if type(array) is np.ndarray else as_numpy(array, f"part {i}")
+            for i, array in enumerate(arrays)
         ]
         target = None if out is None else as_numpy(out, "out")
         key = layout_key(*parts, target)
-        run = self._sums.get(key) or self._keep(key, parts, target)
+        run = self._sums.get(key) or self._prepare(key, parts, target)
         if target is not None:
-            for number, part in enumerate(parts):
-                check_writable(part, target, f"part {number}")
+            for i, part in enumerate(parts):
+                check_writable(part, target, f"part {i}")
         total = run(parts, target)
         return total if out is None else out
 
-    def _keep(self, key: Any, parts: Sequence[Array], out: Array | None) -> Run:
-        """Plan for arrays like these and keep what sums them; raises where they are none."""
-        # Imported with the first sum, so that `import layoutkit` stays light.
+    def _prepare(self, key: Any, parts: Sequence[Array], out: Array | None) -> Run:
+        """Plan the sum for arrays like these and cache the program; raise if they do not fit."""
+        # Imported with the first sum, so that `import layoutkit` is fast.
         with fork.making:
             from .cpu.accumulate import prepared
 
@@ -151,7 +152,7 @@ class Accumulator:
             return remember(self._sums, key, run, PROGRAM_BYTES * len(parts))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
-        """How parts that lie so are summed, on any device; raises where they are not."""
+        """Return the request for the sum of parts with these strides; raise if they do not fit."""
         with fork.making:
             from .planning.accumulate import SumRequest, computed_dtype
 
@@ -166,7 +167,7 @@ class Accumulator:
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
     ) -> tuple[tuple[Move, ...], DType]:
-        """Where the elements of every part go, and the dtype of the sum; raises for no sum."""
+        """Return the `Move` of every part and the dtype of the sum; raise if parts do not fit."""
         moves = tuple(
             pattern.resolve(shape, sizes)
             for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)
@@ -176,48 +177,46 @@ class Accumulator:
         return moves, result
 
     def converters(self) -> list[Converter]:
-        """The Converter of each part to the layout of the sum: the way of its gradient back."""
+        """Return the Converter of each part to the sum's layout; `backward` gives its gradient."""
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
 
 
 @fork.once
-def _adapters() -> ModuleType:
-    from .backends import dispatch  # late: they know sums, and most arrays are NumPy's
+def _dispatch() -> ModuleType:
+    from .backends import dispatch  # late: it imports this module, and NumPy does not need it
 
     return dispatch
 
 
-def _given(out: Any) -> tuple[Any, ...]:
+def _as_tuple(out: Any) -> tuple[Any, ...]:
     return () if out is None else (out,)
 
 
 @lru_cache(maxsize=MAX_KEPT, typed=True)
 def _kept(layouts: tuple[str, ...], layout: str, dtype: DType | None, **sizes: int) -> Accumulator:
-    """The accumulator of these arguments, so that a training loop plans its sums once."""
+    """Return a cached Accumulator, so that a training loop plans its sums once."""
     return Accumulator(layouts, layout, dtype=dtype, **sizes)
 
 
 def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
     try:
-        listed = enumerate(parts)
-    except TypeError:  # an array without axes, for one, has an __iter__ that raises
-        kind = type(parts).__name__
-        raise ArgumentError(f"parts is a {kind}; give (array, layout) pairs") from None
-    for number, part in listed:
+        indexed = enumerate(parts)
+    except TypeError:  # an array without axes, for example, has an __iter__ that raises
+        type_name = type(parts).__name__
+        raise ArgumentError(f"parts is a {type_name}; give (array, layout) pairs") from None
+    for i, part in indexed:
         if not isinstance(part, tuple | list) or len(part) != 2:
-            kind = type(part).__name__
-            raise ArgumentError(
-                f"part {number} is no (array, layout) pair but a {kind}; give pairs"
-            )
+            type_name = type(part).__name__
+            raise ArgumentError(f"part {i} is not an (array, layout) pair but a {type_name}")
         yield part[0], part[1]
 
 
 def _pattern(part: str, layout: str) -> Pattern:
-    """The way of a part into the sum; errors are about one layout where it is wrong alone."""
-    for each in (layout, part):
-        if not isinstance(each, str) or ARROW in each:
-            parse_layout(each)
+    """Return the pattern of a part to the sum; raise for the layout alone if it is invalid."""
+    for text in (layout, part):
+        if not isinstance(text, str) or ARROW in text:
+            parse_layout(text)
     try:
         return parse_pattern(f"{part}{ARROW}{layout}")
     except PatternError:
@@ -226,8 +225,8 @@ def _pattern(part: str, layout: str) -> Pattern:
         raise
 
 
-def _useful(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of axes that this pattern has; another part may need the others."""
+def _sizes_of(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of axes that this pattern has; another part may need the rest."""
     sides = (pattern.left, pattern.right, pattern.source, pattern.target)
     names = {name for side in sides for group in side.named for name in group}
     return {name: size for name, size in sizes.items() if axis_name(name) in names}
@@ -240,40 +239,38 @@ def _check_used(sizes: Mapping[str, int], used: Sequence[Mapping[str, int]]) -> 
         raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
 
 
-def _result_dtype(dtypes: Sequence[DType], asked: DType | None, out: Array | None) -> DType:
+def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array | None) -> DType:
     if out is not None:
-        if asked is not None and as_dtype(out.dtype) != asked:
-            raise DtypeError(
-                f"out has dtype {out.dtype}, but dtype={asked} was asked; make them equal"
-            )
-        asked = out.dtype
+        if requested is not None and as_dtype(out.dtype) != requested:
+            raise DtypeError(f"out has dtype {out.dtype}, but dtype={requested}; make them equal")
+        requested = out.dtype
     promoted = _promote(dtypes)
-    if asked is None:
+    if requested is None:
         return promoted
-    if kind_of(asked) not in "uifc" or not can_cast(promoted, asked, "same_kind"):
+    if kind_of(requested) not in "uifc" or not can_cast(promoted, requested, "same_kind"):
         raise DtypeError(
-            f"the parts add up to {promoted}, which {asked} does not hold; ask for {promoted}"
+            f"the parts add up to {promoted}, which {requested} does not hold; use {promoted}"
         )
-    return asked
+    return requested
 
 
 def _promote(dtypes: Sequence[DType]) -> DType:
-    """NumPy's common dtype; bfloat16 with float16 is float32."""
+    """Return NumPy's common dtype, or float32 for bfloat16 with float16."""
     for dtype in dtypes:
         if kind_of(dtype) not in "uifc":
             raise DtypeError(f"a part has dtype {dtype}, which cannot be added; convert it first")
     try:
         return as_dtype(np.result_type(*dtypes))
-    except TypeError:  # NumPy leaves pairs such as bfloat16 with float16 or an integer open
+    except TypeError:  # NumPy does not promote pairs such as bfloat16 with float16 or an integer
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
 
 
 def _check_shapes(moves: Sequence[Move], layout: str) -> None:
-    """Raise unless all parts have one shape in the layout of the sum."""
+    """Raise ShapeError unless all parts have one shape in the layout of the sum."""
     shapes = [move.target_shape for move in moves]
-    for number, shape in enumerate(shapes):
+    for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise ShapeError(
-                f"part {number} has shape {shape} in layout {layout}, but part 0 has {shapes[0]}; "
+                f"part {i} has shape {shape} in layout {layout}, but part 0 has {shapes[0]}; "
                 "gradients of one array have one shape"
             )

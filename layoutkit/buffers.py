@@ -1,36 +1,31 @@
-"""The memory that results live in, reused from batch to batch.
+"""The memory pool of results.
 
-A fresh large array costs far more than the conversion that fills it, because the
-system hands out its pages one fault at a time. So a result's memory comes from a pool
-of blocks, and a block goes back to the pool when the result is gone:
+A new large array costs far more than the conversion that fills it, because of a page fault for
+each of its pages. So a result's memory comes from a pool of blocks, and a block returns to the
+pool when the result is deleted:
 
     >>> from layoutkit import buffers
     >>> sorted(buffers.stats())
     ['held', 'hits', 'idle', 'limit', 'misses']
 
-**Who holds a block.** The array that is handed out is a plain `numpy.ndarray` whose
-base is a *released* `pickle.PickleBuffer`: an object from which no memory can be reached.
-NumPy makes every view, and every view of a view, point to that one array; so do
-memoryviews, DLPack capsules and tensors of other libraries. The block comes back when a
-weak reference says that the array itself is gone, and by then nothing that shares its
-memory can be alive. (`ndarray` is not a garbage-collected type, so no finaliser can bring
-it back to life after its weak references have fired. An object of our own with `__del__`
-could be resurrected from a reference cycle while its block is lent again.)
+**Lifetime of a block.** A result is a plain `numpy.ndarray` whose base is a *released*
+`pickle.PickleBuffer`, from which the memory cannot be reached. NumPy makes that one array the base
+of every view and of every view of a view; memoryviews, DLPack capsules and tensors of other
+libraries refer to it as well. The block returns when a weak reference to the array dies; then
+no object that shares its memory is alive. (`ndarray` is not a garbage-collected type, so no
+finalizer can resurrect it after its weak references have fired. An object of a class with
+`__del__` could be resurrected from a reference cycle while its block is lent again.)
 
-**Concurrency.** That weak reference's callback may run in any thread at any allocation,
-even in the middle of one of the pool's own methods, so it must never wait for something
-that the interrupted frame holds. There is nothing of the kind: blocks move by single
-atomic operations on deques and a set, and the lock is for sums alone (it is re-entrant,
-and nothing is called under it). An interrupt between two steps can leave `_total` too
-large, which costs a closer look at the limit; one that a signal handler raises at the very
-first step of a callback leaves that block lent for good. Memory in use is never lent twice.
+**Concurrency.** The callback of that weak reference may run in any thread at any allocation, even
+inside one of the pool's own methods, so it must not wait for a lock that the interrupted frame
+holds. It cannot: blocks move by single atomic operations on deques and a set, and the lock, which
+is re-entrant, only protects the counters (nothing is called under it). An interrupt between two
+steps can leave `_total` too large, which only makes `_trim` run more often. An interrupt that a
+signal handler raises at the first step of a callback leaves that block lent for good. Memory in
+use is never lent twice.
 
-**Fork.** A child holds copies of its parent's arrays and gives their blocks to its own
-pool. It drops idle blocks: writing into them would copy every page from the parent.
-
-Blocks of memory: their sizes, their alignment and where they come from.
-
-Who uses them, and what becomes of them after that, is the business of `buffers`.
+**Fork.** A child holds copies of its parent's arrays and returns their blocks to its own pool. It
+drops idle blocks: writing into them would copy every page from the parent.
 """
 
 import ctypes
@@ -56,13 +51,13 @@ from .errors import ArgumentError
 from .threads.limits import default_idle_bytes
 
 ALIGNMENT = 64
-"""Bytes: one cache line and one AVX-512 register, so that stores can stream."""
+"""Bytes of a cache line and of an AVX-512 register, so that streaming stores can be used."""
 
 _SMALLEST = 256
-# From one huge page on a block is a mapping of its own, for two measured reasons. A C
-# library's heap keeps freed blocks that lie below others: of 20 blocks of 8 MiB, half of
-# them freed, no page went back to the system. And a mapping that starts on a huge page
-# needs fewer of them: the first touch of 38 MB took 210 faults instead of 722.
+# From the size of a huge page on, a block is a memory mapping of its own, for two measured reasons.
+# A C library's heap keeps freed blocks below others: of 20 blocks of 8 MiB, half of them freed, no
+# page was returned to the system. And a mapping that starts on a huge page causes fewer page
+# faults: the first touch of 38 MB took 210 instead of 722.
 _HUGE_PAGE = 2 << 20
 _CAN_MAP = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MAP_ANONYMOUS")
 
@@ -71,8 +66,8 @@ _CAN_MAP = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MAP_ANONYMOUS")
 def size_class(nbytes: int) -> int:
     """Return `nbytes` rounded up to a quarter of a power of two, at least 256.
 
-    Batches vary a little (the last one, a crop); in classes they can share blocks, and
-    quarters bound the waste at 25 % of addresses (pages never touched take no memory).
+    Batch sizes vary a little (the last batch, a crop), and batches of one size class share blocks.
+    Quarters bound the waste at 25 % of addresses (untouched pages take no memory).
     """
     if nbytes <= _SMALLEST:
         return _SMALLEST
@@ -81,10 +76,10 @@ def size_class(nbytes: int) -> int:
 
 
 class Block:
-    """`size` bytes of memory in `window`, which begins at `address`.
+    """A block of `size` bytes: the array `window`, which begins at `address`.
 
-    The rest is for the pool: the weak reference to the array that the block is lent to, how
-    often it was lent again, and when (as the pool counts) it was put away last.
+    The other attributes are used by the pool: the weak reference to the array that the block is
+    lent to, how often the block was reused, and the pool's clock when it became idle.
     """
 
     __slots__ = ("address", "hits", "idle_since", "loan", "size", "window")
@@ -108,56 +103,56 @@ def _memory(size: int) -> npt.NDArray[np.uint8]:
 
 
 def _mapped(size: int) -> npt.NDArray[np.uint8]:
-    """Return memory that goes back to the system as soon as the array is gone."""
+    """Return memory that is returned to the system as soon as the array is deleted."""
     try:
-        # Private, unlike mmap's default: a forked child must not write into its parent's.
+        # Private, unlike mmap's default: a forked child must not write into its parent's memory.
         pages = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"cannot allocate {size} bytes for a result") from error
     memory = np.frombuffer(pages, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: slower, no less right
-            # Whole ones only: one across the end would occupy memory beyond the block.
+        with suppress(OSError):  # a kernel without huge pages: slower, but correct
+            # Only full huge pages: one across the end would occupy memory beyond the block.
             pages.madvise(mmap.MADV_HUGEPAGE, start, size - size % _HUGE_PAGE)
     return memory[start : start + size]
 
 
 def stats() -> dict[str, int]:
-    """Return how much memory the pool has lent and keeps, and how often it could help.
+    """Return statistics of the pool.
 
-    `held` is what arrays in use occupy, `idle` what waits for reuse, `limit` the bound on
-    `idle` (all in bytes, in whole blocks, at most a quarter larger than the arrays);
-    `hits` and `misses` count the results that got an idle block and those that did not.
+    `held` is the memory of arrays in use, `idle` the memory kept for reuse, `limit` the bound on
+    `idle`, all in bytes of blocks, which are at most a quarter larger than the arrays. `hits`
+    counts results that reused an idle block, `misses` the others.
     """
     return _pool.stats()
 
 
 def set_limit(nbytes: int) -> None:
-    """Set the bound on idle memory and drop what exceeds it at once, longest idle first.
+    """Set the bound on idle memory, and free memory beyond it at once, longest idle first.
 
     The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M; read when memory is first needed),
     else at 2 GiB or an eighth of the memory of the machine or of the container, whichever is less.
-    Zero turns reuse off.
-    Memory of arrays in use is not limited. Raises ArgumentError.
+    Zero turns reuse off. Memory of arrays in use is not limited. Raises ArgumentError if `nbytes`
+    is not an int >= 0.
     """
     _pool.set_limit(_checked_limit(nbytes))
 
 
 def clear() -> None:
-    """Drop all idle memory. Arrays in use are not touched.
+    """Free all idle memory. Arrays in use are not affected.
 
-    Page-locked memory and blocks on GPUs that copies between them and the CPU go through are
-    dropped too, when those under way are done.
+    Page-locked and GPU staging buffers of copies between CPU and GPU are freed too, after the
+    pending copies.
     """
     _pool.clear()
-    for drop in tuple(_others):
+    for drop in tuple(_clear_hooks):
         drop()
 
 
 def on_clear(drop: Callable[[], None]) -> None:
-    """Call this too where idle memory is dropped."""
-    _others.append(drop)
+    """Register a function that `clear` calls as well."""
+    _clear_hooks.append(drop)
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -168,10 +163,10 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 def empty_with_address(
     shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], int]:
-    """Return what `empty` does and the address of its first byte.
+    """Return an array as `empty` does, and the address of its first byte.
 
-    Exists because the pool knows the address, and asking an array for it takes 0.8 us.
-    The caller has proved that `dtype` holds no Python objects.
+    The pool knows the address; getting it from an array takes 0.8 us. The caller has checked that
+    `dtype` does not hold Python objects.
     """
     if not isinstance(dtype, np.dtype):
         dtype = np.dtype(dtype)
@@ -187,26 +182,26 @@ def empty_with_address(
     return array, block.address
 
 
-_others: list[Callable[[], None]] = []  # what drops idle memory that is not the pool's
+_clear_hooks: list[Callable[[], None]] = []  # they free idle memory outside of the pool
 
-# A limit that nobody has asked for yet. Importing asks for none, as what LAYOUTKIT_BUFFERS_LIMIT
-# says may be wrong, and an import is no place to hear of it.
+# The limit is not read at import: LAYOUTKIT_BUFFERS_LIMIT may be invalid, and an import should not
+# raise for it.
 _UNREAD = -1
 
 
 class _Pool:
-    """Lends blocks and takes them back, from any thread.
+    """A thread-safe pool of blocks.
 
-    Idle blocks stand on shelves, one for each size; what came back last is lent first,
-    because it may still be in the cache. `give_back` may run when the interpreter exits
-    and modules are empty already, so whatever it reaches uses no globals.
+    Idle blocks are in one list per size; the last returned one is lent first, because it may still
+    be in the CPU cache. `give_back` may run when the interpreter exits and modules are empty
+    already, so neither it nor its callees use globals.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._limit = _UNREAD
         self._shelves: dict[int, deque[Block]] = {}
-        # The only strong references to lent blocks: without them their memory would go.
+        # The only strong references to lent blocks, which keep their memory.
         self._lent: set[Block] = set()
         self._clock = itertools.count()
         self._total = 0  # bytes of all blocks, lent and idle
@@ -225,9 +220,9 @@ class _Pool:
         return block
 
     def give_back(self, block: Block, _: object = None) -> None:
-        """Take back a block that nobody uses any more."""
+        """Take back a block that is no longer in use."""
         self._lent.discard(block)
-        if block.size > self._limit:  # on a shelf it would push everything else out
+        if block.size > self._limit:  # keeping it would evict all other blocks
             self._forget(block)
             return
         block.idle_since = next(self._clock)
@@ -236,7 +231,7 @@ class _Pool:
             self._trim()
 
     def stats(self) -> dict[str, int]:
-        """Count what is lent, what is idle, and what happened so far."""
+        """Return the statistics of `layoutkit.buffers.stats`."""
         lent = tuple(self._lent)
         idle = tuple(block for shelf in tuple(self._shelves.values()) for block in tuple(shelf))
         return {
@@ -248,37 +243,37 @@ class _Pool:
         }
 
     def set_limit(self, limit: int) -> None:
-        """Bound the idle memory from now on."""
+        """Set the bound on idle memory and free memory beyond it."""
         with self._lock:
             self._limit = limit
         self._trim()
 
     def clear(self) -> None:
-        """Drop the idle memory."""
+        """Free the idle memory."""
         for shelf in tuple(self._shelves.values()):
             while (block := self._oldest(shelf)) is not None:
                 self._forget(block)
 
     def before_fork(self) -> None:
-        """Keep other threads from the sums, so that the child finds them in order.
+        """Take the lock, so that the counters are consistent in the child.
 
-        After what is being made, as who makes it may give memory back.
+        `fork.making` comes first, as its owner may return memory.
         """
         fork.making.acquire()
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """Let them in again."""
+        """Release the locks."""
         self._lock.release()
         fork.making.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin with a new lock: the old one may have waiters that do not exist here."""
+        """Replace the lock (threads that wait for it do not exist here); drop idle memory."""
         self._lock = threading.RLock()
         self.clear()
 
     def _larger(self, size: int) -> Block | None:
-        """Take an idle block of the next sizes, up to the double."""
+        """Take an idle block of up to twice the size; return None if there is none."""
         largest = 2 * size
         while (size := size_class(size + 1)) <= largest:
             try:
@@ -290,11 +285,11 @@ class _Pool:
         return None
 
     def _known_limit(self) -> int:
-        """The bound on idle memory; nobody has been lent a block before it is known."""
+        """Return the bound on idle memory, read before the first block is lent."""
         if self._limit == _UNREAD:
-            found = default_idle_bytes()
+            default = default_idle_bytes()
             with self._lock:
-                self._limit = found if self._limit == _UNREAD else self._limit
+                self._limit = default if self._limit == _UNREAD else self._limit
         return self._limit
 
     def _fresh(self, size: int) -> Block:
@@ -311,13 +306,13 @@ class _Pool:
         return block
 
     def _forget(self, block: Block) -> None:
-        """Leave a block to the garbage collector, out of all sums."""
+        """Subtract a block from the counters; the caller drops its last reference."""
         with self._lock:
             self._total -= block.size
             self._forgotten_hits += block.hits
 
     def _trim(self) -> None:
-        """Drop the blocks that have been idle longest until the limit is kept."""
+        """Drop the blocks that have been idle longest until idle memory is within the limit."""
         while sum(size * len(shelf) for size, shelf in tuple(self._shelves.items())) > self._limit:
             shelves = [shelf for shelf in tuple(self._shelves.values()) if shelf]
             oldest = min(shelves, key=self._idle_since, default=None)
@@ -326,7 +321,7 @@ class _Pool:
 
     @staticmethod
     def _oldest(shelf: deque[Block]) -> Block | None:
-        """Take what has been idle longest; None if others emptied the shelf meanwhile."""
+        """Take the block that was idle longest; None if another thread emptied the shelf."""
         try:
             return shelf.popleft()
         except IndexError:
@@ -344,16 +339,16 @@ def _checked_limit(nbytes: int) -> int:
     limit = as_int(nbytes)
     if limit is None or limit < 0:
         raise ArgumentError(
-            f"set_limit takes the bytes of idle memory to keep, an int of at least 0, not "
+            f"set_limit takes the number of bytes of idle memory, an int >= 0, not "
             f"{nbytes!r}; 0 turns reuse off"
         )
     return limit
 
 
 _pool = _Pool()
-# An array may outlive this module while the interpreter shuts down. One reference too many
-# keeps the pool, and so the memory of every array, until the process ends. (So do the fork
-# handlers below, as CPython happens to clear them last, but not every system has them.)
+# An array may outlive this module while the interpreter shuts down. An additional reference keeps
+# the pool, and so the memory of every array, until the process ends. (So do the fork handlers
+# below, as CPython happens to clear them last, but not every system has them.)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_pool))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

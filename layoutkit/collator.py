@@ -1,7 +1,4 @@
-"""`collate`: many samples into one batch in one call.
-
-`Collator`: many samples into one batch in one pass, planned once.
-"""
+"""`collate` and `Collator`: crop, flip, stack and convert samples into a batch in one pass."""
 
 from __future__ import annotations
 
@@ -38,9 +35,10 @@ if TYPE_CHECKING:
 
 
 class Collator:
-    """A batch of windows of samples, planned once and made call after call.
+    """A collation of samples, planned once and called for batch after batch.
 
-    Takes what `collate` takes, except the samples and what is said of each of them.
+    Takes the arguments of `collate`, except the samples and the arguments that may differ between
+    samples: `indices`, `offset` and `flip`.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -50,8 +48,8 @@ class Collator:
     >>> collator(photos, offset={"h": [0, 6]}, flip={"w": [True, False]}).shape
     (2, 3, 24, 32)
 
-    Two that were asked for the same are equal. It may be called from several threads at once, it
-    pickles, and it is a `collate_fn` of data loaders.
+    Collators with equal options are equal. A Collator may be called from several threads at once,
+    can be pickled, and can be the `collate_fn` of a data loader.
     """
 
     def __init__(
@@ -70,15 +68,23 @@ class Collator:
         **sizes: int,
     ) -> None:
         self._asked = make_windows(
-            pattern, fill=fill, channels=channels, dtype=dtype, scale=scale, mean=mean, std=std,
-            clip=clip, casting=casting, device=None if device is None else check_device(device),
+            pattern,
+            fill=fill,
+            channels=channels,
+            dtype=dtype,
+            scale=scale,
+            mean=mean,
+            std=std,
+            clip=clip,
+            casting=casting,
+            device=None if device is None else check_device(device),
             **sizes,
-        )  # fmt: skip
+        )
         self._start()
 
     def _start(self) -> None:
-        self._gatherings: Cache[Gathering] = Cache()
-        self._alike: Cache[Gathering] = Cache()  # by the shape of the first sample
+        self._gatherings: Cache[Gathering] = Cache()  # by rank, window and dtype
+        self._by_shape: Cache[Gathering] = Cache()  # by the shape of the first sample
         self._on_gpus: DeviceGathering | None = None
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
@@ -98,7 +104,7 @@ class Collator:
         return hash(self._asked.asked())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_asked": self._asked}  # what is kept between calls is machine code
+        return {"_asked": self._asked}  # without the caches, which have machine code
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -106,38 +112,43 @@ class Collator:
 
     @property
     def pattern(self) -> str:
-        """The pattern as it was given."""
+        """The text of the pattern."""
         return self._asked.task.pattern.text
 
     @property
     def windows(self) -> Windows:
-        """What was asked for, checked."""
+        """The checked options of this collation."""
         return self._asked
 
     @property
     def device(self) -> str | None:
-        """Where batches are, "cpu" or "cuda:0"; None: where samples are."""
+        """The device of batches, "cpu" or "cuda:0"; None: the device of the samples."""
         return self._asked.task.device
 
     def __call__(
-        self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None,
+        self,
+        samples: Any,
+        *,
+        indices: Any = None,
+        offset: Any = None,
+        flip: Any = None,
         out: Any = None,
-    ) -> Any:  # fmt: skip
-        """Make the batch of some samples; see `collate`."""
+    ) -> Any:
+        """Return the batch of some samples; see `collate`."""
         if is_followed():
             return batch_in_graph(self, samples, indices, offset, flip, out)
-        arrays = self._listed(samples, indices)
-        numpy = {*map(type, arrays)} == {np.ndarray}
-        if self._is_away or not numpy or not (out is None or type(out) is np.ndarray):
+        arrays = self._as_sequence(samples, indices)
+        is_numpy = {*map(type, arrays)} == {np.ndarray}
+        if self._is_away or not is_numpy or not (out is None or type(out) is np.ndarray):
             return self._foreign(arrays, indices, offset, flip, out)
         return self._batch(arrays, indices, offset, flip, out)
 
     def plan(
         self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None
     ) -> Collation:
-        """How the batch of some samples would be made; `print` it."""
-        given = self._listed(samples, indices)
-        arrays = [dispatch.as_array(array, self._name(n)) for n, array in enumerate(given)]
+        """Return the plan for the batch of some samples; `print` shows it."""
+        listed = self._as_sequence(samples, indices)
+        arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(listed)]
         sources = self._sources(arrays, indices)
         gathering = self._gathering(sources, None)
         plans = gathering.plans(sources, offset, flip)
@@ -145,43 +156,43 @@ class Collator:
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _listed(self, samples: Any, indices: Any) -> Sequence[Any]:
-        """The samples one by one, or the one array that has them."""
+    def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
+        """Return the samples as a sequence, or a tuple of the one array that contains them."""
         if self._asked.whole:
             return (samples,)
         if indices is not None:
             raise ArgumentError(
-                f'indices= picks samples of one array, but "{self.pattern}" takes a sequence of them; '
-                f"pick these, or name the axis of samples on the left"
+                f'indices= picks samples of one array, but "{self.pattern}" takes a sequence of '
+                "them; pick these, or name the axis of samples on the left"
             )
         try:
-            found = samples if isinstance(samples, list | tuple) else list(samples)
+            listed = samples if isinstance(samples, list | tuple) else list(samples)
         except TypeError:
             raise ArgumentError(
                 f'samples is a {kind_text(samples)}; "{self.pattern}" takes a sequence of arrays'
             ) from None
-        if not found:
+        if not listed:
             raise ShapeError("there are no samples; a batch has at least one")
-        return found
+        return listed
 
-    def _name(self, number: int) -> str:
-        return "x" if self._asked.whole else f"sample {number}"
+    def _name(self, i: int) -> str:
+        return "x" if self._asked.whole else f"sample {i}"
 
     def _sources(self, arrays: Sequence[Array], indices: Any) -> Sources:
-        """Samples of NumPy as memory."""
+        """Return the memory of NumPy samples."""
         if not self._asked.whole:
             return of_samples(arrays)
         self._asked.check_whole(arrays[0].shape)
         axes = self._asked.completed(arrays[0].ndim - 1)
-        at = axes.pattern.source.groups.index(self._asked.letter)
-        return of_rows(arrays[0], at, positions(indices, arrays[0].shape[at]))
+        axis = axes.pattern.source.groups.index(self._asked.letter)
+        return of_rows(arrays[0], axis, positions(indices, arrays[0].shape[axis]))
 
     # -- batches ---------------------------------------------------------------------------
 
     def _batch(
         self, arrays: Sequence[Array], indices: Any, offset: Any, flip: Any, out: Array | None
     ) -> Array:
-        """The batch of samples of NumPy."""
+        """Return the batch of NumPy samples."""
         if out is not None and self._asked.whole:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
@@ -192,89 +203,96 @@ class Collator:
         if then is None:
             return gathering(sources, offset, flip, out)
         if out is not None:
-            for number, array in enumerate(arrays):
-                check_writable(array, out, self._name(number))
+            for i, array in enumerate(arrays):
+                check_writable(array, out, self._name(i))
         memory = gathering(sources, offset, flip, None)
         result: Array = self._after(then)(memory, out)
         return result
 
     def _gathering(self, sources: Sources, out: Array | None) -> Gathering:
-        """What makes batches of samples like these; raises where there are none."""
-        to = None if out is None else (out.shape, out.strides, out.dtype)
-        key = (sources.shape, sources.dtype, sources.count, to)
-        found = self._alike.get(key)
-        if found is not None:
-            return found
+        """Return the cached program for samples like these; raise if they do not fit."""
+        target = None if out is None else (out.shape, out.strides, out.dtype)
+        key = (sources.shape, sources.dtype, sources.count, target)
+        gathering = self._by_shape.get(key)
+        if gathering is not None:
+            return gathering
         with fork.making:
             try:
-                found = self._made(sources, key, out)
+                gathering = self._make_gathering(sources, key, out)
             except LayoutkitError:
-                self._check_alike(sources)  # which would be said of them before
+                self._check_samples(sources)  # an error of the samples comes first
                 raise
-            remember(self._alike, key, found, 0)
-        return found
+            remember(self._by_shape, key, gathering, 0)
+        return gathering
 
-    def _made(self, sources: Sources, key: tuple[Any, ...], out: Array | None) -> Gathering:
+    def _make_gathering(
+        self, sources: Sources, key: tuple[Any, ...], out: Array | None
+    ) -> Gathering:
         axes = self._asked.completed(len(sources.shape))
         window = axes.window(self._asked, np.array([sources.shape], np.int64))
-        known = (axes.sample.ndim, window, *key[1:])
-        found = self._gatherings.get(known)
-        if found is None:
-            found = Gathering(self._asked, axes, sources.count, window, sources.dtype, out)
-            remember(self._gatherings, known, found, PROGRAM_BYTES)
-        return found
+        window_key = (axes.sample.ndim, window, *key[1:])
+        gathering = self._gatherings.get(window_key)
+        if gathering is None:
+            gathering = Gathering(self._asked, axes, sources.count, window, sources.dtype, out)
+            remember(self._gatherings, window_key, gathering, PROGRAM_BYTES)
+        return gathering
 
-    def _check_alike(self, sources: Sources) -> None:
-        """Raise unless samples are of one rank and dtype, and of one size where they have to be."""
+    def _check_samples(self, sources: Sources) -> None:
+        """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
         places = spelled_out(sources).places
         axes = self._asked.completed(len(sources.shape))
         if places is not None:
             axes.window(self._asked, places.sizes)
 
     def _batch_on_gpu(
-        self, leader: CudaAdapter, samples: Sequence[Any], indices: Any, offset: Any, flip: Any,
+        self,
+        leader: CudaAdapter,
+        samples: Sequence[Any],
+        indices: Any,
+        offset: Any,
+        flip: Any,
         out: Any,
-    ) -> Any:  # fmt: skip
-        """The batch of samples on a GPU, of the kind of the first."""
+    ) -> Any:
+        """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays: list[DeviceArray] = []
-        for number, sample in enumerate(samples):
+        for i, sample in enumerate(samples):
             adapter = dispatch.device_adapter_of(sample)
             if adapter is None:
                 raise DeviceError(
-                    f"sample {number} is a {kind_text(sample)} on cpu, but sample 0 is on "
+                    f"sample {i} is a {kind_text(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; bring all to one device first"
                 )
-            arrays.append(adapter.reach(sample, self._name(number)))
-        target = None if out is None else dispatch.device_adapter_of(out)
-        to = None if target is None else target.reach(out, "out")
+            arrays.append(adapter.reach(sample, self._name(i)))
+        out_adapter = None if out is None else dispatch.device_adapter_of(out)
+        target = None if out_adapter is None else out_adapter.reach(out, "out")
         self._on_gpus = self._on_gpus or DeviceGathering(self._asked)
-        made = self._on_gpus(arrays, indices, offset, flip, to, leader)
+        result = self._on_gpus(arrays, indices, offset, flip, target, leader)
         leader.keep(arrays)
-        return self._after(self._asked.task)(leader.finished(made.owner, samples[0]), out)
+        return self._after(self._asked.task)(leader.finished(result.owner, samples[0]), out)
 
     def _after(self, task: Task) -> Converter:
-        """What converts the memory of windows that lie as they are."""
-        found = self._converters.get(task.pattern)
-        return found or self._converters.setdefault(task.pattern, Converter.of_task(task))
+        """Return the cached Converter that is applied to the stacked windows."""
+        converter = self._converters.get(task.pattern)
+        return converter or self._converters.setdefault(task.pattern, Converter.of_task(task))
 
     def _foreign(
         self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
     ) -> Any:
-        """The batch of samples of other libraries, of the kind of the first, or on a GPU."""
+        """Return the batch of samples of other libraries, or on a GPU."""
         plain = plain_memory(samples)
-        leader, like, in_words = leader_of(samples if plain is None else samples[:1])
-        if in_words:
-            found = stacked(self._asked, samples, indices, offset, flip, like)
-            return self._after(self._asked.task)(found, out)
+        leader, like, uses_library = leader_of(samples if plain is None else samples[:1])
+        if uses_library:  # the operations of the adapter's library, which it can trace
+            windows = stacked(self._asked, samples, indices, offset, flip, like)
+            return self._after(self._asked.task)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
-        arrays = plain or [dispatch.as_array(x, self._name(n)) for n, x in enumerate(samples)]
+        arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._is_away:
             sources = self._sources(arrays, indices)
             gathering = self._gathering(sources, None)
             frame = gathering.frame
             windows = Unmade(
-                frame.shape, frame.dtype, lambda to: gathering(sources, offset, flip, to)
+                frame.shape, frame.dtype, lambda target: gathering(sources, offset, flip, target)
             )
             return dispatch.send(self._after(frame.then or self._asked.task), leader, windows, out)
         if out is None:
@@ -308,7 +326,7 @@ def collate(
     device: str | None = None,
     **sizes: int,
 ) -> Any:
-    """Make one batch of many samples in one pass: cut, flip, stack, convert.
+    """Return one batch of many samples, cropped, flipped, stacked and converted in one pass.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -323,58 +341,71 @@ def collate(
     Parameters
     ----------
     samples : sequence of arrays, or one array
-        Arrays of one rank and dtype, of any strides, where the left side of the pattern has no
-        axis `b` (in names, `batch`); where it has, one array. They are never written to.
+        Arrays of one rank and dtype, with any strides; or one array, if the left side of the
+        pattern has an axis `b` (in names, `batch`). Never modified.
     pattern : str
-        Layout of a sample, or of all; `->`; layout of the batch, which has `b` anywhere.
+        Layout of a sample, or of the array of samples; `->`; layout of the batch, with an axis
+        `b` anywhere.
     indices : list or array of int, optional
-        Positions along `b` of one array, from its end where negative; repeats are allowed. All by
-        default.
+        Indices along `b` of one array of samples, negative ones from the end; repeats are allowed.
+        Default: all.
     offset : dict by axis, optional
-        Where windows begin in their samples: an int, or one for each sample. It may be negative or
-        reach beyond the sample where there is a `fill`. In the middle by default.
+        Start of the windows in their samples: an int, or one per sample. With `fill` a window may
+        extend outside of the sample. Default: centered.
     flip : str or dict by axis, optional
-        Axes along which windows are reversed after they were cut: `"w"`, for all samples, or
+        Axes along which the cropped windows are reversed: `"w"`, for all samples, or
         `{"w": [True, False, ...]}`.
     fill : number, or one number a channel of a sample, optional
-        What is outside of a sample, in its units: the formula is applied to it. By default a
-        window that reaches outside is an error.
+        The value outside of a sample, in its units: the formula is applied to it. By default a
+        window that extends outside is an error.
     channels : list of int, optional
         Channels of a sample in the order of the batch: `(2, 1, 0)` swaps red and blue, `(0, 0, 0)`
-        repeats grey. The formula's constants are one for each channel of the batch.
+        repeats gray. The formula then has one constant per channel of the batch.
     dtype, scale, mean, std, clip, casting, out, device
-        As `convert` takes them.
+        As for `convert`.
     **sizes : int
-        The size of windows along axes of samples, such as `h=224`, or sizes of axes that samples
-        fold. Along other axes all samples have one size, which is the window's.
+        Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
+        other axes all samples must have one size, which is the window's.
 
     Returns
     -------
     array
-        `out`, or a new contiguous array of the kind of the first sample: to the bit what `convert`
-        gives of the stacked windows. Nothing outside of samples is read, and no sample is held
-        after the call.
+        `out`, or a new contiguous array of the first sample's library. It is bitwise equal to
+        `convert` of the stacked windows. Memory outside of samples is not read, and no reference
+        to a sample is kept after the call.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
-        Before anything is written.
+        An argument is invalid. Nothing has been written then.
     """
     if is_followed():
         return batch_call_in_graph(
-            samples, pattern, (indices, offset, flip, out), sizes, fill=fill, channels=channels,
-            dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting, device=device,
-        )  # fmt: skip
+            samples,
+            pattern,
+            (indices, offset, flip, out),
+            sizes,
+            fill=fill,
+            channels=channels,
+            dtype=dtype,
+            scale=scale,
+            mean=mean,
+            std=std,
+            clip=clip,
+            casting=casting,
+            device=device,
+        )
     if device is not None:
-        device = check_device(device)  # now: "cuda" is the current one, which may change
+        device = check_device(device)  # resolved now: "cuda" is the current GPU, which may change
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
     constants = [plain(name, value) for name, value in named.items()]
-    arguments = (pattern, _plain(fill), _plain(channels), dtype, *constants, casting, device)
+    options = (*constants, casting, device)
+    arguments = (pattern, _as_hashable(fill), _as_hashable(channels), dtype, *options)
     try:
         collator = _kept(*arguments, **sizes)
     except LayoutkitError:
         raise
-    except TypeError:  # unhashable, or what has no plain form
+    except TypeError:  # unhashable
         collator = _make(arguments, sizes)
     return collator(samples, indices=indices, offset=offset, flip=flip, out=out)
 
@@ -382,21 +413,30 @@ def collate(
 def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:
     pattern, fill, channels, dtype, scale, mean, std, clip, casting, device = arguments
     return Collator(
-        pattern, fill=fill, channels=channels, dtype=dtype, scale=scale, mean=mean, std=std,
-        clip=clip, casting=casting, device=device, **sizes,
-    )  # fmt: skip
+        pattern,
+        fill=fill,
+        channels=channels,
+        dtype=dtype,
+        scale=scale,
+        mean=mean,
+        std=std,
+        clip=clip,
+        casting=casting,
+        device=device,
+        **sizes,
+    )
 
 
-# Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
+# Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, *others: Any, **sizes: int) -> Collator:
-    """The Collator of these arguments, so that a loop plans once."""
-    if not all(map(is_by_value, others)):
-        raise TypeError("an array is no key")
-    return _make((pattern, *others), sizes)
+def _kept(pattern: str, *options: Any, **sizes: int) -> Collator:
+    """Return a cached Collator, so that a loop plans once."""
+    if not all(map(is_by_value, options)):
+        raise TypeError("an array cannot be a cache key")
+    return _make((pattern, *options), sizes)
 
 
-def _plain(value: Any) -> Any:
-    """A list or an array of numbers as a key."""
-    listed = isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    return tuple(value) if listed else value
+def _as_hashable(value: Any) -> Any:
+    """Return a list or one-dimensional array as a tuple, and any other value unchanged."""
+    is_list = isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return tuple(value) if is_list else value

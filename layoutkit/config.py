@@ -1,10 +1,8 @@
-"""What layoutkit found on this machine, and compiling kernels before they are needed.
+"""`show_config` and `warmup`, and the list of the kernels that wheels contain.
 
-The kernels that most programs want: what `warmup()` loads, and what wheels bring along.
-
-They are found by planning conversions and sums, never by name, so that a change of the policy
-changes what is compiled beforehand too. Every row of ROWS is planned in a small shape and in one
-whose result is streamed past the caches, as those are two kernels.
+Kernels are listed by planning conversions and sums, never by name, so that a change of the kernel
+selection changes the list too. Every row of ROWS is planned for a small shape and for one whose
+result is written with streaming stores, as those are two kernels.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ from .planning.plan import Plan
 from .spec import CPU, ordinal_of
 from .threads import limits, pool
 from .threads.limits import get_num_threads
-from .threads.pool import HAND_OVER
+from .threads.pool import POOL_KERNELS
 
-# What layoutkit works with where it is installed, by the names of the packages.
-_OTHERS = (
+# Optional packages that layoutkit works with.
+_OPTIONAL_PACKAGES = (
     "pillow",
     "opencv-python",
     "opencv-python-headless",
@@ -67,12 +65,12 @@ _OTHERS = (
 
 
 def show_config() -> None:
-    """Print versions, CPU, threads, memory and compiled kernels, for reports of problems."""
-    for name, value in _facts():
+    """Print versions, CPU, threads, memory and compiled kernels, for bug reports."""
+    for name, value in _config():
         print(f"{name:<10} {value}")
 
 
-def _facts() -> Iterable[tuple[str, object]]:
+def _config() -> Iterable[tuple[str, object]]:
     from . import __version__
 
     with fork.making:
@@ -84,39 +82,39 @@ def _facts() -> Iterable[tuple[str, object]]:
     yield "python", f"{platform.python_version()} on {sys.platform} {platform.machine()}"
     for package in ("numpy", "numba", "llvmlite", "ml_dtypes"):
         yield package, package_version(package)
-    yield "beside", ", ".join(_others()) or "no other library that it works with"
+    yield "beside", ", ".join(_optional_packages()) or "no other library that it works with"
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
-    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.origin_of_threads()})"
+    yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.threads_origin()})"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
-    yield "kernels", f"{len(loaded())} loaded, {_keeping()}"
+    yield "kernels", f"{len(loaded())} loaded, {_cache_status()}"
     for kernel in loaded():
         yield "", f"{kernel.spec} ({kernel.origin})"
 
 
-def _others() -> Iterable[str]:
-    """Name and version of each that is installed; none of them is imported."""
+def _optional_packages() -> Iterable[str]:
+    """Yield name and version of each installed optional package, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
-    for package in _OTHERS:
+    for package in _OPTIONAL_PACKAGES:
         with suppress(PackageNotFoundError):
             yield f"{package} {version(package)}"
 
 
-def _keeping() -> str:
-    """Where kernels are kept, or why they are not."""
+def _cache_status() -> str:
+    """Return the folder of cached kernels, or the reason why they are not cached."""
     from .kernels.cpu.compiler import cache_dir
     from .kernels.cpu.object_cache import complaint
 
     folder = cache_dir()
     if folder is None:
         return "kept in no folder (no home folder)"
-    why = complaint(folder)
-    return f"kept in {folder}" if why is None else f"not kept in {folder}: {why}"
+    reason = complaint(folder)
+    return f"kept in {folder}" if reason is None else f"not kept in {folder}: {reason}"
 
 
 def _cuda() -> str:
-    """What there is for GPUs, or what is missing."""
+    """Return the description of the CUDA runtime, or the reason why there is none."""
     try:
         return str(runtime().describe())
     except DeviceError as error:
@@ -131,7 +129,7 @@ def warmup(
     device: str = CPU,
     **keywords: Any,
 ) -> list[str]:
-    """Compile, or load from disk, the kernels of a conversion, so that a first batch is fast.
+    """Compile, or load from disk, the kernels of a conversion, so that the first batch is fast.
 
     >>> import layoutkit
     >>> kernels = layoutkit.warmup("bhwc->bchw", (64, 32, 32, 3), "uint8", to_dtype="float32")
@@ -142,88 +140,88 @@ def warmup(
     ----------
     pattern, shape, dtype, device, **keywords
         As for `plan`; with `device="cuda"` for arrays that go to a GPU or are on it. Without a
-        pattern: the layouts of images (`bhwc`, `bchw`, `chwb`) with 3 and
-        with many channels, of uint8 and float32, and uint8 images to normalised float32.
+        pattern: conversions between the image layouts `bhwc`, `bchw` and `chwb`, with 3 and with
+        many channels, of uint8 and float32, and of uint8 images to normalized float32.
 
     Returns
     -------
     list of str
-        The names of the kernels, which are now loaded. They stay on disk for later processes.
+        The names of the loaded kernels. They are cached on disk for later processes.
 
     Raises
     ------
     ArgumentError, DeviceError
-        A pattern without a shape, or the other way round; the device is not there.
+        A pattern without a shape, or a shape without a pattern; the device does not exist.
     """
-    place = check_device(device)
+    device = check_device(device)
     if pattern is not None and shape is not None:
-        return _load([plan(pattern, shape, dtype, device=place, **keywords)])
+        return _load([plan(pattern, shape, dtype, device=device, **keywords)])
     if pattern is not None or shape is not None or keywords:
         raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
 
-    return _load(image_plans(place))
+    return _load(image_plans(device))
 
 
 def _load(plans: Iterable[Plan]) -> list[str]:
-    plans = [found for found in plans if found.choice is not None]
-    if any(found.target.device != CPU for found in plans):
+    plans = [p for p in plans if p.choice is not None]
+    if any(p.target.device != CPU for p in plans):
         from .cuda.program import DeviceProgram
 
-        kept = [DeviceProgram(found, ordinal_of(found.target.device)) for found in plans]
-        return sorted({program.warm() for program in kept})
+        programs = [DeviceProgram(p, ordinal_of(p.target.device)) for p in plans]
+        return sorted({program.warm() for program in programs})
     with fork.making:
         from .cpu.program import Program
         from .kernels.cpu.params import LINE
 
     if get_num_threads() > 1:
         pool.pool.load()
-    jobs = [Program(found).prepare(LINE) for found in plans]
+    jobs = [Program(p).prepare(LINE) for p in plans]
     return sorted({str(job.kernel.spec) for job in jobs})
 
 
 NORMALISED: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-PICTURES = ((8, 32, 32, 3), (64, 224, 224, 3))  # bhwc
+PHOTOS = ((8, 32, 32, 3), (64, 224, 224, 3))  # bhwc
 WITH_ALPHA = ((8, 32, 32, 4), (64, 224, 224, 4))
 FEATURES = ((8, 16, 16, 64), (64, 56, 56, 64))
 BETWEEN = ("bhwc->bchw", "bchw->bhwc", "bchw->chwb", "chwb->bchw", "bhwc->chwb", "chwb->bhwc")
-# Results from our own pool begin on cache lines. Memory of others (`out=`), and rows that are no
-# whole lines, are often on 16 bytes only.
+# Results in memory of our pool begin on cache lines. Other memory (`out=`), and rows that are not a
+# multiple of a cache line, are often aligned to 16 bytes only.
 ALIGNMENTS = (LINE, 16)
 
 
 class Row(NamedTuple):
-    """Conversions that many programs make: patterns, shapes of their letters, dtypes."""
+    """Common conversions: patterns, shapes in the order of `letters`, and dtypes."""
 
     patterns: tuple[str, ...]
     letters: str
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
-    keywords: dict[str, Any] = {}  # noqa: RUF012 (it is never changed)
+    keywords: dict[str, Any] = {}  # noqa: RUF012 (never modified)
 
 
 ROWS = (
-    # Photographs and their halves and floats, between all three orders of images.
-    Row(BETWEEN, "bhwc", PICTURES, ("u1", "f2", "f4")),
-    # Pictures with alpha, as screens and PNG files give them, to models and back.
+    # Photos as uint8, float16 and float32, between all three image layouts.
+    Row(BETWEEN, "bhwc", PHOTOS, ("u1", "f2", "f4")),
+    # Images with alpha, such as screenshots and PNG files, to models and back.
     Row(BETWEEN[:2], "bhwc", WITH_ALPHA, ("u1", "f4")),
-    # Feature maps, and with them every matrix: tiles for items of all sizes.
+    # Feature maps, which use the kernels of all matrices: tiles for items of all sizes.
     Row(BETWEEN, "bhwc", FEATURES, ("u1", "f2", "f4", "f8")),
-    # What a training loop does to photographs; with one number it is the same kernel.
+    # Normalization of photos in a training loop; scalar constants use this kernel too.
     *(
-        Row(BETWEEN[:1], "bhwc", PICTURES, ("u1",), {"to_dtype": to, **NORMALISED})
+        Row(BETWEEN[:1], "bhwc", PHOTOS, ("u1",), {"to_dtype": to, **NORMALISED})
         for to in ("f4", "f2", "bfloat16")
     ),
-    # The same where the model wants what the decoder gave, and where planes are planes already.
-    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PICTURES, ("u1",), {"to_dtype": "f4", **NORMALISED}),
-    # And back into pictures.
+    # Normalization without a change of the layout.
+    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PHOTOS, ("u1",), {"to_dtype": "f4", **NORMALISED}),
+    # Back to images.
     Row(
         BETWEEN[1:2],
         "bhwc",
-        PICTURES,
+        PHOTOS,
         ("f4",),
         {"to_dtype": "u1", "casting": "saturate", "scale": 255},
     ),
-    # Casts between what models compute in and what data is kept in.
+    # Casts between dtypes of models and of data.
     *(
         Row(("bf->bf",), "bf", ((8, 64), (4096, 4096)), dtypes, {"to_dtype": to})
         for dtypes, to in (
@@ -233,11 +231,11 @@ ROWS = (
             (("f4",), "f8"),
         )
     ),
-    # Heads of attention: runs are copied.
+    # Attention heads: contiguous runs are copied.
     Row(("bshd->bhsd",), "bshd", ((2, 16, 4, 64), (8, 512, 16, 64)), ("f4", "f2")),
 )
 
-# Windows of photographs, as `collate` puts them into a batch.
+# Crops of photos, as `collate` puts them into a batch.
 WINDOW = (224, 224, 3)  # hwc
 WINDOWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hwc->chw", {"dtype": "f4", **NORMALISED}),
@@ -245,7 +243,7 @@ WINDOWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hwc->hwc", {}),
 )
 
-# Gradients of layers that took one batch in two layouts.
+# Sums of gradients of a batch that was used in two layouts.
 SUMS = tuple(
     ((first, second), result)
     for first, second, result in product(("bhwc", "bchw"), ("bhwc", "bchw"), ("bhwc", "bchw"))
@@ -253,68 +251,69 @@ SUMS = tuple(
 
 
 def image_plans(device: str) -> list[Plan]:
-    """Conversions of images with 3 and with many channels, and of photographs for models."""
+    """Return plans of images with 3 and with many channels, and of photos for models."""
     shapes = ((8, 16, 16, 3), (64, 224, 224, 3), *FEATURES)
     plans = [
         plan(pattern, _ordered(pattern, "bhwc", shape), dtype, device=device)
         for pattern, shape, dtype in product(BETWEEN, shapes, ("uint8", "float32"))
     ]
     for size in (8, 64):
-        shape, to = (size, 224, 224, 3), np.float32
-        plans.append(plan("bhwc->bchw", shape, "uint8", to_dtype=to, device=device, **NORMALISED))
+        shape = (size, 224, 224, 3)
+        options = {"to_dtype": np.float32, "device": device, **NORMALISED}
+        plans.append(plan("bhwc->bchw", shape, "uint8", **options))
     return plans
 
 
 def kernels() -> list[KernelSpec]:
-    """Every kernel of ROWS and SUMS for this CPU, and those of threads; compiles nothing."""
-    found = [KernelSpec("threadpool", (part,)) for part in HAND_OVER]
-    found += _of_conversions(ROWS)
-    found += _of_windows()
-    found += _of_sums()
-    return list(dict.fromkeys(found))
+    """Return the kernels of ROWS, WINDOWS and SUMS for this CPU and of the thread pool."""
+    specs = [KernelSpec("threadpool", (part,)) for part in POOL_KERNELS]
+    specs += _conversion_kernels(ROWS)
+    specs += _window_kernels()
+    specs += _sum_kernels()
+    return list(dict.fromkeys(specs))
 
 
-def _of_conversions(rows: Iterable[Row]) -> Iterator[KernelSpec]:
+def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
     for patterns, letters, shapes, dtypes, keywords in rows:
         for pattern, shape, dtype in product(patterns, shapes, dtypes):
-            found = plan(pattern, _ordered(pattern, letters, shape), dtype, **keywords)
-            if found.choice is not None:
+            p = plan(pattern, _ordered(pattern, letters, shape), dtype, **keywords)
+            if p.choice is not None:
                 for alignment in ALIGNMENTS:
-                    yield prepare(found.choice, found.epilogue, alignment).spec
+                    yield prepare(p.choice, p.epilogue, alignment).spec
 
 
-def _of_windows() -> Iterator[KernelSpec]:
-    """Batches of photographs, half of them flipped."""
+def _window_kernels() -> Iterator[KernelSpec]:
+    """Yield the kernels of batches of photos, some of them flipped."""
     yield KernelSpec("collate", ("each",))
     _, width, channels = WINDOW
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1
             task = make_task(pattern, **keywords)
-            found = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, has_half)
-            if found.choice is not None:
-                yield prepare(found.choice, found.epilogue, LINE, stream=True).spec
+            p = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, has_half)
+            if p.choice is not None:
+                yield prepare(p.choice, p.epilogue, LINE, stream=True).spec
 
 
-def _of_sums() -> list[KernelSpec]:
-    asked: list[KernelSpec] = []
+def _sum_kernels() -> list[KernelSpec]:
+    specs: list[KernelSpec] = []
 
-    def note(spec: KernelSpec) -> LoadedKernel:
-        asked.append(spec)
+    def record(spec: KernelSpec) -> LoadedKernel:
+        specs.append(spec)
         return LoadedKernel(spec, 0, None, "noted")
 
-    for (layouts, layout), shape in product(SUMS, (*PICTURES[:1], FEATURES[1])):
+    for (layouts, layout), shape in product(SUMS, (*PHOTOS[:1], FEATURES[1])):
         parts = [np.empty(_ordered(part, "bhwc", shape), np.float32) for part in layouts]
         request = Accumulator(layouts, layout).plan(parts, None)
-        found = make_sum_plan(request, has_half, MAX_NEST)
-        sides = [operand(dtype) for dtype in (request.computed, found.written)]
+        sum_plan = make_sum_plan(request, has_half, MAX_NEST)
+        sides = [operand(dtype) for dtype in (request.computed, sum_plan.written)]
         for alignment in ALIGNMENTS:
-            operands = [operand(dtype) for dtype in found.dtypes]
-            prepare_sum(found.nest.loops, operands, sides[0], sides[1], alignment, note)
-    return asked
+            operands = [operand(dtype) for dtype in sum_plan.dtypes]
+            prepare_sum(sum_plan.nest.loops, operands, sides[0], sides[1], alignment, record)
+    return specs
 
 
 def _ordered(pattern: str, letters: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape in the order of the pattern's left side."""
+    """Return a shape in the axis order of the pattern's left side."""
     sizes = dict(zip(letters, shape, strict=True))
     return tuple(sizes[letter] for letter in pattern.split("->")[0])

@@ -1,8 +1,7 @@
-"""`convert` and `plan`: one conversion in one call. `accumulate` is beside them.
+"""`convert`, `plan` and `Converter`: conversions of layout, dtype, scale and device.
 
-`Converter`: a conversion that is planned once for each kind of array and then only run.
-
-Plans of conversions on whatever device does the work, of which only that knows its float16.
+A `Converter` plans a conversion once for each shape, strides and dtype. `planned` makes a plan for
+the device that executes it; only that device knows whether it supports float16.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
-    """How a contiguous array of a spec is converted, here or on a GPU that need not be there."""
+    """Return the plan for a contiguous array of a spec; a GPU does not have to exist."""
     with fork.making:
         from .memory import contiguous
 
@@ -42,11 +41,15 @@ def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
 
 
 def planned(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str,
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    device: str,
     out: Any = None,
-) -> Plan:  # fmt: skip
-    """The plan of the device that does the work: a GPU, if one is part of the way."""
-    # Imported with the first conversion, so that `import layoutkit` stays light.
+) -> Plan:
+    """Return the plan for the device that executes it: a GPU if source or target is on one."""
+    # Imported with the first conversion, so that `import layoutkit` is fast.
     with fork.making:
         if device == CPU and task.device in (None, CPU):
             from .cpu.program import has_half
@@ -57,15 +60,17 @@ def planned(
         return plan.planned(task, shape, strides, dtype, device, out, has_half)
 
 
-# Quicker ways of arrays of exactly one class, by its id, as some do not hash; or NotImplemented.
+# Fast paths, by the id of the array's class (some classes are unhashable). They may return
+# NotImplemented.
 shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
-_OF_PROCESS = ("on_gpus", "_programs", "_backs", "_derived", "words")  # copies plan anew
+# Caches and process-specific state, which pickles and copies do not contain.
+_NOT_PICKLED = ("on_gpus", "_programs", "_backs", "_derived", "words")
 
 
 class Converter:
     """A conversion that is planned once and called for batch after batch.
 
-    Takes what `convert` takes, except the array and `out`; the same rules hold.
+    Takes the arguments of `convert`, except the array and `out`.
 
     >>> import numpy as np
     >>> to_planes = Converter("bhwc->bchw", dtype="float32", scale=1 / 255)
@@ -74,9 +79,9 @@ class Converter:
     >>> to_planes.backward(np.ones((2, 3, 4, 5), np.float32)).shape
     (2, 4, 5, 3)
 
-    A Converter may be called from several threads at once and takes arrays of any shape;
-    plans are kept for the latest shapes. Two that were asked for the same are equal, as keys of
-    dicts and static arguments of `jax.jit` too.
+    A Converter may be called from several threads at once and takes arrays of any shape; plans of
+    the latest shapes are cached. Converters with equal options compare and hash equal, so they can
+    be dict keys or static arguments of `jax.jit`.
     """
 
     def __init__(
@@ -101,23 +106,36 @@ class Converter:
     ) -> None:
         self._start(
             make_task(
-                pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
-                device=None if device is None else check_device(device), copy=copy, memory=memory,
-                threads=threads, pad_to=pad_to, pad_before=pad_before, fill=fill, channels=channels, **sizes,
+                pattern,
+                dtype=dtype,
+                scale=scale,
+                mean=mean,
+                std=std,
+                clip=clip,
+                casting=casting,
+                device=None if device is None else check_device(device),
+                copy=copy,
+                memory=memory,
+                threads=threads,
+                pad_to=pad_to,
+                pad_before=pad_before,
+                fill=fill,
+                channels=channels,
+                **sizes,
             )
-        )  # fmt: skip
+        )
 
     @classmethod
     def of_task(cls, task: Task) -> Converter:
-        """The Converter of what was asked and checked."""
-        (made := cls.__new__(cls))._start(task)
-        return made
+        """Return the Converter of checked options."""
+        (converter := cls.__new__(cls))._start(task)
+        return converter
 
     def _start(self, task: Task) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
         self._programs: Cache[Program | Laid | Placed] = Cache()
-        self.on_gpus: DevicePrograms | None = None  # for `layoutkit.backends.dispatch` to keep
+        self.on_gpus: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
         self._backs = Backs(task, Converter)
         self._derived: dict[Callable[[Task], Task], Converter] = {}
         self.words = words_of(task)
@@ -139,7 +157,7 @@ class Converter:
         return "layoutkit.Converter", repr(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
+        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -147,12 +165,12 @@ class Converter:
 
     @property
     def pattern(self) -> str:
-        """The pattern as it was given."""
+        """The text of the pattern."""
         return self._task.pattern.text
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What was asked beside the pattern, as keywords, without those that say the default.
+        """The keyword arguments that are not the defaults.
 
         >>> Converter("bhwc->bchw", dtype="float32", scale=0.5).keywords["scale"]
         0.5
@@ -166,80 +184,81 @@ class Converter:
 
     @property
     def device(self) -> str | None:
-        """Where results are, "cpu" or "cuda:0"; None: where x is."""
+        """The device of results, "cpu" or "cuda:0"; None: the device of x."""
         return self._task.device
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
-        plain = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
-        if self.is_away or not plain:
+        is_numpy = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
+        if self.is_away or not is_numpy:
             if is_followed():
                 return in_graph(self, x, out)
-            short = shortcuts.get(id(type(x)))
-            if short is not None and (found := short(self, x, out)) is not NotImplemented:
-                return found
-            return _adapters().convert_foreign(self, x, out)
+            fast = shortcuts.get(id(type(x)))
+            if fast is not None and (result := fast(self, x, out)) is not NotImplemented:
+                return result
+            return _dispatch().convert_foreign(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
             key: Any = (array.shape, array.strides, array.dtype)
-            program = self._programs.get(key) or self._keep(key, array, None)
+            program = self._programs.get(key) or self._prepare(key, array, None)
             return program(x, array, None)
-        to = out if type(out) is np.ndarray else as_numpy(out, "out")
-        key = (array.shape, array.strides, array.dtype, to.shape, to.strides, to.dtype)
-        program = self._programs.get(key) or self._keep(key, array, to)
-        check_writable(array, to)
-        program(x, array, to)
+        target = out if type(out) is np.ndarray else as_numpy(out, "out")
+        key = (array.shape, array.strides, array.dtype, target.shape, target.strides, target.dtype)
+        program = self._programs.get(key) or self._prepare(key, array, target)
+        check_writable(array, target)
+        program(x, array, target)
         return out
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
-        """The gradient of x, in the layout and dtype of x, for the gradient of the result.
+        """Return the gradient of x, in the layout and dtype of x, for the gradient of the result.
 
-        A conversion with a formula scales the gradient by scale / std in the same pass. One with
-        `clip` gives zeros where x was outside of the window, and so has to see x: `like=x`.
+        A conversion with a formula scales the gradient by scale / std in the same pass. With `clip`
+        the gradient is zero where x was outside of the bounds, so x is required: `like=x`.
 
         Parameters
         ----------
         grad : array in the result's layout
         like : x or its ArraySpec, optional
-            Gives the gradient's shape, dtype (an integer x: grad's dtype) and device. Without it
-            the sizes of folded axes are those that the Converter was made with, and the gradient
-            stays where `grad` is.
+            The gradient gets its shape, dtype (for an integer x: grad's dtype) and device. Without
+            it the sizes of folded axes are those of the Converter, and the gradient stays on the
+            device of `grad`.
         out : array, optional
-            Where to write the gradient.
+            An array to write the gradient to.
 
         Raises
         ------
         ShapeError
-            `grad` has not the result's shape, or the sizes of a fold are not known.
+            `grad` does not have the result's shape, or the size of a folded axis is unknown.
         ArgumentError
-            There is a `clip`, and `like` is no array.
+            There is a `clip`, and `like` is not an array.
         """
         clip = known_clip(self._task, like)
-        facts = _facts(grad, "grad")
-        source = None if like is None else self._facts_of(like)
+        grad_info = _array_info(grad, "grad")
+        source = None if like is None else self._source_info(like)
         if self._task.canvas is not None:
             with fork.making:
                 from .planning.plan import into_window
 
-            window = window_of_gradient(self._task, grad, facts, source)
+            window = window_of_gradient(self._task, grad, grad_info, source)
             return self.derived(into_window).backward(window, like=like, out=out)
-        spread = spread_of(self._task, facts, source)
+        spread = spread_of(self._task, grad_info, source)
         if spread is None:
-            found = self._backs.find(facts, source, out is None)(grad, out)
-            return found if clip is None else _gradients().stopped(found, like, clip, out)
-        few, move, picks = spread
-        alone = self.derived(taken)._backs.find(facts, few, True)(grad)
-        wanted = source[1] if source is not None and kind_of(source[1]) in "fc" else facts[1]
-        found = _gradients().spread(alone, move, picks, wanted)
-        found = found if clip is None else _gradients().stopped(found, like, clip)
-        return found if out is None else Converter(identity(len(picks.shape)))(found, out)
+            result = self._backs.find(grad_info, source, out is None)(grad, out)
+            return result if clip is None else _gradients().stopped(result, like, clip, out)
+        selected, move, picks = spread
+        selected_grad = self.derived(taken)._backs.find(grad_info, selected, True)(grad)
+        dtype = source[1] if source is not None and kind_of(source[1]) in "fc" else grad_info[1]
+        result = _gradients().spread(selected_grad, move, picks, dtype)
+        result = result if clip is None else _gradients().stopped(result, like, clip)
+        return result if out is None else Converter(identity(len(picks.shape)))(result, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
-        """The Converter back to x: the opposite pattern, and x = (y * std + mean) / scale.
+        """Return the Converter back to x: the reversed pattern, and x = (y * std + mean) / scale.
 
-        To `dtype` is cast as by "saturate": rounded and clipped, so that integer pictures come back
-        exactly. The dtype of x is not known here: by default floats stay floats. Sizes of folds
-        are those this was made with; what `clip` cut off is lost. ArgumentError where scale is 0.
+        The cast to `dtype` is that of "saturate", rounded and clipped, so that integer images are
+        restored exactly. The dtype of x is unknown: by default floats stay floats. Sizes of folded
+        axes are those of this Converter. Values beyond `clip` are not restored. Raises
+        ArgumentError if scale is 0.
 
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'
@@ -251,7 +270,7 @@ class Converter:
         return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The spec of the result for an x of `spec`; no array is needed.
+        """Return the spec of the result for an x of `spec`.
 
         >>> spec = ArraySpec("bhwc", (8, 32, 32, 3), "uint8")
         >>> print(Converter("bhwc->bchw", dtype="float32").resolve(spec))
@@ -260,18 +279,18 @@ class Converter:
         return self.plan(spec).target
 
     def plan(self, x: Any) -> Plan:
-        """How an array or an ArraySpec (contiguous) would be converted; `print` it."""
+        """Return the plan for an array or a (contiguous) ArraySpec; `print` shows it."""
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        return _adapters().plan_of(self, x)  # type: ignore[no-any-return]
+        return _dispatch().plan_of(self, x)  # type: ignore[no-any-return]
 
     def spec_of(self, x: Any) -> ArraySpec:
-        """The spec of an array of any library, which need not hold data."""
-        return ArraySpec.of(self._task.pattern.left, *_facts(x, "x"))
+        """Return the spec of an array of any library; the array may be abstract (without data)."""
+        return ArraySpec.of(self._task.pattern.left, *_array_info(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the result for an x of `shape`."""
+        """Return the shape of the result for an x of `shape`."""
         task = self._task
         if task.canvas is not None:
             with fork.making:
@@ -282,28 +301,30 @@ class Converter:
 
     @property
     def task(self) -> Task:
-        """What is asked of it."""
+        """The checked options of this conversion."""
         return self._task
 
-    def derived(self, how: Callable[[Task], Task]) -> Converter:
-        """The Converter of what follows from what was asked, such as `made`; kept."""
-        known = self._derived
-        return known.get(how) or known.setdefault(how, Converter.of_task(how(self._task)))
+    def derived(self, transform: Callable[[Task], Task]) -> Converter:
+        """Return the cached Converter whose options are `transform(self.task)`."""
+        cached = self._derived
+        return cached.get(transform) or cached.setdefault(
+            transform, Converter.of_task(transform(self._task))
+        )
 
-    def _facts_of(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
-        """Shape, dtype and device of an array or of a spec that fits."""
+    def _source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
+        """Return shape, dtype and device of an array, or of a spec that fits the source."""
         if not isinstance(like, ArraySpec):
-            return _facts(like, "like")
+            return _array_info(like, "like")
         self._task.check_spec(like)
         return like.shape, like.dtype, like.device
 
-    def _keep(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
-        """Plan for arrays like these and keep the program."""
+    def _prepare(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
+        """Plan the conversion for arrays like these and cache the program."""
         with fork.making:
-            made = self._program(array, out)
-            return remember(self._programs, key, made, PROGRAM_BYTES + made.nbytes)
+            program = self._make_program(array, out)
+            return remember(self._programs, key, program, PROGRAM_BYTES + program.nbytes)
 
-    def _program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
+    def _make_program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
         task = self._task
         if task.is_composed:
             from .cpu.program import Laid, Placed
@@ -315,28 +336,28 @@ class Converter:
         return Program(plan, task.threads, task.is_part)
 
 
-def _facts(x: Any, what: str) -> tuple[tuple[int, ...], DType, str]:
-    """Shape, dtype and device of an array of any library."""
+def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
+    """Return shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    return _adapters().facts(x, what)  # type: ignore[no-any-return]
+    return _dispatch().facts(x, arg_name)  # type: ignore[no-any-return]
 
 
 @fork.once
 def _gradients() -> ModuleType:
-    from .backends import gradients  # late, as above
+    from .backends import gradients  # late: it imports this module
 
     return gradients
 
 
 @fork.once
-def _adapters() -> ModuleType:
-    from .backends import dispatch  # late: they know conversions, and most arrays are NumPy's
+def _dispatch() -> ModuleType:
+    from .backends import dispatch  # late: it imports this module, and NumPy does not need it
 
     return dispatch
 
 
-_CONSTANTS = 4  # scale, mean, std and clip
+_NUM_CONSTANTS = 4  # scale, mean, std and clip
 
 
 def convert(
@@ -361,7 +382,7 @@ def convert(
     channels: Sequence[int] | None = None,
     **sizes: int,
 ) -> Any:
-    """Move an array to another layout, dtype and scale in one pass over memory.
+    """Convert an array to another layout, dtype, scale and device in one pass over memory.
 
     >>> import numpy as np
     >>> photos = np.zeros((8, 32, 32, 3), np.uint8)
@@ -376,120 +397,182 @@ def convert(
 
     Parameters
     ----------
-    x : array, of any library, or what holds one
-        Any strides, read-only or not; it is never written to.
+    x : array_like
+        An array of any supported library, or an object that holds one. Any strides. Never
+        modified.
     pattern : str
-        Layout of x, `->`, layout of the result: one letter an axis, or, as in
-        "batch height width c -> batch c height width", one name with blanks between them.
-        Parentheses fold axes, `...` are axes that stay, `1` is one of size 1 to drop or add.
+        Layout of x, `->`, layout of the result. An axis is one letter, or one name, separated by
+        blanks: "batch height width c -> batch c height width". Parentheses fold axes, `...` stands
+        for axes that are kept in place, `1` is an axis of size 1 to remove or insert.
     dtype : dtype, optional
-        Of the result. Default: out's, else x's (float32 for an integer x with a formula).
+        The dtype of the result. Default: that of `out`, else of x (float32 for an integer x with
+        a formula).
     scale, mean, std : number, or for mean and std several
         The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is). A
-        list or array is one number a channel (axis `c`); `{"f": [...]}` is one for each index of
-        another axis, `{"b": [...]}` one a sample.
+        list or array is one number per channel (axis `c`); `{"f": [...]}` is one per index of
+        another axis, `{"b": [...]}` one per sample.
     clip : (lo, hi), optional
-        x is clipped to this window before the formula; one bound may be None. An integer x with
-        clip alone keeps its dtype.
+        Bounds that x is clipped to before the formula; one may be None. An integer x with clip
+        alone keeps its dtype.
     casting : "same_kind", "safe", "unsafe" or "saturate"
-        What dtype changes are allowed, in NumPy's words; "saturate" rounds half to even and
-        clips to the range of an integer dtype.
+        The allowed dtype changes, as in NumPy; "saturate" rounds half to even and clips to the
+        range of an integer dtype.
     out : array, optional
-        Where to write: of the result's shape and dtype, any strides, not sharing memory with x.
+        An array of the result's shape and dtype to write to. Any strides. It must not share memory
+        with x.
     device : "cpu", "cuda" or such as "cuda:1", or a torch.device, optional
-        Where the result is to be. Default: where x is.
+        The device of the result. Default: that of x.
     copy : bool, optional
-        None: x itself or a view of it where nothing has to move, else new memory. True: always
-        new memory. False: an error where bytes would have to move.
+        None: x itself or a view of it if possible, else new memory. True: always new memory.
+        False: an error if bytes would have to be copied.
     memory : str, optional
-        The axes of the result in the order in which new memory holds them. Default: that of the
+        The axes of the result in the memory order of new memory. Default: the order of the
         result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
     threads : int, optional
-        How many this conversion may use. Default: `get_num_threads()`.
+        The maximum number of threads. Default: `get_num_threads()`.
     pad_to : dict of int by axis, optional
-        Sizes of a result that is larger than x along these axes, as `{"h": 640, "w": 640}`.
+        Sizes of a padded result along these axes, as `{"h": 640, "w": 640}`.
     pad_before : dict of int by axis, optional
-        Where x begins in it. Default: so that x is in the middle.
+        The position of x in the padded result. Default: x is centered.
     fill : number, or one number a channel, optional
-        What is around x, in the units of x: the formula is applied to it. Default: 0.
+        The value of the padding, in the units of x: the formula is applied to it. Default: 0.
     channels : list of int, optional
         Channels of x (axis `c`) in the order of the result: (2, 1, 0) swaps red and blue, (0,)
-        takes one, (0, 0, 0) repeats it. Constants are then one a channel of the result, and `fill`
-        one a channel of x. Default: all as they are.
+        selects one, (0, 0, 0) repeats it. Constants then have one number per channel of the
+        result, and `fill` one per channel of x. Default: all channels in their order.
     **sizes : int
-        Sizes of axes that x folds, such as `h=32` or `height=32`; one of a fold may be left out.
+        Sizes of folded axes of x, such as `h=32` or `height=32`; one of each fold may be omitted.
 
     Returns
     -------
     array
-        `out`, or a contiguous array in the asked layout: x itself or a view of it where nothing
-        has to move, which may depend on sizes (`bchw->bhwc` of one channel), so do not write into
-        it without `copy=True`. New memory comes from a pool and returns to it when the array and
-        all its views are gone.
+        `out`, or a contiguous array in the target layout. It is x itself or a view of x if nothing
+        has to be copied, which may depend on sizes (`bchw->bhwc` of one channel), so do not write
+        to it without `copy=True`. New memory comes from a pool and returns to it when the array
+        and all its views are deleted.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
-        Before anything is written.
+        An argument is invalid. Nothing has been written then.
     """
     if type(x) is not np.ndarray and is_followed():
         return call_in_graph(
-            x, pattern, out, sizes, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip,
-            casting=casting, device=device, copy=copy, memory=memory, threads=threads, pad_to=pad_to,
-            pad_before=pad_before, fill=fill, channels=channels,
-        )  # fmt: skip
+            x,
+            pattern,
+            out,
+            sizes,
+            dtype=dtype,
+            scale=scale,
+            mean=mean,
+            std=std,
+            clip=clip,
+            casting=casting,
+            device=device,
+            copy=copy,
+            memory=memory,
+            threads=threads,
+            pad_to=pad_to,
+            pad_before=pad_before,
+            fill=fill,
+            channels=channels,
+        )
     if device is not None:
-        device = check_device(device)  # now: "cuda" is the current one, which may change
+        device = check_device(device)  # resolved now: "cuda" is the current GPU, which may change
+    arguments = (
+        pattern,
+        dtype,
+        scale,
+        mean,
+        std,
+        clip,
+        casting,
+        device,
+        copy,
+        memory,
+        threads,
+        pad_to,
+        pad_before,
+        fill,
+        channels,
+    )
     try:
-        converter = _kept(
-            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to,
-            pad_before, fill, channels, **sizes,
-        )  # fmt: skip
+        converter = _kept(*arguments, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
         converter = None
     if converter is None:
-        converter = _plainly(
-            pattern, dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to,
-            pad_before, fill, channels, **sizes,
-        )  # fmt: skip
+        converter = _normalized(*arguments, **sizes)
     return converter(x, out)
 
 
 def _make(
-    pattern: str, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, casting: str,
-    device: str | None, copy: bool | None, memory: str | None, threads: int | None, pad_to: Any,
-    pad_before: Any, fill: Any, channels: Any, **sizes: int,
-) -> Converter:  # fmt: skip
-    return Converter(
-        pattern, dtype=dtype, scale=scale, mean=mean, std=std, clip=clip, casting=casting,
-        device=device, copy=copy, memory=memory, threads=threads, pad_to=pad_to, pad_before=pad_before,
-        fill=fill, channels=channels, **sizes,
-    )  # fmt: skip
-
-
-# Typed, since True == 1 == 1.0: what was refused once is refused after a call that was right.
-@lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, dtype: Any, *others: Any, **sizes: Any) -> Converter:
-    """The Converter of these arguments, so that a loop plans once.
-
-    Raises TypeError for constants that are no keys, as for what does not hash.
-    """
-    if not all(map(is_by_value, others[:_CONSTANTS])):
-        raise TypeError("an array is no key")
-    return _make(pattern, dtype, *others, **sizes)
-
-
-def _plainly(
-    pattern: Any, dtype: Any, scale: Any, mean: Any, std: Any, clip: Any, *others: Any, **sizes: Any
+    pattern: str,
+    dtype: Any,
+    scale: Any,
+    mean: Any,
+    std: Any,
+    clip: Any,
+    casting: str,
+    device: str | None,
+    copy: bool | None,
+    memory: str | None,
+    threads: int | None,
+    pad_to: Any,
+    pad_before: Any,
+    fill: Any,
+    channels: Any,
+    **sizes: int,
 ) -> Converter:
-    """The kept Converter of constants that are no keys, or a new one of what has no plain form."""
+    return Converter(
+        pattern,
+        dtype=dtype,
+        scale=scale,
+        mean=mean,
+        std=std,
+        clip=clip,
+        casting=casting,
+        device=device,
+        copy=copy,
+        memory=memory,
+        threads=threads,
+        pad_to=pad_to,
+        pad_before=pad_before,
+        fill=fill,
+        channels=channels,
+        **sizes,
+    )
+
+
+# Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
+@lru_cache(maxsize=MAX_KEPT, typed=True)
+def _kept(pattern: str, dtype: Any, *options: Any, **sizes: Any) -> Converter:
+    """Return a cached Converter, so that a loop plans once.
+
+    Raises TypeError for arrays, which are not hashed by value, as for unhashable arguments.
+    """
+    if not all(map(is_by_value, options[:_NUM_CONSTANTS])):
+        raise TypeError("an array cannot be a cache key")
+    return _make(pattern, dtype, *options, **sizes)
+
+
+def _normalized(
+    pattern: Any,
+    dtype: Any,
+    scale: Any,
+    mean: Any,
+    std: Any,
+    clip: Any,
+    *options: Any,
+    **sizes: Any,
+) -> Converter:
+    """Return a cached Converter after making arguments hashable, or a new one if that fails."""
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [plain(*each) for each in named.items()]
-    arguments = (pattern, dtype, *constants, *map(_plain, others))
-    keys = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
-    return (_kept if keys else _make)(*arguments, **sizes)
+    constants = [plain(*item) for item in named.items()]
+    arguments = (pattern, dtype, *constants, *map(_as_hashable, options))
+    is_key = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
+    return (_kept if is_key else _make)(*arguments, **sizes)
 
 
 def _is_hashable(value: Any) -> bool:
@@ -500,8 +583,8 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
-    """`pad_to` and `pad_before`, and a list of `fill` or `channels`, as keys."""
+def _as_hashable(value: Any) -> Any:
+    """Return a dict (`pad_to`, `pad_before`) or a list or array as a tuple."""
     if isinstance(value, Mapping):
         return tuple(value.items())
     if isinstance(value, np.ndarray):
@@ -518,15 +601,15 @@ def plan(
     device: str | None = "cpu",
     **keywords: Any,
 ) -> Plan:
-    """How `convert` would handle a contiguous array of `shape` and `dtype`.
+    """Return the plan of `convert` for a contiguous array of `shape` and `dtype`.
 
-    >>> found = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32")
-    >>> found.kernel, found.bytes_moved
+    >>> p = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32")
+    >>> p.kernel, p.bytes_moved
     ('split', 48168960)
 
-    `print` it to read how it will run, and why. Other keywords are those of `convert`; with
-    `device="cuda"` no GPU has to be there.
+    `print` shows the kernel and the reasons for it. Other keywords are those of `convert`;
+    `device="cuda"` does not need a GPU.
     """
     task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
-    found = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
-    return plan_of_spec(task, found)
+    spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
+    return plan_of_spec(task, spec)

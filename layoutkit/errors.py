@@ -1,30 +1,16 @@
-"""The exceptions that layoutkit raises, one class for each kind of mistake.
+"""The exceptions that layoutkit raises.
 
-Every class derives from `LayoutkitError` and from the built-in exception that a
-caller would expect, so `except ValueError` keeps working. A message says what was
-asked, what was found, and what to do about it.
+Every class derives from `LayoutkitError` and from the built-in exception that fits, so that
+`except ValueError` keeps working. A message names the argument, the problem and the fix.
 """
-
-__all__ = [
-    "ArgumentError",
-    "BackwardError",
-    "DataError",
-    "DeviceError",
-    "DtypeError",
-    "LayoutkitError",
-    "PatternError",
-    "ShapeError",
-    "SpaceError",
-    "ViewError",
-]
 
 
 class LayoutkitError(Exception):
-    """Base class of everything that layoutkit raises on purpose."""
+    """Base class of all exceptions of layoutkit."""
 
 
 class PatternError(LayoutkitError, ValueError):
-    """A layout or pattern that cannot be read, or that the other layout cannot become."""
+    """A layout or pattern that cannot be parsed, or layouts that cannot be converted."""
 
 
 class ShapeError(LayoutkitError, ValueError):
@@ -32,28 +18,28 @@ class ShapeError(LayoutkitError, ValueError):
 
 
 class DtypeError(LayoutkitError, TypeError):
-    """A dtype that cannot be converted, or not under the casting rule that was asked for."""
+    """A dtype that cannot be converted, or a cast that the casting rule does not allow."""
 
 
 class DeviceError(LayoutkitError, RuntimeError):
-    """A device that is not there, or arrays on different devices."""
+    """A device that does not exist, or arrays on different devices."""
 
 
 class SpaceError(LayoutkitError, TypeError):
-    """Two spaces that never convert into each other."""
+    """Two spaces without a conversion between them."""
 
 
 class ViewError(LayoutkitError, RuntimeError):
-    """A View used in a state that does not allow it."""
+    """An operation that the state of a view does not allow."""
 
 
 class BackwardError(LayoutkitError, RuntimeError):
-    """A gradient that does not belong to a getting of the current batch."""
+    """A gradient that does not belong to an array that the current batch was converted to."""
 
 
 class DataError(LayoutkitError, ValueError):
-    """A record, label or source that is not what it should be."""
+    """An invalid record, label, source or option of `layoutkit.data`."""
 
 
 class ArgumentError(LayoutkitError, ValueError):
-    """Any other argument that cannot be honoured: overlap, read-only output, thread counts."""
+    """Any other invalid argument, such as a read-only or overlapping `out`, or a thread count."""

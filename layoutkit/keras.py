@@ -1,7 +1,7 @@
 """`layoutkit.keras.Convert`: a conversion as a layer of a Keras model.
 
-Works on the backends torch, jax and numpy. Importing this module imports keras, which wants to know
-its backend: set KERAS_BACKEND before.
+Works on the backends torch, jax and numpy. Importing this module imports keras, so set
+KERAS_BACKEND before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BACKENDS = ("jax", "numpy", "torch")
 
 @keras.saving.register_keras_serializable(package="layoutkit")
 class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
-    """A layer that moves its input to another layout, dtype and scale.
+    """A layer that converts its input to another layout, dtype and scale.
 
         keras.Sequential([
             keras.Input((224, 224, 3), dtype="uint8"),
@@ -33,15 +33,15 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
             ...
         ])
 
-    Takes what `layoutkit.Converter` takes, and Keras' `name`. `dtype` is that of the result, and
-    nothing is cast before: bytes come in as bytes. The layer has no weights. It is saved and loaded
-    with its model (import this module before loading), and gradients go back through it.
+    Takes the arguments of `layoutkit.Converter`, and Keras' `name`. `dtype` is the dtype of the
+    result; the input is not cast before, so uint8 stays uint8. The layer does not have weights. It
+    is saved and loaded with its model (import this module before loading), and supports gradients.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, ArgumentError
-        As `Converter`, when the layer is made or the model is built; ArgumentError on a backend
-        other than torch, jax and numpy.
+        An argument is invalid for `Converter`, found when the layer is made or the model is built;
+        ArgumentError on a backend other than torch, jax and numpy.
     """
 
     def __init__(
@@ -57,62 +57,66 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        """The conversion of a tensor of the backend."""
+        """Convert a tensor of the backend."""
         return self.converter(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        """Shape and dtype of the result of a KerasTensor; sizes that are None may stay so."""
+        """Return a KerasTensor of the result's shape and dtype; unknown sizes are None."""
         dtype = as_dtype(keras.backend.standardize_dtype(inputs.dtype))
         left = self.converter.task.pattern.left
-        stands = list(self._stand_ins(tuple(inputs.shape)))
+        shapes = list(self._example_shapes(tuple(inputs.shape)))
         try:
             first, second = (
-                self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU)) for shape in stands
+                self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU)) for shape in shapes
             )
-        except ShapeError as error:  # in the words of a model, whose open sizes are None
-            raise ShapeError(_opened(str(error), stands[0], inputs.shape)) from None
+        except ShapeError as error:  # show unknown sizes as None
+            raise ShapeError(_with_none(str(error), shapes[0], inputs.shape)) from None
         sizes = zip(first.shape, second.shape, strict=True)
         shape = tuple(one if one == other else None for one, other in sizes)
         return keras.KerasTensor(shape, dtype=_as_backend_has(first.dtype).name)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the result."""
+        """Return the shape of the result."""
         return self.compute_output_spec(keras.KerasTensor(input_shape, dtype="bool")).shape
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer."""
+        """Return the arguments of this layer."""
         base = {key: super(Convert, self).get_config()[key] for key in ("name", "trainable")}
         return {**base, "pattern": self.converter.pattern, **self.converter.task.keywords()}
 
-    def _stand_ins(self, shape: tuple[int | None, ...]) -> Any:
-        """Two shapes with numbers for sizes that are open: what differs in the results is open."""
+    def _example_shapes(self, shape: tuple[int | None, ...]) -> Any:
+        """Yield two shapes with numbers for unknown sizes.
+
+        Sizes of the results that differ between the two are unknown.
+        """
         task = self.converter.task
         pattern = task.pattern.completed(len(shape))
-        source, known = pattern.source, prod(task.sizes.values())  # folds are divided by these
-        # Those that are dropped, and those whose size in the result is given.
-        given = set() if task.canvas is None else set(dict(task.canvas.sizes))
+        source = pattern.source
+        divisor = prod(task.sizes.values())  # folded axes are divided by these sizes
+        # Dropped axes, and axes that are padded to a size.
+        padded = set() if task.canvas is None else set(dict(task.canvas.sizes))
         ones = {
-            at
-            for at, group in enumerate(source.groups)
-            if not set(group) & set(pattern.target.letters) or set(source.named[at]) & given
+            axis
+            for axis, group in enumerate(source.groups)
+            if not set(group) & set(pattern.target.letters) or set(source.named[axis]) & padded
         }
         for prime in (1009, 1013):
             yield tuple(
-                size if size is not None else 1 if at in ones else prime * known
-                for at, size in enumerate(shape)
+                size if size is not None else 1 if axis in ones else prime * divisor
+                for axis, size in enumerate(shape)
             )
 
 
-def _opened(text: str, stands: tuple[int, ...], shape: Any) -> str:
-    """A message about numbers that stand for open sizes, as one about those."""
-    for number, size in zip(stands, shape, strict=True):
+def _with_none(text: str, example: tuple[int, ...], shape: Any) -> str:
+    """Return a message with None in place of the numbers for unknown sizes."""
+    for number, size in zip(example, shape, strict=True):
         if size is None and number != 1:
             text = re.sub(rf"\b{number}\b", "None", text)
     return text
 
 
 def _as_backend_has(dtype: DType) -> DType:
-    """The dtype of the backend's results where `dtype` is asked for; JAX may have 32 bits only."""
+    """Return the backend's dtype for `dtype`; JAX may be limited to 32 bits."""
     if keras.config.backend() != "jax":
         return dtype
     return np.dtype(framework_named("jax").width(dtype))

@@ -1,7 +1,7 @@
-"""`columns`: some columns of a mapping converted, the others left alone.
+"""`columns`: convert some columns of a mapping, for the `map` functions of data pipelines.
 
-That is what Ray Data, Hugging Face datasets, grain, WebDataset and others hand to a user's function
-and take back. Knows mappings and Converters; the libraries are not known here.
+Ray Data, Hugging Face datasets, grain, WebDataset and others pass such mappings to a function of
+the user.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from ._utils.validation import kind_text
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
 
-__all__ = ["Columns", "columns"]
-
 
 class Columns:
-    """Converts columns of mappings; `columns` makes one, and a class is what actors of Ray want.
+    """A callable that converts columns of mappings; `columns` makes one.
 
-    Two of equal Converters are equal, and pickle to the same few bytes whatever was converted
-    before: caches that go by a hash of the function find what they have made.
+    It is a class because actors of Ray need one. Objects with equal Converters are equal, and
+    pickle to the same few bytes whatever was converted before, so that caches that are keyed by a
+    hash of the function find their entries.
 
     >>> import numpy as np
     >>> to_planes = Columns(image=Converter("bhwc->bchw"))
-    >>> found = to_planes({"image": np.zeros((2, 4, 5, 3), np.uint8), "label": [1, 0]})
-    >>> found["image"].shape, found["label"]
+    >>> batch = to_planes({"image": np.zeros((2, 4, 5, 3), np.uint8), "label": [1, 0]})
+    >>> batch["image"].shape, batch["label"]
     ((2, 3, 4, 5), [1, 0])
     """
 
@@ -40,44 +39,51 @@ class Columns:
                 raise ArgumentError(
                     f'column {name} is {way!r}; give a Converter, as Converter("bhwc->bchw")'
                 )
-        self._ways = dict(sorted(ways.items()))  # in whatever order they were given, they are equal
+        self._converters = dict(sorted(ways.items()))  # sorted: the order does not matter
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The same mapping with these columns converted; `batch` stays as it is.
+        """Return a dict with the columns converted; `batch` is not modified.
 
-        Arrays of any library, and columns of arrays of one shape. ArgumentError where one of the
-        columns is not there.
+        A column is an array of any library, or a sequence of arrays of one shape. Raises
+        ArgumentError if one of the columns is missing.
         """
         if not isinstance(batch, Mapping):
             raise ArgumentError(f"a batch is a mapping of columns, not a {kind_text(batch)}")
-        lacking = self._ways.keys() - batch.keys()
-        if lacking:
+        missing = self._converters.keys() - batch.keys()
+        if missing:
             raise ArgumentError(
-                f"there is no column {', '.join(sorted(lacking))}; the batch has "
+                f"there is no column {', '.join(sorted(missing))}; the batch has "
                 f"{', '.join(map(str, batch))}"
             )
-        return {**batch, **{name: way(_whole(batch[name])) for name, way in self._ways.items()}}
+        converted = {
+            name: converter(_as_array(batch[name])) for name, converter in self._converters.items()
+        }
+        return {**batch, **converted}
 
     def __repr__(self) -> str:
-        return f"columns({', '.join(f'{name}={way!r}' for name, way in self._ways.items())})"
+        arguments = (f"{name}={converter!r}" for name, converter in self._converters.items())
+        return f"columns({', '.join(arguments)})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Columns) and self._ways == other._ways
+        return isinstance(other, Columns) and self._converters == other._converters
 
     def __hash__(self) -> int:
-        # The same in every process, which the hash of text is not.
-        asked = [(name, way.task) for name, way in self._ways.items()]
-        words = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in asked]
-        return zlib.crc32("; ".join(words).encode())
+        # Equal in every process, unlike the hash of a str.
+        tasks = [(name, converter.task) for name, converter in self._converters.items()]
+        lines = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in tasks]
+        return zlib.crc32("; ".join(lines).encode())
 
     def __reduce__(self) -> Any:
-        # As it was asked: what Converters keep from call to call is no part of it.
-        asked = [(name, way.pattern, way.keywords) for name, way in self._ways.items()]
-        return _rebuilt, (asked,)
+        # The arguments of the Converters, without their caches.
+        arguments = [
+            (name, converter.pattern, converter.keywords)
+            for name, converter in self._converters.items()
+        ]
+        return _rebuilt, (arguments,)
 
 
 def columns(**ways: Converter) -> Columns:
-    """What converts columns of a mapping and leaves the others alone: a function for pipelines.
+    """Return a callable that converts columns of a mapping and keeps the others.
 
     >>> columns(image=Converter("hwc->chw", dtype="float32"))
     columns(image=Converter("hwc->chw", dtype='float32'))
@@ -85,34 +91,35 @@ def columns(**ways: Converter) -> Columns:
     Parameters
     ----------
     **ways : Converter
-        One for each column, by its name.
+        The Converter of each column, by the column's name.
     """
     return Columns(**ways)
 
 
-def _rebuilt(asked: list[tuple[str, str, dict[str, Any]]]) -> Columns:
-    return Columns(**{name: Converter(pattern, **words) for name, pattern, words in asked})
+# The name is in pickles.
+def _rebuilt(arguments: list[tuple[str, str, dict[str, Any]]]) -> Columns:
+    return Columns(**{name: Converter(pattern, **kwargs) for name, pattern, kwargs in arguments})
 
 
-def _whole(column: Any) -> Any:
-    """A column as one array: those of objects hold an array in each row, lists may hold numbers."""
+def _as_array(column: Any) -> Any:
+    """Return a column of nested lists of numbers, or of one array per row, as one array."""
     if _is_nested(column):
         try:
             return np.array(column)
         except ValueError:
             raise ShapeError(
-                "the column is lists of different lengths, which are no array; bring its rows to "
-                "one shape first"
+                "the column is lists of different lengths, which do not make an array; bring its "
+                "rows to one shape first"
             ) from None
     if isinstance(column, np.ndarray) and column.dtype.kind == "O":
-        from .backends.containers import column as stacked  # late: it knows all libraries
+        from .backends.containers import column as stacked  # late: it imports all adapters
 
         return stacked(column, "the column")
     return column
 
 
 def _is_nested(column: Any) -> bool:
-    """Whether it is lists of numbers, as datasets gives where no format is asked for."""
+    """Return True for nested lists of numbers, which datasets returns if no format is set."""
     while isinstance(column, list) and column:
         column = column[0]
         if isinstance(column, int | float):

@@ -1,7 +1,7 @@
-"""NumPy arrays as memory: where one begins, whether two overlap, whether one may be written.
+"""Addresses, overlap and writability of NumPy arrays.
 
-Knows NumPy and no other library; `layoutkit.backends` brings the arrays of others here.
-`layoutkit.cuda.memory` is the same for memory of a GPU.
+`layoutkit.backends` converts arrays of other libraries to NumPy arrays of the same memory;
+`layoutkit.cuda.memory` is the counterpart for GPU memory.
 """
 
 from __future__ import annotations
@@ -16,54 +16,43 @@ import numpy.typing as npt
 from ._utils.validation import kind_text
 from .errors import ArgumentError
 
-__all__ = [
-    "HAS_KNOWN_HEADER",
-    "Array",
-    "address",
-    "addresses",
-    "as_numpy",
-    "check_writable",
-    "contiguous",
-    "layout_key",
-    "overlaps",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
-# How hard NumPy may think about whether two strided arrays overlap; then they are taken to.
+# The bound on NumPy's exact search for an overlap of strided arrays; beyond it one is assumed.
 MAX_WORK = 100_000
 
 
-def as_numpy(x: Any, what: str = "x") -> Array:
-    """The NumPy array that shares the memory of `x`: `x` itself, or its plain-array view.
+def as_numpy(x: Any, arg_name: str = "x") -> Array:
+    """Return a base-class ndarray of the memory of `x`: `x` itself or a view of it.
 
     Raises
     ------
     ArgumentError
-        `x` is no NumPy array. Lists and numbers are refused, as their layout is not in memory.
+        `x` is not a NumPy array. Lists and numbers are rejected because they have no strides.
     """
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentError(
-            f"{what} is a masked array, and its mask would be lost; pass {what}.filled(value)"
+            f"{arg_name} is a masked array, and its mask would be lost; "
+            f"pass {arg_name}.filled(value)"
         )
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray)
-    # A copy of the caller's `out` would be written and lost, and nothing can be made of None.
-    copied = what != "out" and isinstance(x, list | tuple | int | float | complex)
-    fix = f"pass numpy.asarray({what})" if copied else "pass a numpy.ndarray"
-    raise ArgumentError(f"{what} is a {kind_text(x)}, not a NumPy array; {fix}")
+    # Not suggested for `out`, whose copy would be written and lost, nor for None.
+    suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
+    fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
+    raise ArgumentError(f"{arg_name} is a {kind_text(x)}, not a NumPy array; {fix}")
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:
-    """What plans depend on and are kept by: shape, strides and dtype of every array.
+    """Return the cache key of plans: shape, strides and dtype of every array.
 
-    None, such as an `out` that is not there, has its place.
+    An array that is None, such as `out`, is None in the key.
     """
     return tuple([None if a is None else (a.shape, a.strides, a.dtype) for a in arrays])
 
 
 def check_writable(array: Array, out: Array, name: str = "x") -> None:
-    """Raise unless `out` may be written without touching `array`, the one called `name`."""
+    """Raise if `out` is read-only or shares memory with `array`, the argument called `name`."""
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     if overlaps(array, out):
@@ -71,7 +60,7 @@ def check_writable(array: Array, out: Array, name: str = "x") -> None:
 
 
 def overlaps(array: Array, out: Array) -> bool:
-    """Whether two arrays share memory, or may do so; decided from addresses alone."""
+    """Return True if two arrays share memory, or may do so; decided from addresses alone."""
     if not np.may_share_memory(array, out):
         return False
     try:
@@ -85,10 +74,11 @@ def _slow_address(array: Array) -> int:
 
 
 def _fast_address(array: Array) -> int:
-    """The data pointer, read from the array object: ten times faster than asking for it.
+    """Return the data pointer, read from the array object.
 
-    Exists because two questions of 0.8 us each would be a third of a small conversion. The
-    pointer is the first field behind the object header in every NumPy since 1.0.
+    Ten times faster than NumPy's interface, which takes 0.8 us: two calls would be a third of a
+    small conversion. The pointer is the first field after the object header in every NumPy since
+    1.0.
     """
     return _word.from_address(id(array) + _HEADER).value
 
@@ -98,7 +88,7 @@ _HEADER = object.__basicsize__
 
 
 def _header_is_as_expected() -> bool:
-    """Whether arrays are objects that hold data, rank, sizes, strides, a base and a dtype, in turn.
+    """Return True if array objects have data, rank, sizes, strides, base and dtype in this order.
 
     Machine code reads all of them (kernels/cpu/collate.py).
     """
@@ -108,12 +98,12 @@ def _header_is_as_expected() -> bool:
     if (data, rank & 0xFFFFFFFF, dtype) != (_slow_address(probe), 2, id(probe.dtype)):
         return False
     pair = ctypes.c_ssize_t * 2
-    found = [tuple(pair.from_address(at)) for at in (sizes, strides)]
-    return found == [probe.shape, probe.strides]
+    fields = [tuple(pair.from_address(pointer)) for pointer in (sizes, strides)]
+    return fields == [probe.shape, probe.strides]
 
 
 def _fast_addresses(arrays: Sequence[Array]) -> list[int]:
-    """The same of many: half of the time is the call of a function for each."""
+    """Return the data pointers of many arrays, twice as fast as calls of `_fast_address`."""
     return [_word.from_address(id(array) + _HEADER).value for array in arrays]
 
 
@@ -127,8 +117,9 @@ addresses = _fast_addresses if _fast else _slow_addresses
 
 
 def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Strides of a C-contiguous array."""
-    strides, step = [], dtype.itemsize
+    """Return the strides of a C-contiguous array."""
+    strides = []
+    step = dtype.itemsize
     for count in reversed(shape):
         strides.append(step)
         step *= max(count, 1)

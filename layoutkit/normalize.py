@@ -1,9 +1,7 @@
-"""The formula y = (clip(x) * scale - mean) / std, checked once and prepared in float64.
+"""The formula y = (clip(x) * scale - mean) / std: parsing of its constants, and its coefficients.
 
-Constants of a formula as users give them, read into plain numbers.
-
-One number, or several along an axis: a flat list along `c`, a dict as `{"f": [...]}` along any.
-Lists, tuples and arrays of every library hold several. Knows no formula.
+`mean` and `std` are one number, or several along an axis: a flat list, tuple or array along `c`, a
+dict such as `{"f": [...]}` along any axis. Coefficients are computed in float64.
 """
 
 from __future__ import annotations
@@ -25,20 +23,20 @@ from .spec import DType, as_dtype, integer_bounds, kind_of
 
 CHANNEL = "c"  # the axis of a flat list
 
-Bounds: TypeAlias = tuple[float, float]  # an int where an int was given, which may be beyond floats
+Bounds: TypeAlias = tuple[float, float]  # ints stay ints, since they may be beyond floats
 
 
 class Along(NamedTuple):
-    """One number for each index of an axis."""
+    """Constants along an axis: one number for each index."""
 
     axis: str
     values: tuple[Any, ...]
 
 
 class Traced:
-    """A constant that jax or torch traces or differentiates: it has no value that could be read.
+    """A constant that jax or torch traces or differentiates: its values cannot be read.
 
-    It has a shape. Equal to itself only.
+    Only its shape is known. It is equal only to itself.
     """
 
     def __init__(self, name: str, value: Any) -> None:
@@ -58,7 +56,7 @@ Constants: TypeAlias = float | tuple[float, ...] | Traced
 
 
 def is_by_value(constant: Any) -> bool:
-    """Whether a constant is a key: arrays often hash, but not by their values, which may change."""
+    """Return True if a constant hashes by value; arrays of some libraries hash by identity."""
     if isinstance(constant, tuple):
         return all(map(is_by_value, constant))
     array = hasattr(type(constant), "__array__") and not isinstance(constant, np.generic)
@@ -66,9 +64,9 @@ def is_by_value(constant: Any) -> bool:
 
 
 def plain(name: str, value: Any) -> Any:
-    """The same constant as a key where it has values, whatever holds them.
+    """Return a constant as a hashable number or tuple, if its values can be read.
 
-    What is no constant stays what it is, for `several` to refuse.
+    An invalid constant is returned unchanged; `several` raises for it.
     """
     if isinstance(value, Mapping):
         return several(name, value)
@@ -81,12 +79,12 @@ def plain(name: str, value: Any) -> Any:
 
 
 def several(name: str, value: Any) -> float | Along | Traced:
-    """The finite number, or the numbers along an axis, of a constant.
+    """Parse a constant: a finite number, or numbers along an axis.
 
     Raises
     ------
     ArgumentError
-        A constant is no finite number, or a dict has not one axis.
+        A constant is not a finite number, or a dict does not have one axis.
     ShapeError
         There is more than one axis, or no value.
     """
@@ -113,62 +111,62 @@ def several(name: str, value: Any) -> float | Along | Traced:
         return number(name, items[0])
     if len(shape) > 1 or not items or any(map(_nests, items)):
         raise _not_flat(name, value)
-    return Along(CHANNEL, tuple(number(f"{name}[{at}]", item) for at, item in enumerate(items)))
+    return Along(CHANNEL, tuple(number(f"{name}[{i}]", item) for i, item in enumerate(items)))
 
 
 def number(name: str, value: Any) -> float:
-    """The finite real number of a value; ArgumentError where it is none."""
+    """Return a value as a float; raise ArgumentError unless it is a finite real number."""
     value = _array(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    real = isinstance(value, np.generic) and kind_of(value.dtype) in "buif"
+    is_real = isinstance(value, np.generic) and kind_of(value.dtype) in "buif"
     try:
-        found = float(value) if real or isinstance(value, Real) else math.nan
-    except (TypeError, OverflowError):  # beyond every float, such as 10**400
-        found = math.nan
-    if not math.isfinite(found):
+        result = float(value) if is_real or isinstance(value, Real) else math.nan
+    except (TypeError, OverflowError):  # beyond float64, such as 10**400
+        result = math.nan
+    if not math.isfinite(result):
         shown = dict([value]) if isinstance(value, Along) else value
         hint = "; std takes several" if name == "scale" and _is_sequence_of_several(value) else ""
         raise ArgumentError(
             f"{name} is {shorten(repr(shown), 60)}; give a finite real number{hint}"
         )
-    return found
+    return result
 
 
-def read_clip(value: Any) -> Bounds | None:
-    """The window of `clip=(lo, hi)`, either of which may be None; ArgumentError for no window."""
+def parse_clip(value: Any) -> Bounds | None:
+    """Return the bounds of `clip=(lo, hi)`, of which one may be None; raise if they are invalid."""
     if value is None:
         return None
     pair = _array("clip", value)
-    listed = isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str | bytes)
-    if not listed or len(pair) != 2 or all(bound is None for bound in pair):
+    is_sequence = isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str | bytes)
+    if not is_sequence or len(pair) != 2 or all(bound is None for bound in pair):
         raise ArgumentError(
             f"clip is {shorten(repr(value), 60)}; give (lo, hi), of which one may be None"
         )
-    low, high = (_bound(*each) for each in zip(pair, (-math.inf, math.inf), strict=True))
+    low, high = (_bound(*item) for item in zip(pair, (-math.inf, math.inf), strict=True))
     if not low <= high:
         raise ArgumentError(f"clip is ({low}, {high}), in which nothing lies; give lo <= hi")
     return low, high
 
 
 def check_divisible(name: str, divided: Constants, std: Constants) -> None:
-    """Raise unless every quotient is a number; what is traced is not known."""
+    """Raise ArgumentError unless every quotient is finite; traced constants are not checked."""
     if isinstance(divided, Traced) or isinstance(std, Traced):
         return
-    below = std if isinstance(std, tuple) else (std,)
-    above = divided if isinstance(divided, tuple) else (divided,) * len(below)
-    if 0.0 in below:
+    denominators = std if isinstance(std, tuple) else (std,)
+    numerators = divided if isinstance(divided, tuple) else (divided,) * len(denominators)
+    if 0.0 in denominators:
         shown = shorten(repr(std), 60)
         raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
-    below = below if len(below) > 1 else below * len(above)
-    # Lengths that differ are for the axes to judge, when they are known.
-    if not all(math.isfinite(a / b) for a, b in zip(above, below, strict=False)):
+    denominators = denominators if len(denominators) > 1 else denominators * len(numerators)
+    # Different lengths are an error of `check_count`, when the axis size is known.
+    if not all(math.isfinite(a / b) for a, b in zip(numerators, denominators, strict=False)):
         shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
         raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
 
 
 def check_count(name: str, values: tuple[float, ...], axis: str, count: int | None) -> None:
-    """Raise ShapeError unless there is one value for each of `count` indices (None: no axis)."""
+    """Raise ShapeError unless there are `count` values (None: neither layout has the axis)."""
     if count is None and axis == CHANNEL:
         raise ShapeError(
             f"{name} has {len(values)} values, one a channel, but neither layout has an axis c; "
@@ -176,8 +174,8 @@ def check_count(name: str, values: tuple[float, ...], axis: str, count: int | No
             "number"
         )
     if count is None:
-        there = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
-        raise ShapeError(f"{name} is along axis {axis}, which {there}; name one of their axes")
+        fact = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
+        raise ShapeError(f"{name} is along axis {axis}, which {fact}; name one of their axes")
     if len(values) != count:
         raise ShapeError(
             f"{name} has {len(values)} values and axis {axis} has size {count}; give {count} "
@@ -186,7 +184,7 @@ def check_count(name: str, values: tuple[float, ...], axis: str, count: int | No
 
 
 def shorten(text: str, length: int) -> str:
-    """The text on one line, cut where it is too long for a message."""
+    """Return the text on one line, truncated to `length` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 3] + "..."
 
@@ -199,25 +197,25 @@ def _bound(value: Any, absent: float) -> float:
     return number("a bound of clip", value)
 
 
-def _along(axis: str, found: float | Along | Traced) -> float | Along | Traced:
-    if isinstance(found, Traced):
+def _along(axis: str, constant: float | Along | Traced) -> float | Along | Traced:
+    if isinstance(constant, Traced):
         raise ArgumentError("a constant that is traced is along axis c, in no dict")
-    return Along(axis, found.values) if isinstance(found, Along) else found
+    return Along(axis, constant.values) if isinstance(constant, Along) else constant
 
 
 def _array(name: str, value: Any) -> Any:
-    """The NumPy array of an array of another library; anything else as it is."""
-    kind = type(value)
-    if isinstance(value, np.ndarray | np.generic | Traced) or not hasattr(kind, "__array__"):
+    """Return an array of another library as a NumPy array, and any other value unchanged."""
+    cls = type(value)
+    if isinstance(value, np.ndarray | np.generic | Traced) or not hasattr(cls, "__array__"):
         return value
     try:
         return np.asarray(value)
-    except Exception as error:  # every library has its own
-        library, _, inside = kind.__module__.partition(".")
-        # Of fake tensors of torch, tolist makes symbols.
-        if library in ("jax", "jaxlib") or (library == "torch" and inside.startswith("_")):
+    except Exception as error:  # every library has its own exception
+        library, _, submodule = cls.__module__.partition(".")
+        # tolist of torch's fake tensors returns symbols.
+        if library in ("jax", "jaxlib") or (library == "torch" and submodule.startswith("_")):
             return Traced(name, value)
-        values = _listed(value)
+        values = _to_list(value)
         if values is None and library == "torch":
             return Traced(name, value)
         if values is None:
@@ -228,9 +226,9 @@ def _array(name: str, value: Any) -> Any:
         return values
 
 
-def _listed(value: Any) -> Any:
-    """The numbers of an array that NumPy cannot read, such as one on a GPU; None for none."""
-    # Of one that requires a gradient, the gradient would be lost without a word.
+def _to_list(value: Any) -> Any:
+    """Return the numbers of an array that NumPy cannot read, such as one on a GPU, or None."""
+    # The gradient of a tensor that requires one would be lost silently.
     if getattr(value, "requires_grad", False) or not hasattr(value, "tolist"):
         return None
     try:
@@ -259,42 +257,42 @@ _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float3
 
 @dataclass(frozen=True)
 class Formula:
-    """y = (clip(x) * scale - mean) / std; `mean` and `std` are numbers, or several along `axis`."""
+    """The formula y = (clip(x) * scale - mean) / std; `mean` and `std` may be along `axis`."""
 
     scale: float = 1.0
     mean: Constants = 0.0
     std: Constants = 1.0
     axis: str = CHANNEL
     clip: Bounds | None = None
-    scales: bool = True  # False: there is nothing but clip
+    scales: bool = True  # False: only clip was passed
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments that make this formula."""
-        found: dict[str, Any] = {}
+        """Return the keyword arguments of this formula."""
+        kwargs: dict[str, Any] = {}
         if self.scales:
-            found = {"scale": self.scale, **self.along("mean"), **self.along("std")}
+            kwargs = {"scale": self.scale, **self.along("mean"), **self.along("std")}
         if self.clip is not None:
-            found["clip"] = tuple(None if math.isinf(bound) else bound for bound in self.clip)
-        return found
+            kwargs["clip"] = tuple(None if math.isinf(bound) else bound for bound in self.clip)
+        return kwargs
 
     def along(self, name: str) -> dict[str, Any]:
-        """`mean` or `std` as the keyword that gives it."""
+        """Return the keyword argument of `mean` or `std`."""
         values = getattr(self, name)
         in_dict = isinstance(values, tuple) and self.axis != CHANNEL
         return {name: {self.axis: values} if in_dict else values}
 
     @property
     def per_channel(self) -> bool:
-        """Whether there is one constant for each index of the axis."""
+        """True if there is one constant for each index of the axis."""
         return any(map(_is_several, (self.mean, self.std)))
 
     @property
     def is_traced(self) -> bool:
-        """Whether jax traces a constant, whose value is not known yet."""
+        """True if jax or torch traces a constant, whose value is unknown."""
         return isinstance(self.mean, Traced) or isinstance(self.std, Traced)
 
     def letter(self, move: Move) -> str | None:
-        """The axis of a move that the constants are along; None where it has none."""
+        """Return the letter of the constants' axis in a `Move`, or None."""
         for layout in (move.source, move.target):
             for letter in layout.letters:
                 if layout.name(letter) == self.axis:
@@ -302,7 +300,7 @@ class Formula:
         return None
 
     def indices(self, move: Move) -> int | None:
-        """The size of the axis that constants are along, or None where there is none."""
+        """Return the size of the constants' axis in a `Move`, or None."""
         letter = self.letter(move)
         for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
             if letter is not None and letter in axes:
@@ -310,12 +308,12 @@ class Formula:
         return None
 
     def coefficients(self, count: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """(factors, terms) such that y = x * factor + term, one pair or one for each index.
+        """Return (factors, terms) such that y = x * factor + term, one pair or one per index.
 
         Raises
         ------
         ShapeError
-            `mean` or `std` has not one value for each of `count` (None: there is no such axis).
+            `mean` or `std` does not have `count` values (None: there is no such axis).
         ArgumentError
             A constant is traced.
         """
@@ -323,8 +321,8 @@ class Formula:
             values = getattr(self, name)
             if isinstance(values, Traced):
                 raise ArgumentError(
-                    f"{name} is traced by {values.library} or requires its gradient, but x is no "
-                    f"array of {values.library}; give one, or constants that are numbers"
+                    f"{name} is traced by {values.library} or requires its gradient, but x is not "
+                    f"an array of {values.library}; give one, or constants that are numbers"
                 )
             if isinstance(values, tuple):
                 check_count(name, values, self.axis, count)
@@ -332,22 +330,22 @@ class Formula:
 
     @property
     def channels(self) -> int:
-        """How many pairs of coefficients there are."""
+        """The number of pairs of coefficients."""
         return max(len(v) if isinstance(v, tuple | Traced) else 1 for v in (self.mean, self.std))
 
     @cached_property
     def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """One pair for all plans: of many channels they take more than all the rest of a plan."""
+        """The cached coefficients; for many channels they take longer than the rest of a plan."""
         count = self.channels
-        pair: list[Any] = [self.mean, self.std]  # not traced: `coefficients` has looked
+        pair: list[Any] = [self.mean, self.std]  # not traced: `coefficients` has checked
         mean, std = (v if isinstance(v, tuple) else (v,) * count for v in pair)
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 
     def computed_dtype(self, source: DType, target: DType) -> DType:
-        """What to compute in: float64 also where float32 cannot hold the coefficients.
+        """Return the dtype of the computation: float64 also if float32 cannot hold coefficients.
 
-        Integers that are only clipped, to other integers, stay what they are.
+        Integers that are only clipped, to an integer dtype, are computed in their own dtype.
         """
         if self.keeps(source, target):
             return as_dtype(source)
@@ -356,7 +354,7 @@ class Formula:
         return computed_dtype(source, target) if fits else np.dtype(np.float64)
 
     def keeps(self, source: DType, target: DType | None = None) -> bool:
-        """Whether integers stay integers, only clipped; DtypeError for bounds that are none."""
+        """Return True if integers are only clipped; raise DtypeError for non-integer bounds."""
         if (
             self.scales
             or source.kind not in "ui"
@@ -372,7 +370,7 @@ class Formula:
         return True
 
     def bounds(self, dtype: DType) -> Bounds | None:
-        """The window of clip in the dtype that it is looked at in."""
+        """Return the bounds of clip, limited to the range of an integer dtype."""
         if self.clip is None or kind_of(dtype) == "f":
             return self.clip
         low, high = integer_bounds(dtype)
@@ -380,16 +378,16 @@ class Formula:
         return int(a), int(b)
 
     def reordered(self, order: Sequence[int]) -> Formula:
-        """The formula of channels in another order."""
+        """Return the formula for channels in another order."""
         if self.axis != CHANNEL:
             return self
         mean, std = (_in_order(v, order) if _is_several(v) else v for v in (self.mean, self.std))
         return replace(self, mean=mean, std=std)
 
     def inverted(self) -> Formula:
-        """The formula of x = (y * std + mean) / scale, whatever was clipped.
+        """Return the formula x = (y * std + mean) / scale, without clip.
 
-        Raises ArgumentError for a scale of 0, after which x is not known.
+        Raises ArgumentError if scale is 0, because x cannot be computed then.
         """
         if isinstance(self.mean, Traced) or isinstance(self.std, Traced):
             raise ArgumentError("mean or std is traced or requires a gradient; invert with numbers")
@@ -408,7 +406,7 @@ class Formula:
         )
 
     def stand_in(self) -> Formula:
-        """The formula with ones in place of what is traced, to be checked as any other."""
+        """Return the formula with ones in place of traced constants, for checks."""
         ones: dict[str, Any] = {
             name: (1.0,) * len(values) if _is_several(values) else 1.0
             for name in ("mean", "std")
@@ -418,32 +416,32 @@ class Formula:
 
 
 def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula | None:
-    """The formula of four keyword arguments, or None when all of them are None.
+    """Return the formula of four keyword arguments, or None if all of them are None.
 
     Raises
     ------
     ArgumentError
-        A constant is no finite number, a std is zero, clip is no window, or mean and std are along
-        two axes.
+        A constant is not a finite number, a std is zero, clip is invalid, or mean and std are along
+        different axes.
     ShapeError
         `mean` or `std` has more than one axis, or no value.
     """
     scales = not (scale is None and mean is None and std is None)
     if not scales and clip is None:
         return None
-    found = {"mean": 0.0 if mean is None else several("mean", mean)}
-    found["std"] = 1.0 if std is None else several("std", std)
-    axes = [value.axis for value in found.values() if isinstance(value, Along)]
+    constants = {"mean": 0.0 if mean is None else several("mean", mean)}
+    constants["std"] = 1.0 if std is None else several("std", std)
+    axes = [value.axis for value in constants.values() if isinstance(value, Along)]
     if len(set(axes)) > 1:
         raise ArgumentError(
             f"mean is along axis {axes[0]} and std along axis {axes[1]}; give both along one, or "
             "one of them as a number"
         )
-    values = {name: v.values if isinstance(v, Along) else v for name, v in found.items()}
+    values = {name: v.values if isinstance(v, Along) else v for name, v in constants.items()}
     formula = Formula(
         scale=1.0 if scale is None else number("scale", scale),
         axis=axes[0] if axes else CHANNEL,
-        clip=read_clip(clip),
+        clip=parse_clip(clip),
         scales=scales,
         **values,
     )
@@ -455,40 +453,40 @@ def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula |
 def formula_of(
     scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None
 ) -> Formula | None:
-    """The same, kept: equal constants are one formula, whatever holds them."""
+    """Return the formula of four keyword arguments from a cache; see `make_formula`."""
     if scale is mean is std is clip is None:
         return None
     try:
-        return _kept(scale, mean, std, clip)
+        return _cached(scale, mean, std, clip)
     except LayoutkitError:
         raise
-    except TypeError:  # no keys, as a list or an array is none
+    except TypeError:  # unhashable, such as a list or an array
         pass
-    given = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [plain(*each) for each in given.items()]
+    arguments = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [plain(*item) for item in arguments.items()]
     try:
-        return _kept(*constants)
+        return _cached(*constants)
     except LayoutkitError:
         raise
-    except TypeError:  # what has no plain form
+    except TypeError:  # still unhashable
         return make_formula(*constants)
 
 
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(*constants: Any) -> Formula | None:
-    """The formula of constants; TypeError for those that are no keys, as for what does not hash."""
+def _cached(*constants: Any) -> Formula | None:
+    """Return the cached formula of constants; raise TypeError if they do not hash by value."""
     if not all(map(is_by_value, constants)):
-        raise TypeError("an array is no key")
+        raise TypeError("an array cannot be a cache key")
     return make_formula(*constants)
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:
-    """The dtype that the formula is computed in: float64 if either side is, else float32.
+    """Return float64 if source or target is float64, else float32.
 
     Raises
     ------
     DtypeError
-        The formula has no meaning for `source` or `target`.
+        The formula does not apply to the dtype of `source` or `target`.
     """
     for dtype in (source, target):
         if dtype is not None and kind_of(dtype) not in "buif":
@@ -501,19 +499,19 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
 
 
 def _is_several(constant: Constants) -> bool:
-    """Whether it is one for each index of an axis."""
+    """Return True if a constant has one value for each index of an axis."""
     return isinstance(constant, tuple) or (isinstance(constant, Traced) and constant.value.ndim > 0)
 
 
 def _in_order(constants: Any, order: Sequence[int]) -> Constants:
-    """Those of channels in another order."""
+    """Return the constants for channels in another order."""
     if isinstance(constants, Traced):
         return Traced("a constant", constants.value[np.array(order)])
-    if len(constants) != len(order):  # for whoever knows how many channels there are to refuse
+    if len(constants) != len(order):  # `check_count` raises, when the number of channels is known
         return constants  # type: ignore[no-any-return]
-    return tuple(constants[at] for at in order)
+    return tuple(constants[i] for i in order)
 
 
 def _fits_float32(value: float) -> bool:
-    """Whether float32 holds a coefficient in full precision."""
+    """Return True if a coefficient is zero or within float32's normal range."""
     return value == 0.0 or _TINY <= abs(value) <= _HUGE

@@ -21,28 +21,29 @@ from .memory import Array
 __all__ = ["Convert"]
 
 
-# OneToOneFeatureMixin is asked first, so that set_output finds names.
+# OneToOneFeatureMixin is the first base, so that set_output finds names.
 class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A transformer that moves arrays to another layout, dtype and scale.
+    """A transformer that converts arrays to another layout, dtype and scale.
 
         make_pipeline(Convert("bhwc->bf", dtype="float32", scale=1 / 255), LogisticRegression())
 
-    Parameters are those of `layoutkit.Converter`; `sizes` is a dict of the sizes of axes that x
-    folds. X has any number of axes, and NaN and infinity pass; numbers in lists and tables become
-    arrays as scikit-learn has it. Nothing is learned but the shape of X: `transform` works without
-    `fit`, while `inverse_transform` and names of features need it where sizes are not given.
+    Takes the arguments of `layoutkit.Converter`; `sizes` is a dict of the sizes of folded axes. X
+    has any number of axes, and may have NaN and infinity; lists and tables become arrays as in
+    scikit-learn. `fit` only stores the shape and dtype of X: `transform` works without it, while
+    `inverse_transform` and `get_feature_names_out` require it.
 
     Attributes
     ----------
     shape_, dtype_ : tuple of int, dtype
-        Of the X of `fit`.
+        Shape and dtype of the X of `fit`.
     n_features_in_, feature_names_in_
-        Of an X with two axes.
+        Set if X has two axes.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, ArgumentError
-        As `Converter`, when X is there; those of shapes and patterns are ValueErrors.
+        An argument is invalid for `Converter`, found when X is passed; PatternError and ShapeError
+        are ValueErrors.
     """
 
     def __init__(
@@ -64,42 +65,53 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         channels: Sequence[int] | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
-        self.pattern, self.dtype, self.scale, self.mean, self.std = pattern, dtype, scale, mean, std
-        self.clip, self.casting, self.copy, self.memory = clip, casting, copy, memory
-        self.threads, self.channels = threads, channels
-        self.pad_to, self.pad_before, self.fill, self.sizes = pad_to, pad_before, fill, sizes
+        self.pattern = pattern
+        self.dtype = dtype
+        self.scale = scale
+        self.mean = mean
+        self.std = std
+        self.clip = clip
+        self.casting = casting
+        self.copy = copy
+        self.memory = memory
+        self.threads = threads
+        self.channels = channels
+        self.pad_to = pad_to
+        self.pad_before = pad_before
+        self.fill = fill
+        self.sizes = sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
-        """Learn the shape of X, and refuse one that is not converted."""
+        """Store the shape and dtype of X; raise if X cannot be converted."""
         array = self._checked(X, reset=True)
         self._converter().plan(array)
         self.shape_, self.dtype_ = array.shape, array.dtype
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803
-        """X in the layout, dtype and scale that were asked; X itself where it is that already."""
-        found: Array = self._converter()(self._checked(X, reset=False))
-        return found
+        """Return X converted, or X itself if nothing has to be copied."""
+        result: Array = self._converter()(self._checked(X, reset=False))
+        return result
 
     def inverse_transform(self, X: Any) -> Array:  # noqa: N803
-        """The array that `transform` makes X of, in the dtype of the X of `fit`.
+        """Return the array that `transform` converts to X, in the dtype of the X of `fit`.
 
-        Integers are rounded and clipped to their range; what `clip` cut off is lost.
+        Integers are rounded and clipped to their range; values beyond `clip` are not restored.
 
         Raises
         ------
         NotFittedError, ArgumentError
-            There was no `fit`; scale is 0.
+            `fit` was not called; scale is 0.
         """
         check_is_fitted(self, "shape_")
-        back = self._converter(**self._folds()).inverse(self.dtype_)
-        found: Array = back(check_array(X, **_AS_IT_IS, ensure_2d=False, estimator=self))
-        return found
+        inverse = self._converter(**self._inner_sizes()).inverse(self.dtype_)
+        result: Array = inverse(check_array(X, **_CHECK_OPTIONS, ensure_2d=False, estimator=self))
+        return result
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the columns of a result with two axes.
+        """Return the names of the columns of a result with two axes.
 
-        Those of X where its features only change in value, else `convert0`, `convert1`, ...
+        They are the names of X if the layout does not change, else `convert0`, `convert1`, ...
         """
         check_is_fitted(self, "shape_")
         converter = self._converter()
@@ -110,30 +122,30 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
                 "ask for a layout with two axes, such as bf"
             )
         pattern = converter.task.pattern
-        stays = converter.task.picked(self.shape_)[1] is None
-        if stays and shape == self.shape_ and pattern.source == pattern.target:
+        keeps_channels = converter.task.picked(self.shape_)[1] is None
+        if keeps_channels and shape == self.shape_ and pattern.source == pattern.target:
             return super().get_feature_names_out(input_features)  # type: ignore[no-any-return]
         prefix = type(self).__name__.lower()
-        return np.array([f"{prefix}{at}" for at in range(shape[1])], dtype=object)
+        return np.array([f"{prefix}{i}" for i in range(shape[1])], dtype=object)
 
     def _converter(self, **sizes: Any) -> Converter:
-        """The Converter of these parameters, which may have been set anew."""
-        asked = self.get_params(deep=False)
-        sizes |= asked.pop("sizes") or {}
-        return Converter(**asked, **sizes)
+        """Return the Converter of the current parameters, which `set_params` may have changed."""
+        params = self.get_params(deep=False)
+        sizes |= params.pop("sizes") or {}
+        return Converter(**params, **sizes)
 
-    def _folds(self) -> dict[str, int]:
-        """The sizes that the way back needs: of each fold all but the first."""
+    def _inner_sizes(self) -> dict[str, int]:
+        """Return the sizes that the inverse needs: all but the first of each fold of the target."""
         task = self._converter().task
         move = task.picked(self.shape_)[0]
         inner = {name for names in move.target.named for name in names[1:]}
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
-        """X as an array; that its features are those of `fit`, where it has two axes."""
+        """Return X as an array; if it has two axes, check that its features are those of `fit`."""
         left = parse_pattern(self.pattern).left
-        flat = left.ndim == 2 and not left.is_open  # sklearn has words of its own for others
-        array: Array = check_array(X, **_AS_IT_IS, ensure_2d=flat, estimator=self)
+        is_2d = left.ndim == 2 and not left.is_open  # sklearn's error for another rank fits then
+        array: Array = check_array(X, **_CHECK_OPTIONS, ensure_2d=is_2d, estimator=self)
         if array.ndim == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)
         return array
@@ -146,4 +158,4 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return tags
 
 
-_AS_IT_IS = {"dtype": "numeric", "allow_nd": True, "ensure_all_finite": False}
+_CHECK_OPTIONS = {"dtype": "numeric", "allow_nd": True, "ensure_all_finite": False}

@@ -1,13 +1,10 @@
-"""What an array is before a byte of it moves: axes, shape, dtype, device; and the casting rule.
+"""`ArraySpec` (axes, shape, dtype and device of an array), dtypes, casting rules and device names.
 
-Knows dtypes but no arrays, and NumPy only: the dtypes of ml_dtypes (bfloat16, float8) are
-recognised by the module that they come from, which is imported only for a name, such as
-"bfloat16", that NumPy alone does not know.
+Dtypes of ml_dtypes (bfloat16, float8) are recognized by their module. ml_dtypes is imported only
+for a name, such as "bfloat16", that NumPy does not know.
 
-Names of devices: "cpu", and the GPUs of CUDA as "cuda" and "cuda:1".
-
-Names are text and need no GPU, so that a plan or an ArraySpec can be made anywhere. Whether there
-is such a device, and what does things on it, is for `layoutkit.cuda.runtime` to say.
+Devices are "cpu", and the GPUs of CUDA as "cuda" and "cuda:1". A name does not need a GPU, so that
+a plan or an ArraySpec can be made anywhere; `layoutkit.cuda.runtime` checks that the device exists.
 """
 
 from __future__ import annotations
@@ -27,14 +24,14 @@ from .layout.pattern import as_shape, check_rank
 CPU = "cpu"
 
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?", re.ASCII)
-_current: Callable[[], int] | None = None  # asks for the current GPU, where one is in use
+_current: Callable[[], int] | None = None  # returns the current GPU, if CuPy is in use
 
 
 def canonical(device: Any) -> str:
-    """The one name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
+    """Return the normalized name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
 
-    A `torch.device` is what it says in words. "cuda" is the current device of CuPy where it is in
-    use already, else the first one. Pure otherwise: whether there is such a device is not asked.
+    A `torch.device` is converted to its name. "cuda" is the current device of CuPy if CuPy is in
+    use already, else the first one. The device does not have to exist.
 
     >>> canonical("cuda:1"), canonical("cuda"), canonical(None)
     ('cuda:1', 'cuda:0', 'cpu')
@@ -45,29 +42,29 @@ def canonical(device: Any) -> str:
         device = str(device)  # what `x.device` is
     if device is None or (isinstance(device, str) and device == CPU):
         return CPU
-    found = _CUDA.fullmatch(device) if isinstance(device, str) else None
-    if found is None:
+    match = _CUDA.fullmatch(device) if isinstance(device, str) else None
+    if match is None:
         raise DeviceError(
             f'device={device!r} is no device that layoutkit knows; it is "cpu", "cuda" or one of '
             'several GPUs, such as "cuda:1"'
         )
-    if found[1] is not None:
-        return name_of(int(found[1]))
+    if match[1] is not None:
+        return name_of(int(match[1]))
     return name_of(0 if _current is None else _current())
 
 
 def name_of(ordinal: int) -> str:
-    """The name of a GPU."""
+    """Return the name of a GPU."""
     return f"cuda:{ordinal}"
 
 
 def ordinal_of(device: str) -> int:
-    """The ordinal of a GPU that has a canonical name."""
+    """Return the ordinal of a GPU from its normalized name."""
     return int(device.removeprefix("cuda:"))
 
 
 def follow(current: Callable[[], int] | None) -> None:
-    """Let "cuda" be the GPU that `current` names; None: the first one."""
+    """Make "cuda" the GPU whose ordinal `current` returns, or the first one for None."""
     global _current
     _current = current
 
@@ -80,7 +77,7 @@ _ACCEPTED = (
     "bool, ints, floats, complex, bfloat16 and float8 (ml_dtypes), datetime64, timedelta64 "
     "and structured dtypes"
 )
-_NUMERIC = "buifc"  # In the order of NumPy's same_kind: a cast may go right, not left.
+_NUMERIC = "buifc"  # NumPy's same_kind allows casts to the right, not to the left.
 _MEANING = {
     "safe": "nothing is lost",
     "same_kind": "narrower, of the same kind",
@@ -91,11 +88,10 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Axes, shape, dtype and device of an array: what goes in, or what will come out.
+    """Axes, shape, dtype and device of an input or a result.
 
-    `axes` is the text of a layout and `dtype` anything that `as_dtype` takes; they are kept
-    in one form (no blanks, native byte order, "cuda:0" for "cuda"), so that equal specs compare
-    equal.
+    `axes` is the text of a layout and `dtype` anything that `as_dtype` takes; they are normalized
+    (no blanks, native byte order, "cuda:0" for "cuda"), so that equal specs compare equal.
 
     >>> spec = ArraySpec("b c h w", (64, 3, 224, 224), "float32")
     >>> print(spec)
@@ -103,7 +99,7 @@ class ArraySpec:
     >>> spec.size, spec.nbytes
     (9633792, 38535168)
 
-    Raises PatternError, ShapeError, DtypeError or DeviceError for a part that is none.
+    Raises PatternError, ShapeError, DtypeError or DeviceError for an invalid field.
     """
 
     axes: str
@@ -112,9 +108,11 @@ class ArraySpec:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        # A side of a pattern may be in names only because of the other: text would not say so.
+        # A Layout is accepted because a side of a pattern may consist of names only because the
+        # other side does, which its text alone does not show.
         layout = self.axes if isinstance(self.axes, Layout) else parse_layout(self.axes)
-        shape, dtype = as_shape(self.shape), as_dtype(self.dtype)
+        shape = as_shape(self.shape)
+        dtype = as_dtype(self.dtype)
         check_rank(layout, shape)
         check_movable(dtype)
         device = canonical(self.device)
@@ -124,7 +122,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, layout: Layout, shape: tuple[int, ...], dtype: DType, device: str) -> ArraySpec:
-        """The spec of a layout that was read."""
+        """Return the spec of a parsed layout."""
         return cls(layout, shape, dtype, device)  # type: ignore[arg-type]
 
     @property
@@ -134,7 +132,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the elements, without gaps between them."""
+        """The number of bytes of the elements, without gaps between them."""
         return self.size * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -142,43 +140,43 @@ class ArraySpec:
 
 
 def as_dtype(dtype: object) -> DType:
-    """The NumPy dtype, in native byte order, for anything that names one.
+    """Return the NumPy dtype, in native byte order, for anything that names one.
 
-    Those of torch are known by their names, without it.
+    Dtypes of torch are recognized by their names, without importing torch.
 
     >>> as_dtype("float32"), as_dtype(">i4") == np.dtype("int32"), as_dtype("bfloat16").itemsize
     (dtype('float32'), True, 2)
 
-    Raises DtypeError for anything else, and for None, which NumPy takes for float64.
+    Raises DtypeError for anything else, and for None, which NumPy would take as float64.
     """
     if dtype is None:
         raise DtypeError(f"None is not a dtype; give one of {_ACCEPTED}")
     if type(dtype).__module__ == "torch":
         dtype = str(dtype).removeprefix("torch.")
     try:
-        found: DType = np.dtype(dtype)  # type: ignore[call-overload]
+        result: DType = np.dtype(dtype)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError):  # SyntaxError: text such as "f4,("
-        found = _from_ml_dtypes(dtype)
-    return _native(found)
+        result = _from_ml_dtypes(dtype)
+    return _native(result)
 
 
 def check_movable(dtype: DType) -> None:
-    """Raise DtypeError unless elements of `dtype` can be moved as plain bytes.
+    """Raise DtypeError unless elements of `dtype` can be copied as plain bytes.
 
     >>> check_movable(np.dtype("float32"))
     >>> check_movable(np.dtype("O"))
     Traceback (most recent call last):
     layoutkit.errors.DtypeError: elements of dtype object cannot be moved; convert them first...
     """
-    plain = dtype.kind in _NUMERIC + "Mm" or dtype.fields is not None or _is_ml(dtype)
-    if dtype.hasobject or not plain:
+    is_plain = dtype.kind in _NUMERIC + "Mm" or dtype.fields is not None or _is_ml(dtype)
+    if dtype.hasobject or not is_plain:
         raise DtypeError(
             f"elements of dtype {dtype} cannot be moved; convert them first to one of {_ACCEPTED}"
         )
 
 
 def kind_of(dtype: DType) -> str:
-    """NumPy's letter for the kind of a dtype, also where ml_dtypes gives it none.
+    """Return NumPy's `dtype.kind`, also for dtypes of ml_dtypes, whose `kind` is "V".
 
     "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
     "V" structured.
@@ -194,7 +192,7 @@ def kind_of(dtype: DType) -> str:
 
 
 def integer_bounds(dtype: DType) -> tuple[int, int]:
-    """The range of an integer dtype, also of ml_dtypes' int4 and the like."""
+    """Return the smallest and largest value of an integer dtype, also of ml_dtypes' int4."""
     bits = int(dtype.name.lstrip("uint"))
     if kind_of(dtype) == "u":
         return 0, (1 << bits) - 1
@@ -202,7 +200,7 @@ def integer_bounds(dtype: DType) -> tuple[int, int]:
 
 
 def can_cast(source: DType, target: DType, casting: str) -> bool:
-    """Whether the casting rule allows the cast, in NumPy's words and "saturate".
+    """Return True if the casting rule, one of NumPy's or "saturate", allows the cast.
 
     >>> can_cast(np.dtype("float32"), as_dtype("bfloat16"), "same_kind")
     True
@@ -211,8 +209,8 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
     >>> can_cast(np.dtype("float32"), np.dtype("uint8"), "saturate")
     True
 
-    Dates and structured dtypes are only moved: to themselves, in either byte order.
-    Raises ArgumentError where `casting` is no such word.
+    Dates and structured dtypes are never cast, except to the other byte order.
+    Raises ArgumentError if `casting` is not a casting rule.
     """
     check_casting(casting)
     if _native(source) == _native(target):
@@ -226,7 +224,7 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
 
 
 def check_cast(source: DType, target: DType, casting: str) -> None:
-    """Raise DtypeError, with the words that would allow it, where `can_cast` says no.
+    """Raise DtypeError, with the rules that would allow the cast, if `can_cast` returns False.
 
     >>> check_cast(np.dtype("int64"), np.dtype("float32"), "same_kind")
     >>> check_cast(np.dtype("float32"), np.dtype("uint8"), "same_kind")
@@ -235,9 +233,9 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
     """
     if can_cast(source, target, casting):
         return
-    words = [word for word in reversed(CASTINGS) if can_cast(source, target, word)]
-    fix = " or ".join(f'casting="{word}" ({_MEANING[word]})' for word in words)
-    if not words:
+    rules = [rule for rule in reversed(CASTINGS) if can_cast(source, target, rule)]
+    fix = " or ".join(f'casting="{rule}" ({_MEANING[rule]})' for rule in rules)
+    if not rules:
         moved = source if kind_of(source) not in _NUMERIC else target
         fix = f"no dtype, or the same one: {moved} is only moved, never cast"
     raise DtypeError(f'{source} to {target} is not allowed by casting="{casting}"; use {fix}')
@@ -246,13 +244,13 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
 def check_casting(casting: str) -> None:
     """Raise ArgumentError unless `casting` is one of CASTINGS."""
     if not isinstance(casting, str) or casting not in CASTINGS:
-        words = ", ".join(f'"{word}"' for word in CASTINGS)
-        raise ArgumentError(f"casting is {casting!r}; it is one of {words}")
+        rules = ", ".join(f'"{rule}"' for rule in CASTINGS)
+        raise ArgumentError(f"casting is {casting!r}; it is one of {rules}")
 
 
 def _is_safe(source: DType, target: DType) -> bool:
     if _is_ml(target) and target.itemsize == 1 and kind_of(target) == "f":
-        # NumPy says yes to any byte and to any other float8, and both lose values.
+        # np.can_cast returns True for any one-byte dtype, although values are lost.
         return kind_of(source) == "b"
     return np.can_cast(source, target, "safe")
 
@@ -266,10 +264,10 @@ def _native(dtype: DType) -> DType:
 
 
 def _from_ml_dtypes(name: object) -> DType:
-    import ml_dtypes  # Here and not above: `import layoutkit` loads NumPy only.
+    import ml_dtypes  # late: `import layoutkit` imports NumPy only
 
-    found = getattr(ml_dtypes, name, None) if isinstance(name, str) else None
-    # The module also has functions and finfo, of which NumPy would make object dtypes.
-    if not (isinstance(found, type) and issubclass(found, np.generic)):
+    scalar_type = getattr(ml_dtypes, name, None) if isinstance(name, str) else None
+    # The module also has functions and finfo, which NumPy would accept as object dtypes.
+    if not (isinstance(scalar_type, type) and issubclass(scalar_type, np.generic)):
         raise DtypeError(f"{name!r} is not a dtype; give one of {_ACCEPTED}")
-    return np.dtype(found)
+    return np.dtype(scalar_type)

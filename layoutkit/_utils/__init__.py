@@ -1,1 +1,8 @@
-"""Private helpers that do not depend on the rest of the package."""
+"""Helpers without dependencies on the rest of the package, except its errors.
+
+cache         bounded caches of plans and programs
+files         atomic file writes
+fork          the lock around late imports and compilation, and its handling in forked children
+tree          operations on nested tuples
+validation    validation of arguments, and type names for error messages
+"""

@@ -1,8 +1,8 @@
-"""What is kept from call to call, so that it is planned once.
+"""Bounded caches of plans and programs.
 
-Each cache is bounded by number. What is large, or made for each shape that comes, lies in a `Cache`
-and is counted in bytes as well, together with that of all others of this process: there may be
-many caches, as one Converter has several.
+Each cache is bounded by its number of entries. Values that are large, or made once per shape, are
+stored in a `Cache`: their bytes are also counted against one limit for the whole process, because
+there may be many caches (one Converter has several).
 """
 
 from __future__ import annotations
@@ -13,38 +13,37 @@ from weakref import ref
 
 from . import fork
 
-__all__ = ["MAX_KEPT", "PROGRAM_BYTES", "Cache", "remember"]
+MAX_KEPT = 512  # entries: programs of a Converter, and converters of `convert`
 
-MAX_KEPT = 512  # programs of a Converter, and converters of `convert`
-
-# Of the process: the latest few are kept, however large they are.
+# Limits of the process. The latest few entries are kept, however large they are.
 _MAX_BYTES = 64 << 20
-_LEAST_KEPT = 4
-# Of a plan with its jobs, its key and its place below; measured are 5 to 7 KB.
+_MIN_KEPT = 4
+# An estimate for a plan with its jobs, its key and its entry in `_order`; 5 to 7 KB were measured.
 PROGRAM_BYTES = 8 << 10
 
-Kept = TypeVar("Kept")
+Value = TypeVar("Value")
 
 
-class Cache(dict[Any, Kept]):
-    """A cache whose values are counted in bytes, for as long as somebody else has it."""
+class Cache(dict[Any, Value]):
+    """A dict whose values are counted in bytes. Only a weak reference to it is kept here."""
 
     __slots__ = ("__weakref__",)
 
 
-# Of all that is counted: cache, key and bytes, what was made first in front. Those of a cache that
-# is gone are counted until they get there.
+# Cache, key and bytes of all counted values, oldest first. Values of a deleted cache are counted
+# until they reach the front.
 _order: deque[tuple[ref[Cache[Any]], Any, int]] = deque()
 _total = 0
 
 
-def remember(cache: dict[Any, Kept], key: Any, value: Kept, nbytes: int = 0) -> Kept:
-    """Keep a value by a key, the oldest going when there are too many; return what is kept.
+def remember(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) -> Value:
+    """Store a value under a key unless the key is present, and return the stored value.
 
-    nbytes     what the value takes, where the cache is a Cache
+    The oldest entries are removed if there are too many. `nbytes` is the size of the value, used
+    if the cache is a `Cache`.
     """
-    with fork.making:  # so that a child finds sum and order in agreement
-        # A list is made at once, whereas others may clear the cache under an iterator.
+    with fork.making:  # so that `_total` and `_order` agree in a forked child
+        # list() copies the keys atomically; another thread could clear the cache during iteration.
         for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
             cache.pop(oldest, None)
         kept = cache.setdefault(key, value)
@@ -54,11 +53,11 @@ def remember(cache: dict[Any, Kept], key: Any, value: Kept, nbytes: int = 0) -> 
 
 
 def _count(cache: Cache[Any], key: Any, nbytes: int) -> None:
-    """Count a value, and let go what was made first while all together are too large."""
+    """Count a value, and remove the oldest values while the total is too large."""
     global _total
     _order.append((ref(cache), key, nbytes))
     _total += nbytes
-    while _total > _MAX_BYTES and len(_order) > _LEAST_KEPT:
-        found, oldest, freed = _order.popleft()
+    while _total > _MAX_BYTES and len(_order) > _MIN_KEPT:
+        cache_ref, oldest, freed = _order.popleft()
         _total -= freed
-        (found() or {}).pop(oldest, None)
+        (cache_ref() or {}).pop(oldest, None)

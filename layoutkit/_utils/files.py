@@ -1,10 +1,7 @@
-"""A file that appears under its name only when it is complete.
+"""Atomic file writes: a file gets its name only when it is complete.
 
-Where the system can (Linux), the file has no name at all while it is written, so that not
-even a killed process or a power cut leaves anything behind. Elsewhere it is a hidden file
-beside the target, removed when the block ends in any way but success.
-
-Knows files and the system; knows nothing of what is in them.
+On Linux the file has no name while it is written, so that a killed process or a power cut leaves
+nothing behind. Elsewhere it is a hidden file beside the target, removed if writing fails.
 """
 
 import errno
@@ -16,12 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing", "reserve", "resolved"]
-
 _ZEROS = bytes(1 << 20)
-_TRIES = 100  # to find a name that nobody has taken
+_TRIES = 100  # attempts to find an unused name
 
-# What a file system answers that cannot create a file without a name, or cannot claim space.
+# Errors of a file system that cannot create an unnamed file, or cannot reserve space.
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EISDIR}
 
 
@@ -29,24 +24,23 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, err
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that takes the name `path` when the block ends without an exception.
 
-    Until then, and for ever if the block raises, whatever stands at `path` stays as it was.
-    A link at `path` is followed, and an existing file's permissions are kept. Whoever writes the
-    same `path` meanwhile, in a thread or process or on another machine, does so undisturbed: who
-    ends last has the name.
+    Until then, and also if the block raises, an existing file at `path` is not changed. A link at
+    `path` is followed, and an existing file's permissions are kept. Several threads, processes or
+    machines may write the same `path` at the same time: the last one to finish wins.
     """
     path = resolved(path)
-    with _speaking_of(path):
+    with _errors_name(path):
         file, name = _create(path)
     try:
         with file:
             yield file
-            with _speaking_of(path):
+            with _errors_name(path):
                 _keep_mode(file, path)
                 file.flush()
-                # Without this a power cut after the renaming could leave a file of zeros.
+                # Without fsync a power cut after the renaming could leave a file of zeros.
                 os.fsync(file.fileno())
-                name = name or _linked(file, path)
-        with _speaking_of(path):  # closed, since Windows renames no file that is open
+                name = name or _link(file, path)
+        with _errors_name(path):  # closed first: Windows cannot rename an open file
             name.replace(path)
             name = None
     finally:
@@ -55,19 +49,19 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def resolved(path: Path) -> Path:
-    """Where a path leads by all its links; OSError where they lead in a circle."""
-    with suppress(RuntimeError):  # what Python before 3.13 says of a circle
-        found = path.resolve()
-        if not found.is_symlink():
-            return found
+    """Return the path with all links followed; raise OSError if the links form a cycle."""
+    with suppress(RuntimeError):  # raised for a cycle before Python 3.13
+        target = path.resolve()
+        if not target.is_symlink():
+            return target
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def reserve(file: BinaryIO, nbytes: int) -> None:
-    """Claim the disk space of the whole file now, and leave the position at its start.
+    """Reserve the disk space of the whole file now, and leave the position at its start.
 
-    Exists because a memory map over a hole reports a full disk as a bus error, which kills
-    the process; with the space claimed, a full disk is an OSError before any work is done.
+    A memory map over a hole reports a full disk as a bus error, which kills the process. With
+    reserved space, a full disk is an OSError before any work is done.
     """
     try:
         os.posix_fallocate(file.fileno(), 0, nbytes)
@@ -80,8 +74,8 @@ def reserve(file: BinaryIO, nbytes: int) -> None:
 
 
 def _write_zeros(file: BinaryIO, nbytes: int) -> None:
-    whole, rest = divmod(nbytes, len(_ZEROS))
-    for _ in range(whole):
+    full_blocks, rest = divmod(nbytes, len(_ZEROS))
+    for _ in range(full_blocks):
         file.write(_ZEROS)
     file.write(_ZEROS[:rest])
     file.flush()
@@ -89,8 +83,8 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
 
 
 @contextmanager
-def _speaking_of(path: Path) -> Iterator[None]:
-    """Of the names that an error could be about, only `path` means anything to the caller."""
+def _errors_name(path: Path) -> Iterator[None]:
+    """Raise any OSError again with `path`, instead of a temporary name, as its file name."""
     try:
         yield
     except OSError as error:
@@ -98,8 +92,8 @@ def _speaking_of(path: Path) -> Iterator[None]:
 
 
 def _create(path: Path) -> tuple[BinaryIO, Path | None]:
-    """A new file beside `path`: without a name, or with one of its own."""
-    # Only /proc can give the file a name later.
+    """Open a new file beside `path`, without a name or with a temporary one."""
+    # Only a link through /proc can give the unnamed file a name later.
     if hasattr(os, "O_TMPFILE") and hasattr(os, "link") and Path("/proc/self/fd").is_dir():
         try:
             descriptor = os.open(path.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
@@ -107,35 +101,35 @@ def _create(path: Path) -> tuple[BinaryIO, Path | None]:
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-    for name in _names(path):
+    for name in _temporary_names(path):
         with suppress(FileExistsError):
             return os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "r+b"), name
-    raise _no_name(path)
+    raise _names_taken(path)
 
 
-def _linked(file: BinaryIO, path: Path) -> Path:
-    """A name beside `path` for a file that has none."""
+def _link(file: BinaryIO, path: Path) -> Path:
+    """Link an unnamed file under a temporary name beside `path`, and return that name."""
     source = f"/proc/self/fd/{file.fileno()}"
-    for name in _names(path):
+    for name in _temporary_names(path):
         with suppress(FileExistsError):
-            # Python follows the link in /proc only when it is told of a folder; the path is
-            # absolute, so which folder makes no difference.
+            # Python follows the link in /proc only if src_dir_fd is passed. The path is
+            # absolute, so the value is ignored.
             os.link(source, name, src_dir_fd=file.fileno(), follow_symlinks=True)
             return name
-    raise _no_name(path)
+    raise _names_taken(path)
 
 
-def _names(path: Path) -> Iterator[Path]:
-    """Hidden names beside `path`, by chance: a process id is that of many, in containers 1."""
+def _temporary_names(path: Path) -> Iterator[Path]:
+    """Yield random hidden names beside `path`. (Process ids are not unique: containers have 1.)"""
     for _ in range(_TRIES):
         yield path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
 
 
-def _no_name(path: Path) -> OSError:
+def _names_taken(path: Path) -> OSError:
     return OSError(errno.EEXIST, f"{_TRIES} temporary names beside it are taken", str(path))
 
 
 def _keep_mode(file: BinaryIO, path: Path) -> None:
-    if hasattr(os, "fchmod"):  # Windows has no modes to keep
+    if hasattr(os, "fchmod"):  # Windows has no file modes
         with suppress(FileNotFoundError):
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))

@@ -1,23 +1,25 @@
-"""The lock of everything that a process makes once, which a fork waits for.
+"""The lock around late imports and compilation, which `os.fork` waits for.
 
-A forked child has one thread. If another one imported a module or compiled a kernel at the moment
-of the fork, the child inherits the locks of the import, of Numba or of LLVM in the hands of a
-thread that it does not have, and its own first conversion hangs. So the first conversion of a kind
-takes this lock around all that it imports and compiles, and so does a fork:
+A forked child has one thread. If another thread was importing a module or compiling a kernel at the
+moment of the fork, the child inherits an import lock, a Numba lock or an LLVM lock whose owner does
+not exist in the child, and the child's first conversion hangs. So code that imports or compiles on
+first use holds this lock, and so does a fork:
 
-    with forks.making:
+    with fork.making:
         ...
 
-Named by its module each time, as a child gets a new lock. A function that does nothing but import
-late is a `once`: it takes the lock the first time, and costs nothing afterwards.
+Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function
+that only imports late is decorated with `once`: it takes the lock the first time, and costs nothing
+afterwards.
 
-Who waits for the lock must not hold the import of a module that may be wanted under it. So no
-module takes it while it is imported (the command line aside, which no other module imports), and of
-other packages only those are imported under it that know nothing of us.
+A thread that waits for the lock must not be importing a module that the owner of the lock may
+import. So no module takes the lock while it is imported (except the command line, which no other
+module imports), and only packages that do not import layoutkit are imported under it.
 
-Handlers run before a fork in the reverse order of their registration, so who makes something may
-need none of the locks that are registered later: it would wait for the fork, and the fork for it.
-Of Numba's imports `logging` and `concurrent.futures` have one, and are therefore imported here.
+Handlers run before a fork in the reverse order of their registration. So code under the lock must
+not need a lock whose fork handler is registered later: it would wait for the fork, and the fork for
+it. Of Numba's imports, `logging` and `concurrent.futures` register such handlers, and are therefore
+imported here.
 """
 
 from __future__ import annotations
@@ -31,44 +33,42 @@ from functools import cache
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
-__all__ = ["making", "once", "renew_in_children"]
-
-Loaded = TypeVar("Loaded")
+Result = TypeVar("Result")
 
 making = threading.RLock()
 
 
-def once(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """What imports late, called under the lock and once; later calls give what it gave."""
+def once(load: Callable[[], Result]) -> Callable[[], Result]:
+    """Decorate a function to run once, under the lock; later calls return its first result."""
 
     @cache
-    def loaded() -> Loaded:
+    def wrapper() -> Result:
         with making:
             return load()
 
-    return loaded
+    return wrapper
 
 
-class Renewable(Protocol):
-    """What has locks, threads or connections, which a forked child cannot use."""
+class HasForkState(Protocol):
+    """An object with locks, threads or connections, which a forked child cannot use."""
 
     def renew(self) -> None:
-        """Begin anew."""
+        """Replace the locks, threads or connections."""
 
 
-_renewable: WeakSet[Renewable] = WeakSet()
+_renewable: WeakSet[HasForkState] = WeakSet()
 
 
-def renew_in_children(thing: Renewable) -> None:
-    """Call `renew` of a thing in every forked child, as long as the thing is there."""
-    _renewable.add(thing)
+def renew_in_children(instance: HasForkState) -> None:
+    """Call `renew` of an object in every forked child, as long as the object exists."""
+    _renewable.add(instance)
 
 
 def _after_fork() -> None:
     global making
-    making = threading.RLock()  # on the old one there may be waiters that do not exist here
-    for thing in tuple(_renewable):
-        thing.renew()
+    making = threading.RLock()  # threads that wait for the old one do not exist in the child
+    for instance in tuple(_renewable):
+        instance.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
-"""Nested tuples, walked in one way: batches of several components, their layouts and spaces.
+"""Operations on nested tuples: batches of several components, their layouts and spaces.
 
-A *nest* is a tuple of nests, or a leaf, which is anything else. This knows of no array, view or
-space; what is wrong with a leaf is said with its path in front: `component [1][0]: ...`.
+A *tree* is a tuple of trees, or a leaf, which is any other object. Errors raised for a leaf get its
+path as a prefix: `component [1][0]: ...`.
 """
 
 from __future__ import annotations
@@ -11,114 +11,102 @@ from typing import Any
 
 from ..errors import LayoutkitError, ShapeError
 
-__all__ = [
-    "each",
-    "each_leaf",
-    "each_place",
-    "leaves",
-    "matched",
-    "path_text",
-    "paths",
-    "placed",
-    "rebuilt",
-]
 
-
-def leaves(nest: Any) -> list[Any]:
-    """The leaves, depth first.
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves, depth first.
 
     >>> leaves((1, (2, 3)))
     [1, 2, 3]
     """
-    return [leaf for part in nest for leaf in leaves(part)] if isinstance(nest, tuple) else [nest]
+    return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
 
 
-def paths(nest: Any) -> list[tuple[int, ...]]:
-    """Where the leaves are, in their order.
+def paths(tree: Any) -> list[tuple[int, ...]]:
+    """Return the index path of each leaf, in the order of `leaves`.
 
     >>> paths((1, (2, 3)))
     [(0,), (1, 0), (1, 1)]
     """
-    if not isinstance(nest, tuple):
+    if not isinstance(tree, tuple):
         return [()]
-    return [(at, *path) for at, part in enumerate(nest) for path in paths(part)]
+    return [(i, *path) for i, part in enumerate(tree) for path in paths(part)]
 
 
-def rebuilt(nest: Any, values: Iterable[Any], make: Callable[[Any], Any] = tuple) -> Any:
-    """A value for each leaf, nested as the leaves are; `make` joins those of one tuple.
+def rebuilt(tree: Any, values: Iterable[Any], make: Callable[[Any], Any] = tuple) -> Any:
+    """Return the tree with one value in place of each leaf; `make` joins the values of a tuple.
 
     >>> rebuilt((1, (2, 3)), "abc"), rebuilt((1, (2, 3)), (1, 2, 3), sum)
     (('a', ('b', 'c')), 6)
     """
-    return _rebuilt(nest, iter(values), make)
+    return _unflatten(tree, iter(values), make)
 
 
-def _rebuilt(nest: Any, values: Iterator[Any], make: Callable[[Any], Any]) -> Any:
-    if not isinstance(nest, tuple):
+def _unflatten(tree: Any, values: Iterator[Any], make: Callable[[Any], Any]) -> Any:
+    if not isinstance(tree, tuple):
         return next(values)
-    return make(tuple([_rebuilt(part, values, make) for part in nest]))
+    return make(tuple([_unflatten(part, values, make) for part in tree]))
 
 
-def matched(nest: Any, value: Any, what: str, shared: bool = False) -> list[Any]:
-    """A value for each leaf, of tuples or lists that nest as `nest` does.
+def matched(tree: Any, value: Any, arg_name: str, shared: bool = False) -> list[Any]:
+    """Return one value for each leaf, from tuples or lists that are nested as `tree` is.
 
-    With `shared`, what is neither is one value for all leaves below.
+    With `shared`, a value that is neither a tuple nor a list applies to all leaves below.
 
     >>> matched((1, (2, 3)), ("a", ["b", "c"]), "names"), matched((1, (2, 3)), "a", "names", True)
     (['a', 'b', 'c'], ['a', 'a', 'a'])
 
-    Raises ShapeError, in which the values are called `what`, where they nest otherwise.
+    Raises ShapeError if the values are nested differently; the message calls them `arg_name`.
     """
-    if not isinstance(nest, tuple):
+    if not isinstance(tree, tuple):
         return [value]
     is_nest = isinstance(value, tuple | list)
     if shared and not is_nest:
-        return [value] * len(leaves(nest))
-    if not is_nest or len(value) != len(nest):
-        given = len(value) if is_nest else f"a {type(value).__name__}"
+        return [value] * len(leaves(tree))
+    if not is_nest or len(value) != len(tree):
+        actual = len(value) if is_nest else f"a {type(value).__name__}"
         raise ShapeError(
-            f"{what}: {given} given for {len(nest)} components; give a sequence of {len(nest)}, "
-            "nested as the components are"
+            f"{arg_name}: {actual} given for {len(tree)} components; give a sequence of "
+            f"{len(tree)}, nested as the components are"
         )
-    pairs = zip(nest, value, strict=True)
-    return [found for part, one in pairs for found in matched(part, one, what, shared)]
+    pairs = zip(tree, value, strict=True)
+    return [leaf for part, item in pairs for leaf in matched(part, item, arg_name, shared)]
 
 
 def each(function: Callable[..., Any], *columns: Iterable[Any]) -> tuple[Any, ...]:
-    """The results of the function for the first of all columns, the second, ...; places errors.
+    """Map a function over columns of equal length; errors get the index as a prefix.
 
-    The caller has proved that all columns are as long as the first.
+    The caller has checked that all columns are as long as the first.
     """
-    found: list[Any] = []
+    results: list[Any] = []
     try:
         for row in zip(*columns, strict=True):
-            found.append(function(*row))
+            results.append(function(*row))
     except LayoutkitError as error:
-        raise placed(error, len(found)) from None
-    return tuple(found)
+        raise placed(error, len(results)) from None
+    return tuple(results)
 
 
-def each_leaf(function: Callable[..., Any], nest: Any, *columns: Iterable[Any]) -> list[Any]:
-    """The results of the function for each leaf and its values in all columns; places errors."""
-    return each_place(function, nest, leaves(nest), *columns)
+def each_leaf(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
+    """Map a function over the leaves and columns of values for them; errors get the leaf's path."""
+    return each_place(function, tree, leaves(tree), *columns)
 
 
-def each_place(function: Callable[..., Any], nest: Any, *columns: Iterable[Any]) -> list[Any]:
-    """The same of the columns alone: the nest only says where each of their values is."""
-    found: list[Any] = []
+def each_place(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
+    """Map a function over columns with one value per leaf; errors get the leaf's path in `tree`."""
+    results: list[Any] = []
     try:
         for row in zip(*columns, strict=True):
-            found.append(function(*row))
+            results.append(function(*row))
     except LayoutkitError as error:
-        raise placed(error, *paths(nest)[len(found)]) from None
-    return found
+        raise placed(error, *paths(tree)[len(results)]) from None
+    return results
 
 
 def placed(error: LayoutkitError, *path: int) -> LayoutkitError:
-    """The error with a path in front of it, joined to the one that it has already.
+    """Return the error with a path prefix, joined to the path that it may have already.
 
-    Exists because only what walks a nest has to know of paths: who finds a mistake speaks of its
-    own batch, and every level that the error passes adds its index.
+    Code that raises an error does not know the path of its component; each level of the tree that
+    the error passes through adds an index.
 
     >>> placed(placed(ShapeError("too wide"), 0), 1)
     ShapeError('component [1][0]: too wide')
@@ -127,13 +115,13 @@ def placed(error: LayoutkitError, *path: int) -> LayoutkitError:
         return error
     inner, fact = getattr(error, "located", ((), str(error)))
     path += inner
-    found = type(error)(f"component {path_text(path)}: {fact}")
-    found.__dict__["located"] = (path, fact)
-    return found
+    result = type(error)(f"component {path_text(path)}: {fact}")
+    result.__dict__["located"] = (path, fact)
+    return result
 
 
 def path_text(path: tuple[int, ...]) -> str:
-    """The path as it is indexed; "the batch" for what is not in a composite.
+    """Return the path as an index expression, or "the batch" for the root.
 
     >>> path_text((1, 0)), path_text(())
     ('[1][0]', 'the batch')

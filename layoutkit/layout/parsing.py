@@ -1,16 +1,13 @@
-"""`Layout`: the axes of an array, as text says them.
+"""`Layout`, and the parser of layouts such as `"b(hwc)"` and `"batch height width c"`.
 
-Inside, an axis is one character, so that all that follows knows strings of axes only: its letter,
-or a character of Unicode's private use, of which the `Layout` knows the name.
+Inside a `Layout` an axis is one character: its letter, or, for a longer name, a character of
+Unicode's private use area, whose name the `Layout` has. So other modules only handle strings of
+axes. Parse errors show the position in the text.
 
-How layouts are written: `"b(hwc)"`, `"batch height width c"` and, with an arrow, patterns.
-
-Reads text into a `Layout`, and points at the place of whatever cannot be read. What a
-pattern then does to a shape is `axes.py`.
-
-A text is in letters, one an axis, or in names. It is in names where a side has at least two axes
-apart by blanks, of which one outside of folds has several letters, or one in a fold a digit or `_`
-(`(h p1)`, never letters alone); the other side is then too.
+A text consists either of letters, one per axis, or of names. It consists of names if a side has at
+least two axes separated by blanks, and either one outside of parentheses has several letters or one
+inside of parentheses has a digit or `_` (`(h p1)`, never letters alone). The other side of a
+pattern then consists of names too.
 """
 
 import re
@@ -20,9 +17,11 @@ from string import ascii_lowercase
 
 from ..errors import PatternError, ShapeError
 
-DOTS = "\ue000"  # `...` where the rank is not known yet
-# First characters: of axes that `...` are, of `1` on either side, of names.
-STAYING, ONES, NAMED = 0xE100, (0xE200, 0xE300), 0xE400
+DOTS = "\ue000"  # `...` while the rank is unknown
+# First characters of: the axes that `...` stands for; `1` on the left and right side; names.
+STAYING = 0xE100
+ONES = (0xE200, 0xE300)
+NAMED = 0xE400
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Layout:
     """The axes of an array, outermost first; `parse_layout` makes one from text.
 
     `groups` has one string for each axis of the array: a letter, or the letters of a fold. `names`
-    has the pairs of those that stand for longer names.
+    has (character, name) pairs of the axes with longer names.
 
     >>> from layoutkit.layout.parsing import parse_layout
     >>> layout = parse_layout("b (h w c)")
@@ -50,21 +49,21 @@ class Layout:
 
     @property
     def ndim(self) -> int:
-        """The rank of an array in this layout: a fold counts as one axis, `...` as none."""
+        """The rank of an array in this layout: a fold counts as one axis, `...` as zero."""
         return len(self.groups) - self.is_open
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether `...` stands for any number of axes."""
+        """True if the layout has `...`, which stands for any number of axes."""
         return DOTS in self.groups
 
     @cached_property
     def named(self) -> tuple[tuple[str, ...], ...]:
-        """The groups as callers know them: tuples of letters and names, `...` and `1`."""
+        """The groups as tuples of the axes' letters or names, `...` and `1`."""
         return tuple(tuple(map(self.name, group)) for group in self.groups)
 
     def name(self, letter: str) -> str:
-        """What a caller calls the axis of a letter of this layout."""
+        """Return the name, `...` or `1` that a character of this layout stands for."""
         if letter < DOTS:
             return letter
         if ord(letter) < ONES[0]:
@@ -72,20 +71,22 @@ class Layout:
         return dict(self.names)[letter] if ord(letter) >= NAMED else "1"
 
     def completed(self, count: int) -> "Layout":
-        """The layout in which `...` are so many axes."""
-        staying = tuple(chr(STAYING + at) for at in range(count))
-        at = self.groups.index(DOTS)
-        return Layout(self.groups[:at] + staying + self.groups[at + 1 :], self.names)
+        """Return the layout with `count` axes in place of `...`."""
+        staying = tuple(chr(STAYING + i) for i in range(count))
+        pos = self.groups.index(DOTS)
+        return Layout(self.groups[:pos] + staying + self.groups[pos + 1 :], self.names)
 
     @cached_property
     def _text(self) -> str:
         return self.spelled(" " if self.names else "")
 
-    def spelled(self, blank: str = " ") -> str:
-        """The text with this between two axes; with a blank it is as einops writes it."""
-        shown = [names[0] if len(names) == 1 else f"({blank.join(names)})" for names in self.named]
-        return blank.join(
-            name for at, name in enumerate(shown) if name != "..." or "..." not in shown[:at]
+    def spelled(self, separator: str = " ") -> str:
+        """Return the text with `separator` between axes; a blank gives the notation of einops."""
+        shown = [
+            names[0] if len(names) == 1 else f"({separator.join(names)})" for names in self.named
+        ]
+        return separator.join(
+            name for i, name in enumerate(shown) if name != "..." or "..." not in shown[:i]
         )
 
     def __str__(self) -> str:
@@ -93,7 +94,7 @@ class Layout:
 
 
 def is_one(letter: str) -> bool:
-    """Whether an axis was written as `1`."""
+    """Return True if an axis was written as `1`."""
     return ONES[0] <= ord(letter) < NAMED
 
 
@@ -101,19 +102,19 @@ ARROW = "->"
 
 _LETTER_RULE = "an axis is one letter, a to z, and parentheses fold several into one"
 _NAME_RULE = "an axis is a name of letters, digits and _, and parentheses fold several into one"
-# By whether a text is in names.
+# The key is True if the text consists of names.
 _AXIS = {False: re.compile(r"[a-zA-Z]"), True: re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)}
 _SPECIAL = {False: re.compile(r"\.\.\.|…|1(?!\d)"), True: re.compile(r"\.\.\.|…|1(?!\w)")}
 _LONG_WORD = re.compile(r"[a-zA-Z_]\w+", re.ASCII)
 _NUMBERED = re.compile(r"[a-zA-Z_]\w*[\d_]\w*", re.ASCII)
 _FOLDS = re.compile(r"\(([^()]*)\)")
 _BLANKS = re.compile(r"\s*")
-# Drawn ones, and those of dashes of any length.
+# Unicode arrows, and arrows of dashes of any length.
 _OTHER_ARROWS = re.compile("[\u2192\u21d2\u27f6\u2794]|[-=\u2013\u2014\u2212]+\\s*>|>")
 
 
 def parse_layout(text: str) -> Layout:
-    """Read a layout: distinct axes, outermost first, folds in parentheses.
+    """Parse a layout: distinct axes, outermost first, folds in parentheses.
 
     >>> parse_layout("bhwc").groups
     ('b', 'h', 'w', 'c')
@@ -122,53 +123,53 @@ def parse_layout(text: str) -> Layout:
     >>> str(parse_layout("batch  (height width) c"))
     'batch (height width) c'
 
-    Letters are of any case, `NHWC` is `nhwc`. `...` stands for any number of axes, `1` for one of
-    size 1 without a name. Raises PatternError, with a caret under the place, for anything else.
+    Single letters are case-insensitive: `NHWC` is `nhwc`. `...` stands for any number of axes, `1`
+    for an unnamed axis of size 1. Raises PatternError, with a caret at the position, for any other
+    text.
     """
     require_text(text, "a layout", "bhwc")
     return _parse_layout(text)
 
 
 def read_sides(text: str) -> tuple[Layout, Layout]:
-    """The two layouts of a pattern's text; PatternError where it is none."""
+    """Return the two layouts of a pattern's text; raise PatternError if it cannot be parsed."""
     arrow = text.find(ARROW)
     if arrow < 0:
         raise _without_arrow(text)
     end = arrow + len(ARROW)
     second = text.find(ARROW, end)
     if second >= 0:
-        raise _misread(text, second, 'a second "->"', 'a pattern has one: "bhwc->bchw"')
+        raise _parse_error(text, second, 'a second "->"', 'a pattern has one: "bhwc->bchw"')
     sides = ((0, arrow), (end, len(text)))
-    long = any(_is_long(text[slice(*side)]) for side in sides)
+    in_names = any(_has_names(text[slice(*side)]) for side in sides)
     known: dict[str, str] = {}
     left, right = (
-        _Side(text, *side, long, known, ONES[at]).read() for at, side in enumerate(sides)
+        _SideParser(text, *side, in_names, known, ONES[i]).parse() for i, side in enumerate(sides)
     )
     if left.is_open != right.is_open:
-        at = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
+        pos = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
         fix = '"..." are axes that stay: write it on both sides, or name the axes to fold them'
-        raise _misread(text, at, '"..." is on one side only', fix)
+        raise _parse_error(text, pos, '"..." is on one side only', fix)
     return left, right
 
 
-def require_text(text: object, what: str, example: str) -> None:
-    """Raise PatternError for what is not a str.
+def require_text(text: object, arg_name: str, example: str) -> None:
+    """Raise PatternError if `text` is not a str.
 
-    Exists because the caches behind the parsers would answer an unhashable argument in
-    their own words.
+    Without this check, `lru_cache` would raise its own TypeError for an unhashable argument.
     """
     if not isinstance(text, str):
-        kind = type(text).__name__
-        raise PatternError(f'{what} is text such as "{example}", not {text!r} ({kind})')
+        type_name = type(text).__name__
+        raise PatternError(f'{arg_name} is text such as "{example}", not {text!r} ({type_name})')
 
 
 @lru_cache(maxsize=1024)
 def _parse_layout(text: str) -> Layout:
-    return _Side(text, 0, len(text), _is_long(text), {}, ONES[0]).read()
+    return _SideParser(text, 0, len(text), _has_names(text), {}, ONES[0]).parse()
 
 
-def _is_long(side: str) -> bool:
-    """Whether a side is in names; see above."""
+def _has_names(side: str) -> bool:
+    """Return True if a side consists of names; see the module docstring."""
     chunks = _FOLDS.sub("()", side).split()
     if len(chunks) > 1 and any(map(_LONG_WORD.fullmatch, chunks)):
         return True
@@ -176,129 +177,140 @@ def _is_long(side: str) -> bool:
     return any(len(fold) > 1 and any(map(_NUMBERED.fullmatch, fold)) for fold in folds)
 
 
-class _Side:
-    """A side of a text that is being read: `text[start:end]`, in names or in letters.
+class _SideParser:
+    """The parser of one side of a text: `text[start:end]`, in names or in letters.
 
-    `known` has the characters of names that were read, which both sides of a pattern share; `ones`
-    is the first character of its axes without a name.
+    `known` maps names to their characters and is shared by both sides of a pattern; `ones` is the
+    character of the side's first axis that is written as `1`.
     """
 
     def __init__(
-        self, text: str, start: int, end: int, long: bool, known: dict[str, str], ones: int
+        self, text: str, start: int, end: int, in_names: bool, known: dict[str, str], ones: int
     ) -> None:
-        self.text, self.start, self.end, self.long = text, start, end, long
-        self.known, self.ones = known, ones
-        self.seen: dict[str, str] = {}  # what was read of this side, and its characters
+        self.text = text
+        self.start = start
+        self.end = end
+        self.in_names = in_names
+        self.known = known
+        self.ones = ones
+        self.seen: dict[str, str] = {}  # names and letters of this side, and their characters
 
-    def read(self) -> Layout:
+    def parse(self) -> Layout:
         if not self.text[self.start : self.end].strip():
-            raise _misread(self.text, self.start, "a layout without axes", "name at least one: b")
+            raise _parse_error(
+                self.text, self.start, "a layout without axes", "name at least one: b"
+            )
         groups: list[str] = []
-        at = self.skip(self.start)
-        while at < self.end:
-            group, at = self.fold(at) if self.text[at] == "(" else self.axis(at)
+        pos = self.skip_blanks(self.start)
+        while pos < self.end:
+            group, pos = self.parse_fold(pos) if self.text[pos] == "(" else self.parse_axis(pos)
             groups.append(group)
-            at = self.skip(at)
+            pos = self.skip_blanks(pos)
         names = {letter: name for name, letter in self.seen.items() if ord(letter) >= NAMED}
         return Layout(tuple(groups), tuple(names.items()))
 
-    def axis(self, at: int) -> tuple[str, int]:
-        """The axis at a place, and where it ends."""
-        special = _SPECIAL[self.long].match(self.text, at, self.end)
+    def parse_axis(self, pos: int) -> tuple[str, int]:
+        """Return the axis at a position, and the position after it."""
+        special = _SPECIAL[self.in_names].match(self.text, pos, self.end)
         if special is None:
-            return self.named(at)
+            return self.parse_named(pos)
         if special[0] == "1":
             self.ones += 1
             return chr(self.ones - 1), special.end()
         if "..." in self.seen:
-            raise _misread(self.text, at, 'a second "..."', "write it once on each side")
+            raise _parse_error(self.text, pos, 'a second "..."', "write it once on each side")
         self.seen["..."] = DOTS
         return DOTS, special.end()
 
-    def named(self, at: int) -> tuple[str, int]:
-        """The axis of a letter or a name."""
-        found = _AXIS[self.long].match(self.text, at, self.end)
-        if found is None:
-            raise self.no_axis(at)
-        name = found[0].lower() if len(found[0]) == 1 else found[0]
+    def parse_named(self, pos: int) -> tuple[str, int]:
+        """Return the character of the letter or name at a position, and the position after it."""
+        match = _AXIS[self.in_names].match(self.text, pos, self.end)
+        if match is None:
+            raise self.invalid_axis(pos)
+        name = match[0].lower() if len(match[0]) == 1 else match[0]
         if name in self.seen:
-            raise self.twice(at, name)
+            raise self.duplicate_axis(pos, name)
         letter = name
         if len(name) > 1:
             letter = self.known.setdefault(name, chr(NAMED + len(self.known)))
         self.seen[name] = letter
-        return letter, found.end()
+        return letter, match.end()
 
-    def fold(self, start: int) -> tuple[str, int]:
-        """The axes of the fold that begins here, and where it ends."""
-        letters, at = "", self.skip(start + 1)
-        while at < self.end and self.text[at] != ")":
-            if self.text[at] == "(":
+    def parse_fold(self, start: int) -> tuple[str, int]:
+        """Return the axes of the fold that begins at `start`, and the position after it."""
+        letters = ""
+        pos = self.skip_blanks(start + 1)
+        while pos < self.end and self.text[pos] != ")":
+            if self.text[pos] == "(":
                 fix = "folds do not nest: write b(hwc)"
-                raise _misread(self.text, at, "a fold inside a fold", fix)
-            special = _SPECIAL[self.long].match(self.text, at, self.end)
+                raise _parse_error(self.text, pos, "a fold inside a fold", fix)
+            special = _SPECIAL[self.in_names].match(self.text, pos, self.end)
             if special is not None:
                 fix = "inside of folds axes have names: write b(hwc)"
-                raise _misread(self.text, at, f'"{special[0]}" inside a fold', fix)
-            letter, at = self.named(at)
-            letters, at = letters + letter, self.skip(at)
-        if at >= self.end:
-            raise _misread(self.text, start, "this '(' is never closed", "write folds as b(hwc)")
+                raise _parse_error(self.text, pos, f'"{special[0]}" inside a fold', fix)
+            letter, pos = self.parse_named(pos)
+            letters += letter
+            pos = self.skip_blanks(pos)
+        if pos >= self.end:
+            raise _parse_error(
+                self.text, start, "this '(' is never closed", "write folds as b(hwc)"
+            )
         if not letters:
             fix = "name at least one, such as b(hw); an axis of size 1 is written as 1"
-            raise _misread(self.text, start, "a fold without axes", fix)
-        return letters, at + 1
+            raise _parse_error(self.text, start, "a fold without axes", fix)
+        return letters, pos + 1
 
-    def skip(self, at: int) -> int:
-        """The first place from here on that is no blank."""
-        found = _BLANKS.match(self.text, at, self.end)
-        return at if found is None else found.end()
+    def skip_blanks(self, pos: int) -> int:
+        """Return the first position from `pos` on that is not a blank."""
+        match = _BLANKS.match(self.text, pos, self.end)
+        return pos if match is None else match.end()
 
-    def twice(self, at: int, name: str) -> PatternError:
-        fix = "every axis of a layout has its own " + ("name" if self.long else "letter")
-        if not self.long and re.search(r"[a-zA-Z_]\w+", self.text):
+    def duplicate_axis(self, pos: int, name: str) -> PatternError:
+        """Return the error for an axis that occurs twice."""
+        fix = "every axis of a layout has its own " + ("name" if self.in_names else "letter")
+        if not self.in_names and re.search(r"[a-zA-Z_]\w+", self.text):
             fix += (
                 "; for names of several letters write blanks between all axes, with one such name "
                 "outside of folds: batch (height width) c"
             )
-        return _misread(self.text, at, f"axis {name!r} is there twice", fix)
+        return _parse_error(self.text, pos, f"axis {name!r} occurs twice", fix)
 
-    def no_axis(self, at: int) -> PatternError:
-        """The error for text that is no axis and no fold."""
-        char = self.text[at]
+    def invalid_axis(self, pos: int) -> PatternError:
+        """Return the error for text that is neither an axis nor a fold."""
+        char = self.text[pos]
         if char == ")":
-            return _misread(self.text, at, "')' without '('", "write folds as b(hwc)")
-        rule = _NAME_RULE if self.long else _LETTER_RULE
+            return _parse_error(self.text, pos, "')' without '('", "write folds as b(hwc)")
+        rule = _NAME_RULE if self.in_names else _LETTER_RULE
         if char.isdigit():
             rule = (
                 "1 is an axis of size 1, and other numbers repeat data, which einops does: "
                 'einops.repeat(x, "h w -> h w c", c=3)'
             )
-        return _misread(self.text, at, f"{char!r} is not an axis", rule)
+        return _parse_error(self.text, pos, f"{char!r} is not an axis", rule)
 
 
 def _without_arrow(text: str) -> PatternError:
-    """The error for a pattern whose arrow is missing or looks otherwise."""
+    """Return the error for a pattern whose arrow is missing or written differently."""
     other = _OTHER_ARROWS.search(text)
     if other is None:
-        return _misread(text, len(text), 'there is no "->"', 'write both layouts: "bhwc->bchw"')
+        return _parse_error(text, len(text), 'there is no "->"', 'write both layouts: "bhwc->bchw"')
     fix = 'write the arrow as "->": "bhwc->bchw"'
-    return _misread(text, other.start(), f'there is no "->" but {other[0]!r}', fix)
+    return _parse_error(text, other.start(), f'there is no "->" but {other[0]!r}', fix)
 
 
-def _misread(text: str, at: int, fact: str, fix: str) -> PatternError:
-    # Tabs and line ends would move the caret away from its place.
+def _parse_error(text: str, pos: int, fact: str, fix: str) -> PatternError:
+    # Tabs and line ends would misplace the caret.
     line = "".join(char if char.isprintable() else " " for char in text)
-    return PatternError(f'cannot read "{line}": {fact}\n    {line}\n    {" " * at}^\n{fix}')
+    return PatternError(f'cannot read "{line}": {fact}\n    {line}\n    {" " * pos}^\n{fix}')
 
 
 def identity(ndim: int) -> str:
-    """The pattern of an array of `ndim` axes that stay where they are.
+    """Return the pattern that keeps the order of `ndim` axes.
 
     >>> identity(3)
     'abc->abc'
 
-    Raises ShapeError where there are more axes than letters.
+    Raises ShapeError if there are more axes than letters.
     """
     if ndim > len(ascii_lowercase):
         raise ShapeError(

@@ -1,18 +1,15 @@
-"""Axis letters, layouts and patterns: what `"bhwc->b(chw)"` means.
+"""Patterns such as `"bhwc->b(chw)"`, and the permutation that one means for a shape.
 
-Three steps, each immutable and cached: text -> `Layout` and `Pattern` (read once) ->
-`Move` (one for each shape and set of sizes), which says in plain tuples where every
-element goes. Nothing here knows arrays, dtypes or devices, so everything is instant and
-can be tested without data:
+Text is parsed into a `Pattern` of two `Layout`s; `Pattern.resolve` makes a `Move` for a shape and
+axis sizes, which describes in plain tuples where every element goes. All three are immutable and
+cached, and none of them needs an array:
 
 >>> move = parse_pattern("bhwc->bf").resolve((64, 32, 32, 3))
 >>> str(move.target), move.target_shape
 ('b(hwc)', (64, 3072))
 
-The size of every axis of a pattern, from a shape and the sizes that a caller gives.
-
-Knows axes by the names that callers use, and numbers. What does not fit is a ShapeError with the
-fact and the fix; `axes.py` puts the pattern and the shape in front.
+Sizes that do not fit are a ShapeError that names the axis and the fix; `Pattern.resolve` adds the
+pattern and the shape as a prefix.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,56 +24,59 @@ from ..errors import ShapeError
 from .parsing import ARROW, Layout, is_one, read_sides, require_text
 
 FEATURE = "f"
-_STAYING, _ONE = "...", "1"  # what has no name: axes that stay, and those of size 1
+# Unnamed axes: those that `...` stands for, and those of size 1.
+_STAYING = "..."
+_ONE = "1"
 
 _Group: TypeAlias = tuple[str, ...]
 
 
-def fitted(
-    source: Layout, target: Layout, shape: tuple[int, ...], given: dict[str, int], meant: str
+def solve_axis_sizes(
+    source: Layout, target: Layout, shape: tuple[int, ...], known: dict[str, int], features: str
 ) -> dict[str, int]:
-    """The size of every letter on either side, or ShapeError where shape and given do not fit.
+    """Return the size of every letter on either side; raise ShapeError if the sizes do not fit.
 
-    `meant` are the axes that `f` stands for, "" where it is an axis itself. The caller has proved
-    that `shape` has one size for each axis of the source, which is not open.
+    `known` has the sizes that the caller passed. `features` are the axes that `f` stands for, ""
+    if `f` is an axis itself. The caller has checked that `shape` has one size for each axis of the
+    source, which does not have `...`.
     """
-    sizes = dict(given)
-    features = tuple(map((target if meant[:1] in target.letters else source).name, meant))
-    _check_names(source, target, (FEATURE,) if meant else (), sizes)
-    _fit(source, target, shape, sizes, features)
+    sizes = dict(known)
+    names = tuple(map((target if features[:1] in target.letters else source).name, features))
+    _check_names(source, target, (FEATURE,) if features else (), sizes)
+    _solve_source(source, target, shape, sizes, names)
     _check_dropped(source, target, sizes)
     _fill_added(source, target, sizes)
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for layout in (target, source):
-        found |= {letter: sizes.get(layout.name(letter), 1) for letter in layout.letters}
+        result |= {letter: sizes.get(layout.name(letter), 1) for letter in layout.letters}
     staying = [letter for letter in source.letters if source.name(letter) == _STAYING]
-    plain = zip(source.groups, shape, strict=True)
-    return found | {letter: size for letter, size in plain if letter in staying}
+    pairs = zip(source.groups, shape, strict=True)
+    return result | {letter: size for letter, size in pairs if letter in staying}
 
 
-def _fit(
-    source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int], meant: _Group
+def _solve_source(
+    source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int], features: _Group
 ) -> None:
-    """Add the size of every source axis that has a name to `sizes`, or raise if they don't fit."""
-    feature = sizes.pop(FEATURE, None) if meant else None
+    """Add the size of every named source axis to `sizes`, or raise if the sizes do not fit."""
+    feature = sizes.pop(FEATURE, None) if features else None
     axes = list(zip(source.named, shape, strict=True))
     for group, size in axes:
         if len(group) == 1:
-            _fit_plain(group[0], size, sizes)
+            _set_axis_size(group[0], size, sizes)
     for group, size in axes:
         if len(group) > 1:
             _assume_dropped(group, target, sizes)
             _assume_kept(group, target, sizes)
-            _fit_fold(group, size, sizes, f"the axis ({_shown(group)}) of size {size}")
+            _solve_fold(group, size, sizes, f"the axis ({_group_text(group)}) of size {size}")
     if feature is not None:  # All of its axes have a size by now: this only checks.
-        _fit_fold(meant, feature, sizes, f"f={feature}")
+        _solve_fold(features, feature, sizes, f"f={feature}")
 
 
-def _shown(group: _Group) -> str:
+def _group_text(group: _Group) -> str:
     return ("" if all(len(name) == 1 for name in group) else " ").join(group)
 
 
-def _fit_plain(name: str, size: int, sizes: dict[str, int]) -> None:
+def _set_axis_size(name: str, size: int, sizes: dict[str, int]) -> None:
     if name == _ONE and size != 1:
         raise ShapeError(
             f"an axis written as 1 has size {size}; give it a name, or an array that has size 1"
@@ -88,28 +88,28 @@ def _fit_plain(name: str, size: int, sizes: dict[str, int]) -> None:
         )
 
 
-def _fit_fold(group: _Group, total: int, sizes: dict[str, int], what: str) -> None:
-    """Infer the one missing size of `group`, or check that all its sizes make `total`."""
+def _solve_fold(group: _Group, total: int, sizes: dict[str, int], label: str) -> None:
+    """Infer the one missing size of `group`, or check that the product of its sizes is `total`."""
     missing = [name for name in group if name not in sizes]
     if len(missing) > 1:
         raise ShapeError(
-            f"{what} can be split in many ways, and one size can be inferred, not "
+            f"{label} can be split in many ways, and one size can be inferred, not "
             f"{len(missing)}; give all but one of {', '.join(f'{name}=' for name in missing)}"
         )
     known = prod(sizes[name] for name in group if name in sizes)
     shown = ", ".join(f"{name}={sizes[name]}" for name in group if name in sizes)
     if not missing and known != total:
-        raise ShapeError(f"{what} is not {shown}, which make {known}; correct one of the sizes")
+        raise ShapeError(f"{label} is not {shown}, which make {known}; correct one of the sizes")
     if missing and known == 0:
-        raise ShapeError(f"{what} leaves {missing[0]} open beside {shown}; give {missing[0]}= too")
+        raise ShapeError(f"{label} leaves {missing[0]} open beside {shown}; give {missing[0]}= too")
     if missing and total % known:
-        raise ShapeError(f"{what} cannot be divided by {shown}; give sizes that divide it")
+        raise ShapeError(f"{label} cannot be divided by {shown}; give sizes that divide it")
     if missing:
         sizes[missing[0]] = total // known
 
 
 def _assume_dropped(group: _Group, target: Layout, sizes: dict[str, int]) -> None:
-    """Give size 1, the only one allowed, to dropped axes while the others do not tell it."""
+    """Set dropped axes to size 1, the only size allowed, if it cannot be inferred."""
     missing = [name for name in group if name not in sizes]
     empty = any(sizes.get(name) == 0 for name in group)
     for name in [name for name in missing if name not in _names(target)]:
@@ -119,7 +119,10 @@ def _assume_dropped(group: _Group, target: Layout, sizes: dict[str, int]) -> Non
 
 
 def _assume_kept(group: _Group, target: Layout, sizes: dict[str, int]) -> None:
-    """Let one axis have all of a fold that the target has too: how it splits is all the same."""
+    """Give the full size of a fold to one axis if the target has the same fold.
+
+    The split does not matter then.
+    """
     missing = [name for name in group if name not in sizes]
     if group in target.named:
         sizes.update(dict.fromkeys(missing[1:], 1))
@@ -138,9 +141,9 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
 
 
 def _check_names(
-    source: Layout, target: Layout, more: tuple[str, ...], sizes: dict[str, int]
+    source: Layout, target: Layout, extra: tuple[str, ...], sizes: dict[str, int]
 ) -> None:
-    axes = dict.fromkeys((*_names(source), *_names(target), *more))
+    axes = dict.fromkeys((*_names(source), *_names(target), *extra))
     for name in sizes:
         if name not in axes or name in (_STAYING, _ONE):
             there = ", ".join(axes)
@@ -151,42 +154,44 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
     kept = _names(target)
     for name in _names(source):
         if name not in (*kept, _ONE) and sizes[name] != 1:
-            why = (
+            fact = (
                 f"axis {name} of size {sizes[name]} is not on the right, so its data would be lost"
             )
-            word = next((each for each in kept if _is_run(each, source)), None)
+            word = next((other for other in kept if _is_unmarked_fold(other, source)), None)
             if word is not None:
-                raise ShapeError(f"{why}, and {word} is one axis; write ({' '.join(word)}) to fold")
+                raise ShapeError(
+                    f"{fact}, and {word} is one axis; write ({' '.join(word)}) to fold"
+                )
             call = f'einops.reduce(x, "{source.spelled()} -> {target.spelled()}", "mean")'
             raise ShapeError(
-                f"{why}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "
+                f"{fact}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "
                 "averages over it"
             )
 
 
-def _is_run(name: str, source: Layout) -> bool:
-    """Whether a new name is that of several axes of the source, which was meant as a fold."""
+def _is_unmarked_fold(name: str, source: Layout) -> bool:
+    """Return True if a new name consists of axes of the source: a fold without parentheses."""
     return len(name) > 1 and name not in _names(source) and set(name) <= set(_names(source))
 
 
 def _names(layout: Layout) -> list[str]:
-    """The names of all axes in order, folded or not."""
+    """Return the names of all axes in order, folded or not."""
     return [name for group in layout.named for name in group]
 
 
-_UNCOUNTABLE = 1 << 58  # elements; of 32 bytes each, no 64 bits count the bytes
+_UNCOUNTABLE = 1 << 58  # elements; with 32 bytes each, 64 bits cannot hold the number of bytes
 
 _NO_SIZES: Mapping[str, SupportsIndex] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Move:
-    """Where every element of one shape goes; `Pattern.resolve` makes one.
+    """A pattern resolved for one shape: the permutation of axes that it means.
 
     `axes` are the letters of the source, unfolded, and `sizes` their sizes. `order` lists
-    positions in `axes`, outermost first in the target; an axis that is dropped (it has
-    size 1) is not in it. `target_axes` and `target_sizes` are the target's, unfolded, with
-    the added axes of size 1. The whole move, in NumPy's words:
+    positions in `axes`, outermost first in the target; a dropped axis (of size 1) is not in it.
+    `target_axes` and `target_sizes` are the target's, unfolded, with the added axes of size 1.
+    The conversion as NumPy operations:
 
         x.reshape(sizes).transpose(permutation).reshape(target_shape)
 
@@ -210,44 +215,44 @@ class Move:
     @property
     def dropped(self) -> tuple[int, ...]:
         """Positions in `axes` of the axes that the target lacks, all of size 1."""
-        return tuple(at for at in range(len(self.axes)) if at not in self.order)
+        return tuple(i for i in range(len(self.axes)) if i not in self.order)
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """All positions in `axes`, in the order of the target and then the dropped ones."""
+        """All positions in `axes`: those of the target in its order, then the dropped ones."""
         return self.order + self.dropped
 
     @property
     def named_sizes(self) -> dict[str, int]:
         """The sizes of the source's axes that have names, as keywords of a conversion."""
         names = (self.source.name(letter) for letter in self.axes)
-        found = dict(zip(names, self.sizes, strict=True))
-        return {name: size for name, size in found.items() if name not in ("...", "1")}
+        sizes = dict(zip(names, self.sizes, strict=True))
+        return {name: size for name, size in sizes.items() if name not in ("...", "1")}
 
     @property
     def is_identity(self) -> bool:
-        """Whether an array of the source is, as it lies, one of the target."""
+        """True if an array of the source already has the target's shape and axis order."""
         same = self.source_shape == self.target_shape
         return same and self.permutation == tuple(range(len(self.axes)))
 
     def view_of(self, x: Any) -> Any:
-        """The target as a view of `x`, in the words that arrays of NumPy and CuPy share."""
+        """Return the target as a view of `x`, a NumPy or CuPy array."""
         return x.reshape(self.sizes).transpose(self.permutation).reshape(self.target_shape)
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Two layouts, from and to; `parse_pattern` makes one from text.
+    """The layouts of a source and a target; `parse_pattern` makes one from text.
 
-    `left` and `right` are as written; in `source` and `target` the `f` that only one side
-    has is spelled out, in the order of the side that has the axes:
+    `left` and `right` are as written. If only one side has `f`, then `source` and `target` have
+    the axes that it stands for, in the order of the other side:
 
     >>> pattern = parse_pattern("bchw -> bf")
     >>> str(pattern.right), str(pattern.target)
     ('bf', 'b(chw)')
 
-    Patterns are equal when their layouts are: `text` is kept for messages only. One with `...` is
-    open: what it is to arrays of a rank, it is `completed` for.
+    Patterns are equal if their layouts are: `text` is kept for messages only. A pattern with `...`
+    is `completed` for the rank of an array first.
     """
 
     left: Layout
@@ -256,16 +261,16 @@ class Pattern:
 
     @property
     def source(self) -> Layout:
-        """The left layout with `f` spelled out."""
-        return _spell_out(self.left, self.right)[0]
+        """The left layout with `f` replaced by its axes."""
+        return _expand_feature(self.left, self.right)[0]
 
     @property
     def target(self) -> Layout:
-        """The right layout with `f` spelled out."""
-        return _spell_out(self.left, self.right)[1]
+        """The right layout with `f` replaced by its axes."""
+        return _expand_feature(self.left, self.right)[1]
 
     def reversed(self) -> "Pattern":
-        """The way back, with `f` spelled out, so that no order is guessed a second time.
+        """Return the pattern from target to source, with `f` replaced by its axes in order.
 
         >>> parse_pattern("bchw->bf").reversed().text
         'b(chw)->bchw'
@@ -276,12 +281,12 @@ class Pattern:
         return _joined(self.left, self.right)
 
     def completed(self, ndim: int) -> "Pattern":
-        """The pattern for arrays of a rank, with an axis for each that `...` stands for.
+        """Return the pattern for arrays of rank `ndim`, with axes in place of `...`.
 
         >>> parse_pattern("...hwc->...chw").completed(5).target.ndim
         5
 
-        Raises ShapeError where the rank is too low.
+        Raises ShapeError if the rank is too low.
         """
         if not self.left.is_open:
             return self
@@ -293,29 +298,29 @@ class Pattern:
     def resolve(
         self, shape: Iterable[SupportsIndex], sizes: Mapping[str, SupportsIndex] = _NO_SIZES
     ) -> Move:
-        """What the pattern does to an array of `shape`; `sizes` are those of folded axes.
+        """Return the `Move` for an array of `shape`; `sizes` has sizes of folded axes.
 
-        One size of each fold may be left out. `f`, where it stands for several axes, takes
-        the size of all of them together.
+        One size of each fold may be omitted. If `f` stands for several axes, its size is the
+        product of their sizes.
 
         >>> parse_pattern("bf->bhwc").resolve((64, 3072), {"h": 32, "w": 32}).target_shape
         (64, 32, 32, 3)
 
-        Raises ShapeError where shape, sizes and pattern do not fit, and where an axis that
-        is dropped or added is not of size 1.
+        Raises ShapeError if shape, sizes and pattern do not fit, or if a dropped or added axis
+        does not have size 1.
         """
         try:
-            # Made plain before a cache sees them, to which True and 1 are one key.
-            plain = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
-            symbols = any(map(is_symbol, (*(known := as_shape(shape)), *sizes.values())))
-            resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols need not hash
-            return resolve(self, known, tuple(plain))
+            # Checked before the cache, which does not distinguish True from 1.
+            items = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
+            symbols = any(map(is_symbol, (*(checked := as_shape(shape)), *sizes.values())))
+            resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols may be unhashable
+            return resolve(self, checked, tuple(items))
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Read a pattern: two layouts with one `->` between them.
+    """Parse a pattern: two layouts with one `->` between them.
 
     >>> pattern = parse_pattern("b h w c -> b (c h w)")
     >>> str(pattern.left), str(pattern.right)
@@ -323,14 +328,14 @@ def parse_pattern(text: str) -> Pattern:
     >>> str(parse_pattern("batch height width c -> batch c (height width)").right)
     'batch c (height width)'
 
-    Raises PatternError, with a caret under the place, for anything else.
+    Raises PatternError, with a caret at the position, for any other text.
     """
     require_text(text, "a pattern", "bhwc->bchw")
     return _parse_pattern(text)
 
 
 def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """The shape as a tuple of plain ints; ShapeError where something is not a size.
+    """Return the shape as a tuple of ints; raise ShapeError if an item is not a size.
 
     >>> as_shape([2, 3])
     (2, 3)
@@ -341,7 +346,7 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
         items = tuple(shape)
     except TypeError:
         raise ShapeError(f"a shape is a tuple of ints >= 0, not {shape!r}") from None
-    return tuple(_as_size(f"axis {at}", size) for at, size in enumerate(items))
+    return tuple(_as_size(f"axis {axis}", size) for axis, size in enumerate(items))
 
 
 def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
@@ -350,26 +355,26 @@ def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
         raise ShapeError(_rank_fact(layout, len(shape), f"the shape {shape}"))
 
 
-def _rank_fact(layout: Layout, ndim: int, what: str = "the array") -> str:
-    """Why an array of a rank has not a layout, and what would help."""
+def _rank_fact(layout: Layout, ndim: int, label: str = "the array") -> str:
+    """Return the message for an array whose rank does not fit a layout."""
     least = "at least " if layout.is_open else ""
     axes = ", ".join((" " if layout.names else "").join(names) for names in layout.named)
     blanks = ""
     if layout.names:
         blanks = "; with blanks between axes each word is one, without them each letter"
     return (
-        f"layout {layout} has {least}{layout.ndim} axes ({axes}), but {what} has {ndim}; give an "
+        f"layout {layout} has {least}{layout.ndim} axes ({axes}), but {label} has {ndim}; give an "
         f"array of rank {layout.ndim}{' or more' if least else ''}, or another layout{blanks}"
     )
 
 
 def axis_name(name: str) -> str:
-    """A keyword of a size as the axis that it is of: letters are of any case."""
+    """Return the axis of a size keyword: single letters are case-insensitive."""
     return name.lower() if isinstance(name, str) and len(name) == 1 else name
 
 
 def _joined(left: Layout, right: Layout) -> str:
-    """The text of a pattern; both sides are in names where one is."""
+    """Return the text of a pattern; both sides are in names if one is."""
     blank = " " if left.names or right.names else ""
     return ARROW.join((left.spelled(blank), right.spelled(blank)))
 
@@ -380,39 +385,43 @@ def _parse_pattern(text: str) -> Pattern:
 
 
 @lru_cache(maxsize=1024)
-def _spell_out(left: Layout, right: Layout) -> tuple[Layout, Layout, str]:
-    """Both layouts with `f` replaced, and the axes it stood for ("" where it is an axis)."""
+def _expand_feature(left: Layout, right: Layout) -> tuple[Layout, Layout, str]:
+    """Return both layouts with `f` replaced, and the axes that it stands for ("" if none)."""
     if (FEATURE in left.letters) == (FEATURE in right.letters):
         return left, right, ""
     on_left = FEATURE in left.letters
-    short, full = (left, right) if on_left else (right, left)
-    lacking = (letter for letter in full.letters if letter not in short.letters)
-    meant = "".join(letter for letter in lacking if not is_one(letter))
-    if not meant:  # Nothing to stand for: an axis of size 1, dropped or added.
+    with_feature, full = (left, right) if on_left else (right, left)
+    lacking = (letter for letter in full.letters if letter not in with_feature.letters)
+    features = "".join(letter for letter in lacking if not is_one(letter))
+    if not features:  # `f` is an axis of size 1, dropped or added.
         return left, right, ""
-    names = short.names + tuple(pair for pair in full.names if pair[0] in meant)
-    spelled = Layout(tuple(group.replace(FEATURE, meant) for group in short.groups), names)
-    return (spelled, right, meant) if on_left else (left, spelled, meant)
+    names = with_feature.names + tuple(pair for pair in full.names if pair[0] in features)
+    expanded = Layout(
+        tuple(group.replace(FEATURE, features) for group in with_feature.groups), names
+    )
+    return (expanded, right, features) if on_left else (left, expanded, features)
 
 
 @lru_cache(maxsize=4096)
-def _resolve(pattern: Pattern, shape: tuple[int, ...], given: tuple[tuple[str, int], ...]) -> Move:
+def _resolve(
+    pattern: Pattern, shape: tuple[int, ...], sizes_key: tuple[tuple[str, int], ...]
+) -> Move:
     check_rank(pattern.left, shape)
     pattern = pattern.completed(len(shape))
-    source, target, meant = _spell_out(pattern.left, pattern.right)
-    sizes = fitted(source, target, shape, dict(given), meant)
+    source, target, features = _expand_feature(pattern.left, pattern.right)
+    sizes = solve_axis_sizes(source, target, shape, dict(sizes_key), features)
     _check_countable(sizes)
     return _move(source, target, shape, sizes)
 
 
 def _check_countable(sizes: Mapping[str, int]) -> None:
-    """Raise where no array could have these sizes, though there is nothing in it.
+    """Raise if the sizes of an empty array are larger than NumPy allows.
 
-    Exists because NumPy counts the elements along the other axes of an empty array as well.
+    NumPy multiplies the sizes of the other axes of an empty array as well.
     """
     if 0 in sizes.values() and prod(size or 1 for size in sizes.values()) >= _UNCOUNTABLE:
         letter, size = max(sizes.items(), key=lambda item: item[1])
-        raise ShapeError(f"{letter} is {size}, beside which no array counts; give its true size")
+        raise ShapeError(f"{letter} is {size}, too large for any array; give its true size")
 
 
 def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int]) -> Move:

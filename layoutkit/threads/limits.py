@@ -1,13 +1,11 @@
-"""What this process may use: CPUs and memory of the machine, bytes of a file at a URL.
+"""Limits of this process: threads of a conversion, idle memory, and bytes of a file at a URL.
 
-The machine is often shared, and those who share it out say so in different ways: affinity, the
-quotas of a container, variables that they set for their workers, and that a process is a worker.
-Reads files and variables, imports nothing for it, and starts nothing.
+The number of threads is that of `set_num_threads`, else `LAYOUTKIT_NUM_THREADS`, else the first
+number of `OMP_NUM_THREADS`, else one in a worker process, else the number of CPUs that affinity and
+the container's quota allow.
 
-How many threads a conversion may use.
-
-The number of threads is `LAYOUTKIT_NUM_THREADS`, else the first of `OMP_NUM_THREADS`, else one in a
-worker process, else the CPUs that affinity and the container's quota allow (`limits.py`).
+Limits of a shared machine are read from CPU affinity, container quotas, environment variables and
+whether the process is a worker of a process pool. Nothing is imported or started for that.
 """
 
 from __future__ import annotations
@@ -29,15 +27,17 @@ THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"
 IDLE_BYTES = "LAYOUTKIT_BUFFERS_LIMIT"
 URL_BYTES = "LAYOUTKIT_URL_LIMIT"
 MAX_THREADS = 256
-MOST_IDLE, IDLE_SHARE = 2 << 30, 8  # idle memory: at most 2 GiB, at most an eighth of the memory
-MOST_AT_URL = 1 << 30  # as of a record: what memory has room for, and a server cannot exceed
+# Idle memory: at most 2 GiB and at most an eighth of the machine's memory.
+MAX_IDLE_BYTES = 2 << 30
+IDLE_SHARE = 8
+MOST_AT_URL = 1 << 30  # the limit of a record too: it fits into memory whatever a server sends
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
-GROUPS = Path("/sys/fs/cgroup")
-OF_PROCESS = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+PROCESS_CGROUPS = Path("/proc/self/cgroup")
 
 
 def default_threads() -> tuple[int, str]:
-    """How many threads to use unless somebody sets a number, and who says so."""
+    """Return the number of threads to use by default, and the setting that it comes from."""
     text = os.environ.get(THREADS, "").strip()
     if text:
         return _number_of_threads(text), THREADS
@@ -51,15 +51,15 @@ def default_threads() -> tuple[int, str]:
 
 
 def default_idle_bytes() -> int:
-    """How much idle memory to keep unless somebody sets a limit."""
+    """Return the default limit of idle memory, in bytes."""
     text = os.environ.get(IDLE_BYTES, "").strip()
     if not text:
-        return min(MOST_IDLE, _memory() // IDLE_SHARE)
+        return min(MAX_IDLE_BYTES, _memory() // IDLE_SHARE)
     return _bytes(IDLE_BYTES, text, ", or 0 to keep no idle memory")
 
 
 def most_at_url() -> int:
-    """How many bytes a table, an array or a part file at a URL may have."""
+    """Return the maximum size in bytes of a table, an array or a part file at a URL."""
     text = os.environ.get(URL_BYTES, "").strip()
     return _bytes(URL_BYTES, text) if text else MOST_AT_URL
 
@@ -67,25 +67,26 @@ def most_at_url() -> int:
 def _number_of_threads(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_THREADS:
         raise ArgumentError(
-            f"{THREADS}: {text!r} is no number of threads; give a whole number from 1 to "
+            f"{THREADS}: {text!r} is not a number of threads; give a whole number from 1 to "
             f"{MAX_THREADS}"
         )
     return int(text)
 
 
 def _bytes(name: str, text: str, more: str = "") -> int:
-    found = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE | re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE | re.ASCII)
+    if match is None:
         raise ArgumentError(
-            f"{name}: {text!r} is no number of bytes; give one such as 1000000, 512M or 2G{more}"
+            f"{name}: {text!r} is not a number of bytes; give one such as 1000000, 512M or 2G{more}"
         )
-    return int(found[1]) << UNITS[found[2].upper()]
+    return int(match[1]) << UNITS[match[2].upper()]
 
 
 def is_worker() -> bool:
-    """Whether this is one of several processes that share the machine's CPUs.
+    """Return True if this process is one of several workers that share the machine's CPUs.
 
-    Those of `multiprocessing`, and so of `concurrent.futures`, joblib and torch's DataLoader.
+    Workers of `multiprocessing` are recognized, and so those of `concurrent.futures`, joblib and
+    torch's DataLoader.
     """
     workers: Any = sys.modules.get("multiprocessing.process")
     torch: Any = sys.modules.get("torch.utils.data")
@@ -98,39 +99,42 @@ def is_worker() -> bool:
 
 
 def _cpus() -> tuple[int, str]:
-    """The CPUs that affinity and the container's quota allow."""
+    """Return the number of CPUs that affinity and the container's quota allow, and the reason."""
     if hasattr(os, "sched_getaffinity"):
-        count, why = len(os.sched_getaffinity(0)), "affinity"
+        count = len(os.sched_getaffinity(0))
+        reason = "affinity"
     else:
-        count, why = os.cpu_count() or 1, "all there are"
+        count = os.cpu_count() or 1
+        reason = "all there are"
     quotas = [quota / period for quota, period in _settings("cpu", "cpu.max")]
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     quotas += [quota / period for quota, period in _settings("cpu", *names)]
     if quotas and min(quotas) < count:
-        count, why = math.ceil(min(quotas)), "the quota of the container"
-    return min(count, MAX_THREADS), why
+        count = math.ceil(min(quotas))
+        reason = "the quota of the container"
+    return min(count, MAX_THREADS), reason
 
 
 def _memory() -> int:
-    """The memory that the machine has and the container allows, in bytes."""
+    """Return the memory in bytes that the machine has and the container allows."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system, or it will not say
+    except (AttributeError, ValueError, OSError):  # not POSIX, or the value is not available
         memory = 8 << 30
     names = ("memory.max", "memory.limit_in_bytes")
     return min([memory, *(limit for name in names for (limit,) in _settings("memory", name))])
 
 
 def _settings(controller: str, *names: str) -> Iterator[list[int]]:
-    """The numbers in files of every group that this process is in; none where there is no limit.
+    """Yield the numbers in the named files of each cgroup of this process that has a limit.
 
-    Control groups lie in each other, and each bounds those inside. A container may see its own as
-    the outermost one, or under the name that it has outside, which is then not there.
+    Control groups are nested, and each bounds those inside. A container may see its own group as
+    the outermost one, or under the name that it has outside, whose folder does not exist inside.
     """
     for folder in _groups(controller):
         with suppress(OSError, ValueError):  # "max": no limit
-            # UTF-8 is there from the start: another encoding is imported, and a child that was
-            # forked in that moment waits for ever.
+            # The UTF-8 codec is always loaded. Another encoding would be imported, and a child
+            # that is forked during that import waits for ever.
             texts = [(folder / name).read_text(encoding="utf-8") for name in names]
             numbers = [int(word) for text in texts for word in text.split()]
             if min(numbers) > 0:  # -1: no limit
@@ -138,28 +142,28 @@ def _settings(controller: str, *names: str) -> Iterator[list[int]]:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """The folders of the groups that this process is in, of either version, innermost first."""
+    """Yield the cgroup folders of this process (v1 and v2), innermost first."""
     try:
-        lines = OF_PROCESS.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = PROCESS_CGROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        base = GROUPS / controllers
-        if controllers and not base.exists():  # "cpu,cpuacct" is one folder, under either name
-            base = GROUPS / controller
+        base = CGROUPS / controllers
+        if controllers and not base.exists():  # "cpu,cpuacct" may be linked as "cpu"
+            base = CGROUPS / controller
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for count in reversed(range(len(parts) + 1)):
             yield base.joinpath(*parts[:count])
 
 
-KINDS = ("auto", "own", "openmp")
+LAYERS = ("auto", "own", "openmp")
 
 
 def set_num_threads(n: int) -> None:
-    """Let conversions use `n` threads from now on, the calling one included.
+    """Set the number of threads of conversions, the calling thread included.
 
     Raises
     ------
@@ -170,14 +174,14 @@ def set_num_threads(n: int) -> None:
     count = as_int(n)
     if count is None or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(
-            f"set_num_threads: {n!r} is no number of threads; give a whole number from 1 to "
+            f"set_num_threads: {n!r} is not a number of threads; give a whole number from 1 to "
             f"{MAX_THREADS}"
         )
     _threads = count
 
 
 def get_num_threads() -> int:
-    """The number of threads that a large conversion uses, the calling one included."""
+    """Return the number of threads of a large conversion, the calling thread included."""
     global _default
     if _threads is not None:
         return _threads
@@ -187,44 +191,44 @@ def get_num_threads() -> int:
 
 
 def set_threading_layer(kind: str) -> None:
-    """Say whose threads share a large conversion from now on.
+    """Select the threads that run large conversions.
 
-    `"own"`: workers of layoutkit. `"openmp"`: the threads of an OpenMP library that is in the
-    process already, such as PyTorch's; as many as it has, and at most `get_num_threads()`.
-    `"auto"`, the default: those of OpenMP when they are awake, as they are for some milliseconds
-    after an operation of PyTorch, else layoutkit's. Only conversions that read and write 12 MiB or
-    more ask for others' threads, on Linux, in the main thread, and never in a forked child.
+    `"own"`: workers of layoutkit. `"openmp"`: the threads of an OpenMP library that the process has
+    already loaded, such as PyTorch's; as many as it has, and at most `get_num_threads()`.
+    `"auto"`, the default: OpenMP threads while they are awake (for some milliseconds after an
+    operation of PyTorch), else layoutkit's. OpenMP threads are used only for conversions that read
+    and write 12 MiB or more, on Linux, in the main thread, and never in a forked child.
 
     Raises
     ------
     ArgumentError
-        `kind` is none of the three, or `"openmp"` where no OpenMP library is loaded.
+        `kind` is not one of the three, or it is `"openmp"` and no OpenMP library is loaded.
     """
-    global kind_of_threads
-    if kind not in KINDS:
+    global threading_layer
+    if kind not in LAYERS:
         raise ArgumentError(
-            f"set_threading_layer: {kind!r} is none of {', '.join(map(repr, KINDS))}"
+            f"set_threading_layer: {kind!r} is not one of {', '.join(map(repr, LAYERS))}"
         )
     if kind == "openmp" and not libraries():
         raise ArgumentError(
-            "set_threading_layer: 'openmp' was asked for, and no OpenMP library is loaded in this process; "
-            "import the one whose threads are meant first (import torch), or use 'auto'"
+            "set_threading_layer: 'openmp' was requested, but no OpenMP library is loaded in this "
+            "process; import the library that has the threads first (import torch), or use 'auto'"
         )
-    kind_of_threads = kind
+    threading_layer = kind
 
 
-def origin_of_threads() -> str:
-    """Who says how many threads there are."""
+def threads_origin() -> str:
+    """Return the name of the setting that the number of threads comes from."""
     return "set_num_threads" if _threads is not None else default_threads()[1]
 
 
-kind_of_threads = "auto"  # whose
-_threads: int | None = None  # what somebody has set
-_default: int | None = None  # what is used otherwise, once it is known
+threading_layer = "auto"
+_threads: int | None = None  # set by set_num_threads
+_default: int | None = None  # the cached default
 
 
 def _after_fork() -> None:
-    """The child may be one of many."""
+    """Read the default again in a forked child, which may be one of many workers."""
     global _default
     _default = None
 

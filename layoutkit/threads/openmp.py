@@ -1,15 +1,15 @@
-"""Threads of OpenMP that another library has awake in this process.
+"""Use the awake OpenMP threads of another library, such as PyTorch's, for conversions.
 
-The threads of PyTorch and others look out for more work for some milliseconds after each operation
-(those of libgomp 300,000 times, of libiomp and libomp for 0.2 s), on all CPUs, and beside them a
-worker of ours gets half a CPU. So a job that comes at such a moment is given to them: the OpenMP
-library that is in the process anyway runs our code on its team.
+OpenMP threads spin for some milliseconds after each operation (libgomp polls 300,000 times, libiomp
+and libomp 0.2 s), on all CPUs, and a worker of ours beside them gets half a CPU. So a job that
+comes at such a moment is given to them: the OpenMP library that is already loaded runs our code on
+its team.
 
-Which threads these are is found out once, by a team that writes down its names. From then on the
-system is asked whether one of them is running, in 3 us, and only then are they used: nothing is
-started, woken or waited for that is not awake. How many they are is theirs to say. On Linux, and in
-the main thread, since libgomp has a team for each thread and would have to start others; never in a
-forked child, where OpenMP hangs.
+The thread ids of a team are recorded once, by a function that runs on the team. From then on /proc
+tells in 3 us whether one of its threads is running, and only then is the team used: no thread is
+started, woken or waited for. The OpenMP library determines the number of threads. Works only on
+Linux and in the main thread, because libgomp has one team per calling thread and would have to
+start another; never in a forked child, where OpenMP hangs.
 """
 
 from __future__ import annotations
@@ -27,104 +27,104 @@ from ctypes import CFUNCTYPE, c_void_p
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Company", "libraries"]
-
 _LIBRARY = re.compile(r"(/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*)$", re.MULTILINE)
-_MAPS, _TASKS = Path("/proc/self/maps"), Path("/proc/self/task")
+_MAPS = Path("/proc/self/maps")
+_TASKS = Path("/proc/self/task")
 _STATE = re.compile(rb"\) (\w)")
-# How long to leave a library alone that had no team: to look takes as long as a small conversion.
-_PATIENCE = 0.1
+# Seconds between two looks for the team of a library: one takes as long as a small conversion.
+_RETRY_SECONDS = 0.1
 
 
-class Company:
-    """The OpenMP libraries of this process, and the teams that they have for its main thread."""
+class OpenMPRuntime:
+    """The OpenMP libraries of this process, and their teams for its main thread."""
 
     def __init__(self) -> None:
-        self._modules = 0  # how many there were when the libraries were looked for
+        self._num_modules = 0  # len(sys.modules) at the last search for libraries
         self._teams: dict[str, Team] = {}  # by the path of the library
-        self._without: dict[str, float] = {}  # when they were last looked at
+        # Libraries without a known team: the time of the last look for one, by path.
+        self._without_team: dict[str, float] = {}
 
-    def is_there(self) -> bool:
-        """Whether there is such a library, and this is the main thread."""
-        if self._modules != len(sys.modules):
-            self._modules = len(sys.modules)
-            self._without.update(dict.fromkeys(libraries() - self._teams.keys(), 0.0))
-        known = self._teams or self._without
+    def is_available(self) -> bool:
+        """Return True if an OpenMP library is loaded and this is the main thread."""
+        if self._num_modules != len(sys.modules):
+            self._num_modules = len(sys.modules)
+            self._without_team.update(dict.fromkeys(libraries() - self._teams.keys(), 0.0))
+        known = self._teams or self._without_team
         return bool(known) and threading.get_ident() == threading.main_thread().ident
 
     def team(self, workers: Callable[[], int], *, asleep: bool = False) -> Team | None:
-        """The team that is awake (or not, with `asleep`).
+        """Return a team that is awake, or, with `asleep`, any team; None if there is none.
 
-        `workers` says how many threads besides Python's are awake and no team's.
+        `workers` returns the number of awake threads that neither Python nor a team started.
         """
-        if self._without:
-            for path in list(self._without):
-                self._look(path, workers, asleep)
+        if self._without_team:
+            for path in list(self._without_team):
+                self._find_team(path, workers, asleep)
         for path, team in list(self._teams.items()):
             state = team.state()
             if state == "R" or (state and asleep):
                 return team
-            if not state:  # its threads have ended; there may be others
+            if not state:  # the threads have ended; the library may have started others
                 del self._teams[path]
-                self._without[path] = 0.0
+                self._without_team[path] = 0.0
         return None
 
-    def _look(self, path: str, workers: Callable[[], int], asleep: bool) -> None:
-        """Find the team of a library, if it has one by now; make it have one with `asleep`."""
+    def _find_team(self, path: str, workers: Callable[[], int], asleep: bool) -> None:
+        """Find the team of a library if it has started one; with `asleep`, let it start one."""
         now = time.monotonic()
-        if now - self._without[path] < _PATIENCE:
+        if now - self._without_team[path] < _RETRY_SECONDS:
             return
-        self._without[path] = now
+        self._without_team[path] = now
         library = ctypes.CDLL(path)
         if library.omp_get_max_threads() > 1 and (asleep or _running() > workers()):
-            names = _names(library)
-            if names:
-                self._teams[path] = Team(library, names[0])
-                del self._without[path]
+            thread_ids = _team_thread_ids(library)
+            if thread_ids:
+                self._teams[path] = Team(library, thread_ids[0])
+                del self._without_team[path]
 
 
 class Team:
-    """The threads that a library has for the main thread, one of which the system calls `name`.
+    """The threads of an OpenMP library for the main thread; `thread_id` is one of them.
 
-    parallel : int    the address of what runs a function of one pointer on all of them
+    parallel : int    address of the C function that runs a function of one pointer on all threads
     """
 
-    def __init__(self, library: Any, name: int) -> None:
+    def __init__(self, library: Any, thread_id: int) -> None:
         self.parallel = ctypes.cast(library.GOMP_parallel, c_void_p).value or 0
-        self._file = os.open(_TASKS / str(name) / "stat", os.O_RDONLY | os.O_CLOEXEC)
+        self._file = os.open(_TASKS / str(thread_id) / "stat", os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._file)
 
     def state(self) -> str:
-        """ "R" if that one is running, though it was given nothing to do; "" if it has ended."""
+        """Return the thread's state: "R" if it is running (spinning), "" if it has ended."""
         try:
-            found = _STATE.search(os.pread(self._file, 64, 0))
+            match = _STATE.search(os.pread(self._file, 64, 0))
         except OSError:
             return ""
-        return found[1].decode() if found else ""
+        return match[1].decode() if match else ""
 
 
 def _running() -> int:
-    """How many threads of this process are running that are not Python's."""
+    """Count the running threads of this process that are not Python's."""
     known = {thread.native_id for thread in threading.enumerate()}
     count = 0
     for task in _TASKS.iterdir():
         if int(task.name) not in known:
-            with suppress(OSError):  # it has ended
-                found = _STATE.search((task / "stat").read_bytes())
-                count += found is not None and found[1] == b"R"
+            with suppress(OSError):  # the thread has ended
+                match = _STATE.search((task / "stat").read_bytes())
+                count += match is not None and match[1] == b"R"
     return count
 
 
-def _names(library: Any) -> list[int]:
-    """What the system calls the threads of a team, but for the calling one."""
-    names: set[int] = set()
-    body = CFUNCTYPE(None, c_void_p)(lambda _: names.add(threading.get_native_id()))
+def _team_thread_ids(library: Any) -> list[int]:
+    """Return the native ids of the threads of a team, except the calling thread's."""
+    ids: set[int] = set()
+    body = CFUNCTYPE(None, c_void_p)(lambda _: ids.add(threading.get_native_id()))
     library.GOMP_parallel(body, None, 0, 0)
-    return sorted(names - {threading.get_native_id()})
+    return sorted(ids - {threading.get_native_id()})
 
 
 def libraries() -> set[str]:
-    """Paths of the OpenMP libraries that this process has loaded."""
+    """Return the paths of the OpenMP libraries that this process has loaded."""
     try:
         return set(_LIBRARY.findall(_MAPS.read_text(encoding="utf-8", errors="replace")))
     except OSError:  # not Linux

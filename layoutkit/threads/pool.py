@@ -1,19 +1,18 @@
-"""The threads that share a conversion, and the jobs that they are given.
+"""The worker threads of conversions, and their jobs.
 
 Kernels are serial functions over a range of work units, called without the GIL. A job is cut
 into chunks that the calling thread and the workers draw from one counter; the caller always
-begins at once, and never waits for a thread that has not started. `kernels/cpu/threadpool.py` is the
-hand-over, in machine code; here are the memory that it uses, and the threads.
+begins at once, and never waits for a thread that has not started. The synchronization is machine
+code (`kernels/cpu/threadpool.py`); this module has its memory and starts the threads.
 
-- Jobs of few bytes are done alone, and keep the GIL.
-- Many Python threads may call at once: one of them has the workers, the others work alone.
-- Workers never enter the interpreter, so that nothing in it can stop or hold up one of them.
-- In a forked child the pool starts anew, since threads do not survive a fork.
+- Jobs of few bytes run on the calling thread, which keeps the GIL.
+- Many Python threads may call at once: one of them gets the workers, the others run alone.
+- Workers never enter the interpreter, so the interpreter cannot stop or delay them.
+- A forked child starts with a new pool, since threads do not survive a fork.
 
-How threadpoolctl sees and sets the number of threads, where it is installed.
-
-It looks for pools of threads by the names of shared libraries. layoutkit has none of its own, but
-its kernels are linked by that of llvmlite, so that this one is there when there are threads.
+If threadpoolctl is installed, it can read and set the number of threads. It recognizes thread pools
+by the names of shared libraries. layoutkit does not have one, but its kernels are linked by
+llvmlite's, which is therefore loaded if there are threads.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from .._utils import fork
 from ..memory import address
 from . import limits
 from .limits import MAX_THREADS, get_num_threads, set_num_threads
-from .openmp import Company
+from .openmp import OpenMPRuntime
 
-# Below this many bytes read and written the GIL is kept: beside a thread that runs Python it takes
-# 5 ms to get it back.
+# Bytes of a job, read and written. Below this size the GIL is kept: getting it back from another
+# Python thread takes 5 ms.
 SHORT_BYTES = 128 << 10
-# Below this many, a second thread saves no more than the hand-over to it costs.
+# Below this size, a second thread saves no more than its synchronization costs.
 ALONE_BYTES = 1 << 20
-# From this many on, sleeping workers are woken before the caller has tried how long it takes.
+# From this size on, sleeping workers are woken before the caller has measured its own speed.
 URGENT_BYTES = 32 << 20
-# From this many on threads of others that are awake are in the way of ours, and worth a look, which
-# takes 3 us, or 30 from cold caches.
+# From this size on, awake OpenMP threads are looked for, since they slow down our workers. The look
+# takes 3 us, or 30 us from cold caches.
 LARGE_BYTES = 12 << 20
-# How long a worker looks for another job: longer than the gap between two calls in a loop, in which
-# the interpreter runs from cold caches (0.15 ms after a conversion of 100 MB).
+# The time that a worker spins for another job: longer than the gap between two calls in a loop, in
+# which the interpreter runs from cold caches (0.15 ms after a conversion of 100 MB).
 PATIENCE_SECONDS = 5e-4
-# What is left of a job has to take a caller longer than this alone, for it to wake who sleeps.
+# A caller wakes sleeping workers if the rest of its job would take it longer than this alone.
 WAKING_SECONDS = 2.5e-4
-HAND_OVER = ("serve", "clock", "lend", "join", "run")  # the kernels that threads are led by
+POOL_KERNELS = ("serve", "clock", "lend", "join", "run")
 
 
 class Job:
@@ -56,17 +55,25 @@ class Job:
     __slots__ = ("_keep", "alone", "kernel", "nbytes", "params", "threads", "units", "words")
 
     def __init__(
-        self, kernel: Any, params: bytes, units: int, grain: int, nbytes: int,
+        self,
+        kernel: Any,
+        params: bytes,
+        units: int,
+        grain: int,
+        nbytes: int,
         threads: int | None = None,
-    ) -> None:  # fmt: skip
-        self.kernel, self.params, self.units, self.nbytes = kernel, params, units, nbytes
+    ) -> None:
+        self.kernel = kernel
+        self.params = params
+        self.units = units
+        self.nbytes = nbytes
         self.threads = threads
         self._keep = np.frombuffer(params, np.uint8)
         urgent = nbytes >= URGENT_BYTES
         self.words = struct.pack("5q", kernel.address, address(self._keep), units, grain, urgent)
         self.alone = None
         if nbytes < SHORT_BYTES:
-            self.alone = _holding(kernel.address)
+            self.alone = _gil_holding(kernel.address)
         elif nbytes < ALONE_BYTES or threads == 1:
             self.alone = kernel.run
 
@@ -78,80 +85,89 @@ class Job:
             pool.run(self, src, dst)
 
 
-def _holding(code: int) -> Any:
-    """The kernel at an address as a function that keeps the GIL."""
+def _gil_holding(code: int) -> Any:
+    """Return the kernel at an address as a function that keeps the GIL."""
     from ..kernels.cpu.compiler import HOLDING
 
     return HOLDING(code)
 
 
 class Pool:
-    """Workers, and the board they share with callers, one of whom at a time has it."""
+    """The worker threads and the state they share with callers; one caller at a time uses it."""
 
-    def __init__(self, company: Company | None = None) -> None:
-        self._lock = threading.Lock()  # of who starts workers
+    def __init__(self, openmp: OpenMPRuntime | None = None) -> None:
+        self._lock = threading.Lock()  # held while workers are started
         self.workers = 0
-        self._ready = 0  # the most threads that were asked for, or all where the system has no more
-        self._company = company
+        # The largest requested number of threads, or MAX_THREADS if the system allows no more.
+        self._ready = 0
+        self._openmp = openmp
 
     def run(self, job: Job, src: int, dst: int) -> None:
-        """Do all units of a job with as many threads as are free."""
+        """Run all units of a job with as many threads as are free."""
         count = job.threads or get_num_threads()
         if count > self._ready and not self._start(count):
             job.kernel.run(job.params, src, dst, 0, job.units)
         elif job.nbytes >= LARGE_BYTES and self._has_team():
-            self._lend(job.words, src, dst, self._at, count)
+            self._lend(job.words, src, dst, self._state_address, count)
         else:
-            self._run(job.words, src, dst, self._at, count)
+            self._run(job.words, src, dst, self._state_address, count)
 
     def _has_team(self) -> bool:
-        """Whether threads of OpenMP should do a job, which are then on the board."""
-        company, kind = self._company, limits.kind_of_threads
-        if company is None or kind == "own" or not company.is_there():
+        """Return True if OpenMP threads should run a job, and store their team in the state."""
+        openmp = self._openmp
+        layer = limits.threading_layer
+        if openmp is None or layer == "own" or not openmp.is_available():
             return False
-        team = company.team(lambda: self.board.awake(self.workers), asleep=kind == "openmp")
+        team = openmp.team(lambda: self.board.awake(self.workers), asleep=layer == "openmp")
         if team is not None:
-            self.board.words[self._parallel] = team.parallel
+            self.board.words[self._parallel_index] = team.parallel
         return team is not None
 
     def _start(self, count: int) -> bool:
-        """Start what is missing of `count` threads; False while another call is doing so."""
-        # `with` and a look before instead of an attempt: no interrupt can come between getting
-        # the lock and the promise to release it.
+        """Start missing workers for `count` threads; return False if another call is doing so."""
+        # `locked()` and `with` instead of `acquire(blocking=False)`: no interrupt can come between
+        # taking the lock and entering the block that releases it.
         if self._lock.locked():
             return False
         with self._lock:
             self.load()
             while self.workers < count - 1:
                 if not self.board.start(self.workers + 1, self._serve):
-                    count = MAX_THREADS  # those that are there have to do
+                    count = MAX_THREADS  # the system allows no more: do not try again
                     break
                 self.workers += 1
-                self.board.words[self._started] = self.workers
+                self.board.words[self._started_index] = self.workers
             self._ready = max(self._ready, count)
         return True
 
     def load(self) -> None:
-        """Load the code of the hand-over and lay out the board, once."""
+        """Load the pool's machine code and create its shared state, once."""
         if hasattr(self, "_run"):
             return
         with fork.making:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.threadpool_state import JOIN, PARALLEL, READY, Board
 
-            loaded = {part: load(KernelSpec("threadpool", (part,))) for part in HAND_OVER}
-            clock, self._serve = loaded["clock"], loaded["serve"]
-            self.board = Board(MAX_THREADS - 1, clock, PATIENCE_SECONDS, WAKING_SECONDS)
+            loaded = {part: load(KernelSpec("threadpool", (part,))) for part in POOL_KERNELS}
+            self._serve = loaded["serve"]
+            self.board = Board(MAX_THREADS - 1, loaded["clock"], PATIENCE_SECONDS, WAKING_SECONDS)
             self.board.words[JOIN] = loaded["join"].address
-            self._parallel, self._started, self._at = PARALLEL, READY, self.board.address
-            self._lend, self._run = loaded["lend"].run, loaded["run"].run
+            self._parallel_index = PARALLEL
+            self._started_index = READY
+            self._state_address = self.board.address
+            self._lend = loaded["lend"].run
+            self._run = loaded["run"].run
 
 
-pool = Pool(Company())
+pool = Pool(OpenMPRuntime())
 
 
 def _after_fork() -> None:
-    """The child has no workers, its board may be in use for ever, and its OpenMP has no threads."""
+    """Replace the pool in a forked child.
+
+    The child has no workers, the shared state may be marked as in use for ever, and OpenMP has no
+    threads there.
+    """
     global pool
     pool = Pool()
 
@@ -162,10 +178,10 @@ if hasattr(os, "register_at_fork"):
 
 @fork.once
 def announce() -> None:
-    """Let `threadpoolctl.threadpool_limits` and `threadpool_info` know of this process's threads.
+    """Register the number of threads with threadpoolctl, if it is installed.
 
-    Called when kernels are there; `threadpool_limits(2)`, and of `user_api="layoutkit"`, are as
-    `set_num_threads(2)` from then on, and are undone as they are for other libraries.
+    Called after kernels are loaded. From then on `threadpool_limits(2)`, also with
+    `user_api="layoutkit"`, acts as `set_num_threads(2)` and is undone as for other libraries.
     """
     if find_spec("threadpoolctl") is None:
         return
@@ -176,25 +192,25 @@ def announce() -> None:
 
 def _controller(base: Any) -> Any:
     class LayoutkitController(base):  # type: ignore[misc]  # threadpoolctl has no types
-        """The threads of layoutkit, as threadpoolctl speaks of pools."""
+        """The thread pool of layoutkit for threadpoolctl."""
 
         user_api = internal_api = "layoutkit"
         filename_prefixes = ("libllvmlite", "llvmlite")
         check_symbols = ("LLVMPY_GetHostCPUName",)
 
         def get_num_threads(self) -> int:
-            """How many threads a conversion uses."""
+            """Return the number of threads of a conversion."""
             return get_num_threads()
 
         def set_num_threads(self, num_threads: int) -> None:
-            """Bound them."""
+            """Set the number of threads of conversions."""
             set_num_threads(num_threads)
 
         def get_version(self) -> str | None:
-            """That of layoutkit is not the library's."""
+            """Return None: the version of the shared library is not layoutkit's."""
             return None
 
         def set_additional_attributes(self) -> None:
-            """There are none."""
+            """Do nothing: the pool does not have additional attributes."""
 
     return LayoutkitController

@@ -53,13 +53,24 @@ def test_f_stands_for_the_axes_of_the_sum():
 @pytest.mark.parametrize(
     ("dtypes", "wanted"),
     [
-        (["f4"], "f4"), (["f2", "f4"], "f4"), (["f4", "f8"], "f8"), ([BF16, BF16], BF16),
-        ([BF16, "f2"], "f4"), ([BF16, "i8"], "f8"), ([BF16, "u1"], BF16), ([BF16, "f8"], "f8"),
-        (["i1", "u1"], "i2"), (["u8", "i8"], "f8"), (["f4", "c8"], "c8"), ([BF16, "c8"], "c8"),
-        ([">f4"], "f4"), ([">i2", "i2"], "i2"), (["f8", "c8"], "c16"),
+        (["f4"], "f4"),
+        (["f2", "f4"], "f4"),
+        (["f4", "f8"], "f8"),
+        ([BF16, BF16], BF16),
+        ([BF16, "f2"], "f4"),
+        ([BF16, "i8"], "f8"),
+        ([BF16, "u1"], BF16),
+        ([BF16, "f8"], "f8"),
+        (["i1", "u1"], "i2"),
+        (["u8", "i8"], "f8"),
+        (["f4", "c8"], "c8"),
+        ([BF16, "c8"], "c8"),
+        ([">f4"], "f4"),
+        ([">i2", "i2"], "i2"),
+        (["f8", "c8"], "c16"),
         (["float8_e5m2"], "float8_e5m2"),
     ],
-)  # fmt: skip
+)
 def test_promotion(dtypes, wanted):
     arrays = [np.arange(6).reshape(2, 3).astype(d) for d in dtypes]
     for order in itertools.permutations(arrays):
@@ -74,7 +85,8 @@ def test_narrow_floats_are_added_in_float32():
 
 
 def test_what_is_added_in_float64():
-    big, one = np.full(2, 2.0**24, "f4"), np.ones(2, "f4")
+    big = np.full(2, 2.0**24, "f4")
+    one = np.ones(2, "f4")
     assert accumulate([(big, "b"), (one, "b")], "b").tolist() == [2.0**24] * 2
     assert accumulate([(big, "b"), (one, "b")], "b", dtype="f8").tolist() == [2.0**24 + 1] * 2
     complex_ = accumulate([(big.astype("c8"), "b"), (one, "b")], "b", dtype="c16")
@@ -127,7 +139,9 @@ def test_a_training_loop_plans_its_sums_once():
 
 def test_a_number_of_arrays_that_is_none_of_its_layouts():
     """Whatever was summed before: what is kept is found by parts and output, never mixed up."""
-    add, a, b = accumulation.Accumulator(("b",), "b"), np.ones(3), np.full(3, 2.0)
+    add = accumulation.Accumulator(("b",), "b")
+    a = np.ones(3)
+    b = np.full(3, 2.0)
     out = np.empty(3)
     assert add([a], out) is out
     for arrays, to in (([a, b], None), ([], None), ([], out)):

@@ -1,4 +1,4 @@
-"""Who shares memory with whom: copy, out, views, and that x is never written to."""
+"""Shared memory of inputs and results: copy, out, views; x is never modified."""
 
 import copy
 import pickle
@@ -120,7 +120,8 @@ def test_out_may_interleave_with_x_but_not_overlap():
 
 def test_overlap_is_asked_at_every_call():
     converter = Converter("bc->bc")
-    a, b = np.ones((2, 3)), np.zeros((2, 3))
+    a = np.ones((2, 3))
+    b = np.zeros((2, 3))
     converter(a, b)
     with pytest.raises(ArgumentError):
         converter(b, b)
@@ -150,7 +151,7 @@ def test_results_in_use_are_not_overwritten():
     "again", [lambda c: pickle.loads(pickle.dumps(c)), copy.copy, copy.deepcopy]
 )
 def test_converters_are_copied_and_pickled(again):
-    """As data loaders do to send a transform to their workers, before or after its first use."""
+    """Pickle a Converter before or after its first use, as data loaders do for their workers."""
     for pattern, keywords in [
         ("bhwc->bchw", {"dtype": "bfloat16", "mean": [1, 2, 3], "std": 2}),
         ("bhwc->bf", {"copy": True}),
@@ -166,8 +167,16 @@ def test_converters_are_copied_and_pickled(again):
 
 def test_repr_makes_the_same_converter():
     assert repr(Converter("bhwc->bchw")) == 'Converter("bhwc->bchw")'
-    converter = Converter("bf->bchw", dtype="bfloat16", scale=0.5, mean=[1, 2, 3], casting="unsafe",
-                          copy=True, h=4, w=2)  # fmt: skip
+    converter = Converter(
+        "bf->bchw",
+        dtype="bfloat16",
+        scale=0.5,
+        mean=[1, 2, 3],
+        casting="unsafe",
+        copy=True,
+        h=4,
+        w=2,
+    )
     x = X.reshape(2, 24)
     again = eval(repr(converter))
     assert repr(again) == repr(converter)

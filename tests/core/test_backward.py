@@ -47,9 +47,16 @@ def test_a_channels_gradient_is_scaled_by_its_own_std():
 
 @pytest.mark.parametrize(
     ("like", "grad", "wanted"),
-    [("u1", "f4", "f4"), ("?", "f2", "f2"), ("f2", "f4", "f2"), ("f8", "f4", "f8"),
-     (BF16, "f4", BF16), ("c8", "c8", "c8"), (">f4", "f8", "f4")],
-)  # fmt: skip
+    [
+        ("u1", "f4", "f4"),
+        ("?", "f2", "f2"),
+        ("f2", "f4", "f2"),
+        ("f8", "f4", "f8"),
+        (BF16, "f4", BF16),
+        ("c8", "c8", "c8"),
+        (">f4", "f8", "f4"),
+    ],
+)
 def test_dtype_of_the_gradient(like, grad, wanted):
     x = np.zeros((2, 3), like)
     back = Converter("bc->cb").backward(np.ones((3, 2), grad), like=x)
@@ -131,7 +138,8 @@ def test_a_spec_of_another_layout_is_refused():
 
 
 def test_another_batch_size_needs_no_other_converter(monkeypatch):
-    to_rows, made = Converter("bhwc->bf", dtype="f4"), []
+    to_rows = Converter("bhwc->bf", dtype="f4")
+    made = []
     init = Converter.__init__
     monkeypatch.setattr(Converter, "__init__", lambda *a, **k: made.append(a) or init(*a, **k))
     for size in (8, 3, 8, 5):

@@ -58,11 +58,28 @@ def since(before):
 DTYPES = [
     np.dtype(dtype)
     for dtype in (
-        "?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "c8", "c16", "M8[ns]", "m8[s]", "V7",
-        "S5", "U3", ">f4", [("a", "u1"), ("b", "f4", (2,))],
-        ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
+        "?",
+        "i1",
+        "u2",
+        "i4",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        "g",
+        "c8",
+        "c16",
+        "M8[ns]",
+        "m8[s]",
+        "V7",
+        "S5",
+        "U3",
+        ">f4",
+        [("a", "u1"), ("b", "f4", (2,))],
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fn,
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (5, 7), (2, 3, 4, 5), (33, 1, 65)])
@@ -266,10 +283,12 @@ def test_dtype_and_shape_do_not_matter_for_reuse():
 
 
 def test_what_came_back_last_is_lent_first():
-    first, second = filled(), filled()
+    first = filled()
+    second = filled()
     addresses = [first.ctypes.data, second.ctypes.data]
     del first, second
-    again, cold = empty_with_address((N,), np.uint8), empty_with_address((N,), np.uint8)
+    again = empty_with_address((N,), np.uint8)
+    cold = empty_with_address((N,), np.uint8)
     assert [again[1], cold[1]] == addresses[::-1]
 
 
@@ -294,7 +313,8 @@ def test_a_small_array_does_not_take_a_block_more_than_twice_its_size():
 
 
 def test_an_exact_fit_is_preferred():
-    exact, larger = empty((4096,), np.uint8), empty((5120,), np.uint8)
+    exact = empty((4096,), np.uint8)
+    larger = empty((5120,), np.uint8)
     address = exact.ctypes.data
     del exact, larger
     _, found = empty_with_address((4096,), np.uint8)
@@ -317,7 +337,8 @@ def test_stats_add_up():
     assert set(buffers.stats()) == {"held", "idle", "limit", "hits", "misses"}
     before = buffers.stats()
     size = size_class(N)
-    first, second = filled(), filled()
+    first = filled()
+    second = filled()
     assert since(before) == {"held": 2 * size, "idle": 0, "limit": 0, "hits": 0, "misses": 2}
     del first
     assert since(before) == {"held": size, "idle": size, "limit": 0, "hits": 0, "misses": 2}
@@ -350,7 +371,8 @@ def test_a_new_limit_trims_at_once_and_drops_what_was_idle_longest():
 
 
 def test_the_longest_idle_goes_first_across_sizes():
-    old, new = empty((100_000,), np.uint8), empty((1_000,), np.uint8)
+    old = empty((100_000,), np.uint8)
+    new = empty((1_000,), np.uint8)
     del old, new
     buffers.set_limit(99_000)
     assert buffers.stats()["idle"] == size_class(1_000)
@@ -583,7 +605,8 @@ def test_giving_back_while_this_thread_holds_the_lock_does_not_wait():
 def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
     array = filled()
     before = buffers.stats()
-    held, done = threading.Event(), threading.Event()
+    held = threading.Event()
+    done = threading.Event()
 
     def hold():
         with _pool._lock:
@@ -607,14 +630,16 @@ def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
 
 @pytest.mark.parametrize("step", ["_fresh", "_trim", "_forget", "_larger"])
 def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
-    """What a signal handler or finaliser does in the middle of taking and giving back."""
+    """Code of a signal handler or finalizer that runs while a block is taken or given back."""
     original = getattr(_pool, step)
-    inside, seen = [], []
+    inside = []
+    seen = []
 
     def interrupted(*args):
         if not inside:
             inside.append(True)
-            one, two = filled(1), filled(2, 2 * N)
+            one = filled(1)
+            two = filled(2, 2 * N)
             seen.append((one == 1).all() and (two == 2).all())
             del one, two
             inside.pop()
@@ -803,7 +828,8 @@ def test_a_thousand_rounds_fault_no_pages_and_leave_resident_memory_flat():
 
     for _ in range(10):
         round_of_a_training_loop()
-    memory, faults = resident(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    memory = resident()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(1000):
         round_of_a_training_loop()
     new_faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults

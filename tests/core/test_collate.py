@@ -54,13 +54,15 @@ def photo(shape, dtype="uint8"):
 
 
 def at(value, number):
-    """What is said of a sample: one value for all, or its own."""
+    """Return the argument of one sample: one value for all, or its own."""
     return value if np.ndim(value) == 0 else value[number]
 
 
 def window_of(x, layout, sizes, offset, flip, fill, channels, number):
     """The window of a sample, cut in the obvious way: place by place."""
-    shape, begins, holes = [], [], []
+    shape = []
+    begins = []
+    holes = []
     for axis, size in zip(layout, x.shape, strict=True):
         wide = sizes.get(axis, size)
         shape.append(wide)
@@ -100,7 +102,8 @@ def calls(draw):
     common = {"h": draw(st.integers(1, 9)), "w": draw(st.integers(1, 20)), "c": 3, "o": 1}
     sizes = {a: draw(st.integers(1, 12)) for a in "hw" if draw(st.booleans())}
     fill = draw(st.sampled_from([None, 0, 7, (1, 2, 3)]))
-    samples, offset = [], {}
+    samples = []
+    offset = {}
     for _ in range(count):
         more = {a: draw(st.integers(0, 5)) for a in sizes}
         shape = [common[a] + more.get(a, 0) for a in axes]
@@ -375,7 +378,9 @@ def test_odd_samples_are_named():
 
 def test_rows_that_are_none():
     x = np.zeros((6, 4, 5, 3), np.uint8)
-    with pytest.raises(layoutkit.ShapeError, match=r"rows\[1\] is 6, but the array has 6 samples"):
+    with pytest.raises(
+        layoutkit.ShapeError, match=r"indices\[1\] is 6, but the array has 6 samples"
+    ):
         collate(x, "bhwc->bchw", indices=[0, 6])
     with pytest.raises(layoutkit.ShapeError, match="layout bhwc has 4 axes"):
         collate(x[0], "bhwc->bchw")
@@ -416,9 +421,12 @@ def test_empty_windows_and_empty_samples():
 # ---- arrays of other libraries -----------------------------------------------------------
 
 WINDOWS = {
-    "h": 6, "w": 8, "offset": {"h": [-1, 2], "w": [3, -4]}, "flip": {"w": [True, False], "h": True},
+    "h": 6,
+    "w": 8,
+    "offset": {"h": [-1, 2], "w": [3, -4]},
+    "flip": {"w": [True, False], "h": True},
     "fill": (1, 2, 3),
-}  # fmt: skip
+}
 PAIR = [photo((9, 11, 3), "float32"), photo((8, 10, 3), "float32")]
 
 
@@ -530,7 +538,8 @@ def test_samples_that_lie_in_all_ways(layout):
 def test_an_output_between_samples_is_written():
     """Its bytes are between theirs, and none is shared: only NumPy can tell."""
     whole = photo((2, 6, 8, 4))
-    samples, out = [whole[0, :, :, :3], whole[1, :, :, :3]], whole[..., 3]
+    samples = [whole[0, :, :, :3], whole[1, :, :, :3]]
+    out = whole[..., 3]
     wanted = np.stack([x[..., 1] for x in samples])
     assert_same(collate(samples, "hwc->bhwc", channels=(1,))[..., 0], wanted)
     before = whole[..., :3].copy()

@@ -41,7 +41,8 @@ def test_only_the_columns_that_are_named_change(image):
 
 
 def test_equal_small_and_of_one_hash_whatever_was_converted():
-    first, second = made(), made()
+    first = made()
+    second = made()
     before = pickle.dumps(first)
     first({"image": PHOTOS})
     assert first == second
@@ -57,15 +58,19 @@ def test_equal_small_and_of_one_hash_whatever_was_converted():
     )
     for seed in "12":
         other = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+        )
         assert other.stdout.split() == [before.hex(), str(hash(first))]
 
 
 def test_the_order_in_which_columns_are_given_is_no_difference():
     ways = {"image": Converter("bhwc->bchw"), "mask": Converter("bhw->bwh")}
-    first, second = Columns(**ways), Columns(**dict(reversed(ways.items())))
+    first = Columns(**ways)
+    second = Columns(**dict(reversed(ways.items())))
     assert first == second
     assert hash(first) == hash(second) != hash(Columns(image=ways["image"]))
     assert pickle.dumps(first) == pickle.dumps(second)
@@ -140,9 +145,11 @@ def test_ray_data_by_a_function_and_by_actors():
         ways = {"image": Converter("bhwc->bchw", **WAY)}
         by_tasks = data.map_batches(columns(**ways), batch_size=3)
         by_actors = data.map_batches(
-            layoutkit.Columns, fn_constructor_kwargs=ways, batch_size=3,
+            layoutkit.Columns,
+            fn_constructor_kwargs=ways,
+            batch_size=3,
             compute=ray.data.ActorPoolStrategy(size=1),
-        )  # fmt: skip
+        )
         for found in (by_tasks, by_actors):
             rows = sorted(found.take_all(), key=lambda row: row["label"])
             np.testing.assert_allclose(np.stack([r["image"] for r in rows]), WANT, rtol=1e-6)

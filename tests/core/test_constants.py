@@ -42,9 +42,13 @@ def patterns(dtype, usual):
 @pytest.mark.parametrize("axis", "bhwc")
 def test_mean_and_std_along_any_axis(pattern, axis):
     count = SIZES[axis]
-    mean, std = np.linspace(-3, 90, count).tolist(), np.linspace(0.5, 4, count).tolist()
-    for constants in ({"mean": {axis: mean}}, {"mean": {axis: mean}, "std": {axis: std}},
-                      {"mean": 2.0, "std": {axis: std}, "scale": 0.5}):  # fmt: skip
+    mean = np.linspace(-3, 90, count).tolist()
+    std = np.linspace(0.5, 4, count).tolist()
+    for constants in (
+        {"mean": {axis: mean}},
+        {"mean": {axis: mean}, "std": {axis: std}},
+        {"mean": 2.0, "std": {axis: std}, "scale": 0.5},
+    ):
         got = convert(PICTURES, pattern, **constants)
         np.testing.assert_allclose(
             got, reference_convert(PICTURES, pattern, **constants), rtol=2e-6, atol=1e-5
@@ -53,7 +57,8 @@ def test_mean_and_std_along_any_axis(pattern, axis):
 
 @given(st.permutations("bhwc"), st.sampled_from("bhwc"), st.data())
 def test_mean_along_any_axis_of_any_layout(order, axis, data):
-    left, right = "".join(data.draw(st.permutations("bhwc"))), "".join(order)
+    left = "".join(data.draw(st.permutations("bhwc")))
+    right = "".join(order)
     sizes = {letter: data.draw(st.integers(1, 9)) for letter in "bhwc"}
     x = RNG.integers(0, 256, [sizes[letter] for letter in left]).astype(np.uint8)
     mean = {axis: RNG.integers(0, 9, sizes[axis]).tolist()}
@@ -136,7 +141,7 @@ def test_where_there_is_no_c_the_error_names_the_dict():
 
 
 class Holder:
-    """What has `__array__`, and hashes by identity, as tensors do."""
+    """An object with `__array__` that hashes by identity, as tensors do."""
 
     def __init__(self, values):
         self.values = np.array(values, np.float32)
@@ -147,10 +152,12 @@ class Holder:
 
 def holders():
     """Arrays of three numbers, and the numbers."""
-    torch, jnp = pytest.importorskip("torch"), pytest.importorskip("jax.numpy")
+    torch = pytest.importorskip("torch")
+    jnp = pytest.importorskip("jax.numpy")
     mean = np.float32(IMAGENET["mean"])
     half = mean.astype(ml_dtypes.bfloat16)
-    single, short = mean.tolist(), half.astype("f4").tolist()
+    single = mean.tolist()
+    short = half.astype("f4").tolist()
     yield Holder(mean), single
     yield tuple(Holder(value) for value in mean), single
     yield list(mean), single
@@ -220,9 +227,14 @@ def test_constants_that_jax_traces_are_operands():
 
 @pytest.mark.parametrize(
     "constants",
-    [{"mean": {"w": list(range(8))}}, {"std": {"b": [1, 2, 3, 4]}}, {"clip": (10, 200)},
-     {"clip": (10, 200), **IMAGENET}, {"clip": (0.5, None), "dtype": "float32"}],
-)  # fmt: skip
+    [
+        {"mean": {"w": list(range(8))}},
+        {"std": {"b": [1, 2, 3, 4]}},
+        {"clip": (10, 200)},
+        {"clip": (10, 200), **IMAGENET},
+        {"clip": (0.5, None), "dtype": "float32"},
+    ],
+)
 def test_jax_computes_the_same(constants):
     jax = pytest.importorskip("jax")
     wanted = convert(PICTURES, "bhwc->bchw", **constants)
@@ -270,7 +282,8 @@ def test_clip_comes_before_the_formula(source, constants):
     wide = "f8" if source in ("f8", "g") else "f4"
     for clip, pattern in itertools.product(CLIPS_OF_FLOATS, patterns(source, "f4")):
         keywords = {"clip": clip, "dtype": wide, **constants}
-        got, wanted = convert(x, pattern, **keywords), reference_convert(x, pattern, **keywords)
+        got = convert(x, pattern, **keywords)
+        wanted = reference_convert(x, pattern, **keywords)
         np.testing.assert_allclose(got, wanted, rtol=3e-6, atol=1e-5)
 
 
@@ -330,7 +343,8 @@ def clipped_gradient(grad, x, low, high, factor):
 @pytest.mark.parametrize("constants", [{}, {"scale": 2.0, "std": IMAGENET["std"]}])
 def test_gradients_are_zero_outside_of_the_window(constants):
     converter = Converter("bhwc->bchw", clip=(-0.5, 0.5), **constants)
-    x, grad = FLOATS.copy(), RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
+    x = FLOATS.copy()
+    grad = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
     x[0, 0, 0] = [0.5, -0.5, 0.6]  # on the bounds gradients pass
     factor = np.float32(1) if not constants else np.float32(2) / np.float32(IMAGENET["std"])
     wanted = clipped_gradient(grad, x, -0.5, 0.5, factor)
@@ -339,7 +353,8 @@ def test_gradients_are_zero_outside_of_the_window(constants):
     out = np.empty_like(x)
     assert converter.backward(grad, like=x, out=out) is out
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    torch = pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
     tensor = torch.tensor(x, requires_grad=True)
     converter(tensor).backward(torch.tensor(grad))
     np.testing.assert_allclose(tensor.grad, wanted, rtol=1e-6)
@@ -356,7 +371,9 @@ def test_the_callers_gradient_is_not_written_into():
 
 def test_gradients_under_clip_want_x():
     converter = Converter("bc->cb", clip=(0, 1))
-    x, grad, out = np.ones((2, 3), "f4"), np.ones((3, 2), "f4"), np.full((2, 3), 7, "f4")
+    x = np.ones((2, 3), "f4")
+    grad = np.ones((3, 2), "f4")
+    out = np.full((2, 3), 7, "f4")
     for like in (None, converter.spec_of(x)):
         with pytest.raises(ArgumentError, match=r"pass backward\(grad, like=x\)"):
             converter.backward(grad, like=like, out=out)
@@ -380,11 +397,16 @@ def test_torch_notices_an_x_that_was_changed():
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
 @pytest.mark.parametrize(
     "constants",
-    [IMAGENET, {"scale": 1 / 255}, {"mean": 3}, {"std": -2.5},
-     {"scale": 3.0, "mean": {"b": [1, 2, 3, 4]}, "std": {"b": [1, 2, 3, -4]}},
-     {"mean": [1, 2, 3], "std": 4.0}],
+    [
+        IMAGENET,
+        {"scale": 1 / 255},
+        {"mean": 3},
+        {"std": -2.5},
+        {"scale": 3.0, "mean": {"b": [1, 2, 3, 4]}, "std": {"b": [1, 2, 3, -4]}},
+        {"mean": [1, 2, 3], "std": 4.0},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_integers_come_back_exactly(dtype, constants):
     comes_back(dtype, constants)
 

@@ -19,9 +19,12 @@ from reference import reference_convert
 
 BHWC = ("bhwc", "bchw", "chwb")
 quick = settings(
-    max_examples=100, deadline=None, derandomize=True, database=None,
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -32,7 +35,8 @@ def conversions(draw):
     sizes = {
         letter: draw(st.integers(0 if draw(st.booleans()) else 1, limit)) for letter in letters
     }
-    source, target = list(letters), list(draw(st.permutations(letters)))
+    source = list(letters)
+    target = list(draw(st.permutations(letters)))
     if draw(st.booleans()):  # an axis of size 1 goes
         sizes["p"] = 1
         source.insert(draw(st.integers(0, len(source))), "p")
@@ -219,8 +223,10 @@ def test_one_converter_takes_any_shape_strides_and_dtype():
     for shape, dtype in itertools.product([(1, 2, 3, 4), (2, 5, 5, 3)], ["u1", "f4", BF16]):
         x = random_array(np.random.default_rng(0), shape, dtype)
         for how in LAYINGS:
-            assert_same(converter(laid(x.copy(), how)).copy(), reference_convert(
-                laid(x.copy(), how), "bhwc->bchw"))  # fmt: skip
+            assert_same(
+                converter(laid(x.copy(), how)).copy(),
+                reference_convert(laid(x.copy(), how), "bhwc->bchw"),
+            )
 
 
 class Named(Converter):

@@ -56,7 +56,7 @@ def test_what_is_no_array(x):
 
 
 def test_a_list_as_out_is_not_to_be_copied():
-    """What asarray makes of it would be written and lost."""
+    """A list as `out` is an error: the array that asarray makes of it would be written and lost."""
     refused(ArgumentError, "out is a list, not a NumPy array; pass a numpy.ndarray", out=[1])
 
 
@@ -112,11 +112,27 @@ def test_formula_of_what_is_no_real_number(dtype):
 @pytest.mark.parametrize("name", ["scale", "mean", "std"])
 @pytest.mark.parametrize(
     "value",
-    ["2", b"2", np.str_("2"), 2j, np.complex64(2), np.nan, np.inf, 10**400, {}, {1, 2, 3},
-     {0: 1, 1: 2, 2: 3}, object(), np.datetime64("2020-01-01"), np.timedelta64(3, "s"),
-     np.array(2j), np.array("2"), (n for n in "abc")],
+    [
+        "2",
+        b"2",
+        np.str_("2"),
+        2j,
+        np.complex64(2),
+        np.nan,
+        np.inf,
+        10**400,
+        {},
+        {1, 2, 3},
+        {0: 1, 1: 2, 2: 3},
+        object(),
+        np.datetime64("2020-01-01"),
+        np.timedelta64(3, "s"),
+        np.array(2j),
+        np.array("2"),
+        (n for n in "abc"),
+    ],
     ids=lambda value: repr(value).partition(" at 0x")[0],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("error")
 def test_constants_that_are_no_numbers(name, value):
     refused(ArgumentError, f"{name} is ", **{name: value})
@@ -204,17 +220,24 @@ def test_refused_before_and_after_a_call_that_was_right():
         (np.zeros((2, 3, 2)), ShapeError, "out has shape (2, 3, 2)"),
         (np.zeros((2, 2, 2, 3), "f4"), ShapeError, "makes (2, 3, 2, 2)"),
         (np.broadcast_to(np.zeros(1, "f4"), (2, 3, 2, 2)), ArgumentError, "twice"),
-        (np.lib.stride_tricks.as_strided(np.zeros(9, "f4"), (2, 3, 2, 2), (4, 4, 4, 4)),
-         ArgumentError, "twice"),
+        (
+            np.lib.stride_tricks.as_strided(np.zeros(9, "f4"), (2, 3, 2, 2), (4, 4, 4, 4)),
+            ArgumentError,
+            "twice",
+        ),
     ],
-)  # fmt: skip
+)
 def test_outs_that_do_not_fit(out, error, words):
     refused(error, words, F, out=out)
 
 
 def test_out_and_dtype_differ():
-    refused(DtypeError, "out has dtype float32, but dtype=float64", dtype="f8",
-            out=np.zeros((2, 3, 2, 2), "f4"))  # fmt: skip
+    refused(
+        DtypeError,
+        "out has dtype float32, but dtype=float64",
+        dtype="f8",
+        out=np.zeros((2, 3, 2, 2), "f4"),
+    )
 
 
 def test_refused_calls_write_nothing():
@@ -257,7 +280,7 @@ PART = (np.ones((2, 3), "f4"), "bc")
     [
         ([], ArgumentError, "at least one"),
         (3, ArgumentError, "parts is a int"),
-        ([3], ArgumentError, "part 0 is no (array, layout) pair but a int"),
+        ([3], ArgumentError, "part 0 is not an (array, layout) pair but a int"),
         (["bc"], ArgumentError, "part 0 is no"),
         ([PART, (PART[0],)], ArgumentError, "part 1 is no"),
         ([([1], "b")], ArgumentError, "part 0 is a list"),

@@ -42,11 +42,22 @@ CASTS = {
 OTHERS = [
     np.dtype(d)
     for d in (
-        ">i4", ">f4", ">f8", "g", "c8", "c16", ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
-        ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.float8_e8m0fnu, ml_dtypes.int4, ml_dtypes.uint4,
-        ml_dtypes.float4_e2m1fn, *COMPLEX32,
+        ">i4",
+        ">f4",
+        ">f8",
+        "g",
+        "c8",
+        "c16",
+        ml_dtypes.float8_e4m3fn,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e4m3b11fnuz,
+        ml_dtypes.float8_e8m0fnu,
+        ml_dtypes.int4,
+        ml_dtypes.uint4,
+        ml_dtypes.float4_e2m1fn,
+        *COMPLEX32,
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("source", CASTS, ids=str)
@@ -127,7 +138,8 @@ def test_casts_while_moving(pair, shapes, pattern):
 
 # --- the formula --------------------------------------------------------------------------
 
-MEAN, STD = (0.485, -3.25, 1e-3, 700.0, 0.0), (0.229, 12.5, -0.01, 3.0, 1e4)
+MEAN = (0.485, -3.25, 1e-3, 700.0, 0.0)
+STD = (0.229, 12.5, -0.01, 3.0, 1e4)
 
 
 def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):
@@ -152,9 +164,18 @@ def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):
 @pytest.mark.parametrize("channels", [1, 3, 4, 16])
 @pytest.mark.parametrize(
     "pattern",
-    ["bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bchw->bchw", "bhwc->chwb", "chwb->bhwc",
-     "cbhw->cbhw", "bhwc->b(hwc)", "bhcw->bw(ch)"],
-)  # fmt: skip
+    [
+        "bhwc->bchw",
+        "bchw->bhwc",
+        "bhwc->bhwc",
+        "bchw->bchw",
+        "bhwc->chwb",
+        "chwb->bhwc",
+        "cbhw->cbhw",
+        "bhwc->b(hwc)",
+        "bhcw->bw(ch)",
+    ],
+)
 def test_formula_wherever_c_is(pattern, channels):
     left = pattern.partition("->")[0]
     for b, h, w in ((2, 3, 5), (2, 17, 16)):
@@ -235,9 +256,15 @@ def test_forms_of_numbers(make):
 
 def test_result_dtypes():
     for source, asked, wanted in [
-        ("u1", None, "f4"), ("?", None, "f4"), ("i8", None, "f4"), ("f2", None, "f2"),
-        ("f8", None, "f8"), ("f4", "f8", "f8"), ("f8", "f4", "f4"), (BF16, None, BF16),
-    ]:  # fmt: skip
+        ("u1", None, "f4"),
+        ("?", None, "f4"),
+        ("i8", None, "f4"),
+        ("f2", None, "f2"),
+        ("f8", None, "f8"),
+        ("f4", "f8", "f8"),
+        ("f8", "f4", "f4"),
+        (BF16, None, BF16),
+    ]:
         y = convert(np.ones(0, source), "b->b", scale=2, dtype=asked)  # without a kernel
         assert y.dtype == np.dtype(wanted)
 

@@ -45,7 +45,7 @@ launch.prepare = accumulate_launch.prepare = planted
 
 
 def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
-    """What a process prints that makes these moves, with an error planted in it."""
+    """Return the output of a process that runs these conversions with a planted error."""
     code = HUNT.format(helpers=HELPERS, plant=plant, seed=seed, moves=moves, kernels=kernels)
     return python(code, **variables).strip()
 
@@ -64,11 +64,15 @@ def test_moves_on_another_cpu():
 @pytest.mark.parametrize(
     ("word", "error"),
     [
-        ("words.R_TOTAL", 1), ("words.R_TOTAL", -1), ("words.Q_TOTAL", 1), ("words.R_BLOCK", 1),
-        ("2", 1), ("3", 1),
+        ("words.R_TOTAL", 1),
+        ("words.R_TOTAL", -1),
+        ("words.Q_TOTAL", 1),
+        ("words.R_BLOCK", 1),
+        ("2", 1),
+        ("3", 1),
     ],
     ids=["run longer", "run shorter", "rows more", "blocks longer", "source step", "output step"],
-)  # fmt: skip
+)
 def test_a_planted_error_is_seen(word, error):
     told = hunted(2000, plant=PLANT.format(word=word, error=error))
     assert "--seed 0 --first" in told

@@ -1,4 +1,4 @@
-"""What nobody can compute or mean: one clear error of ours, never NumPy's own words."""
+"""Impossible requests raise one clear error of layoutkit, never an error of NumPy."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_sizes_beside_nothing(pattern, size):
         lambda: layoutkit.Converter(pattern, h=size, b=0)(EMPTY),
         lambda: accumulate([(EMPTY, "(hb)c")], pattern.split("->")[1], h=size, b=0),
     ):
-        with pytest.raises(ShapeError, match=f"h is {size}, beside which no array counts"):
+        with pytest.raises(ShapeError, match=f"h is {size}, too large for any array"):
             run()
     assert convert(EMPTY, pattern, h=1 << 40, b=0).size == 0
 

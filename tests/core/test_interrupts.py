@@ -23,7 +23,7 @@ PLANES = X.transpose(0, 3, 1, 2).copy()
 
 
 class Cut(Exception):  # noqa: N818  (it says what happens to the work)
-    """What is raised in the middle of something."""
+    """The exception that is raised in the middle of an operation."""
 
 
 def check_convert():
@@ -87,7 +87,9 @@ def raise_in(thread):
 
 @pytest.mark.parametrize("work", WORK)
 def test_asynchronous_exceptions_leave_all_right(work, check_memory):
-    chance, ending, cuts = random.Random(1), threading.Event(), []
+    chance = random.Random(1)
+    ending = threading.Event()
+    cuts = []
 
     def loop():
         while not ending.is_set():
@@ -125,7 +127,8 @@ def surviving(loop, ending):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
 @pytest.mark.parametrize("work", WORK)
 def test_interrupts_leave_all_right(work, check_memory):
-    chance, cuts = random.Random(2), 0
+    chance = random.Random(2)
+    cuts = 0
 
     def interrupt(*_):
         raise Cut
@@ -155,10 +158,12 @@ RUN = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a hidden file is left")
 def test_a_killed_command_leaves_its_file_whole_or_absent(tmp_path):
-    source, target = tmp_path / "x.npy", tmp_path / "y.npy"
+    source = tmp_path / "x.npy"
+    target = tmp_path / "y.npy"
     np.save(source, np.broadcast_to(X, (8, *SHAPE)).reshape(-1, *SHAPE[1:]))
     whole = seconds_of_a_run(source, target)
-    wanted, chance = target.read_bytes(), random.Random(3)
+    wanted = target.read_bytes()
+    chance = random.Random(3)
     target.unlink()
     for _ in range(8):
         with command(source, target) as process:

@@ -245,7 +245,7 @@ thread.join()
 
 
 def test_no_module_takes_the_lock_while_it_is_imported():
-    """Who holds the lock and wants that module would wait for it, and it for the lock."""
+    """A thread that holds the lock and imports that module would deadlock with it."""
     home = Path(layoutkit.__file__).parents[1]
     paths = [path for room in ("layoutkit", "kernels") for path in (home / room).rglob("*.py")]
     names = [".".join(path.relative_to(home).with_suffix("").parts) for path in paths]

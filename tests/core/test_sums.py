@@ -55,7 +55,8 @@ def random_sums(draw):
     while prod(size.values()) > MOST:
         size[max(size, key=size.get)] = 3 if plain else 5
     layouts = st.permutations(letters).map("".join)
-    dtypes, how = st.sampled_from(mixed), st.sampled_from(LAYINGS if plain else LAYINGS[:1])
+    dtypes = st.sampled_from(mixed)
+    how = st.sampled_from(LAYINGS if plain else LAYINGS[:1])
     parts = draw(st.lists(st.tuples(layouts, dtypes), min_size=1, max_size=16))
     return size, draw(layouts), parts, draw(dtypes), draw(how)
 
@@ -70,9 +71,10 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case):
     computed = "f8" if "f8" in [dtype for _, dtype in parts] + [result] else "f4"
     assert_same(
         accumulate(arrays, layout, dtype=result),
-        reference_sum(arrays, layout, computed, result) if len(parts) > 1
+        reference_sum(arrays, layout, computed, result)
+        if len(parts) > 1
         else reference_convert(arrays[0][0], f"{arrays[0][1]}->{layout}", dtype=np.dtype(result)),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,8 @@ def test_parts_whose_last_block_of_rows_is_long(shape):
 
 def test_folds_that_share_no_nest():
     """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
-    x, y = values([4, 6], "f4"), values([6, 4], "f4")
+    x = values([4, 6], "f4")
+    y = values([6, 4], "f4")
     moves = [parse_pattern("xy->(xy)").resolve((4, 6)), parse_pattern("xy->(xy)").resolve((6, 4))]
     assert nest(moves, [contiguous((4, 6), x.dtype), contiguous((6, 4), x.dtype)], (4,)) is None
     total = accumulate([(x, "xy"), (y, "uv"), (x.ravel(), "f")], "f")
@@ -148,9 +151,18 @@ def test_dtypes_that_kernels_do_not_know(dtype):
 
 @pytest.mark.parametrize(
     ("dtype", "how"),
-    [("f4", "plain"), ("f4", "backward"), ("f4", "sliced"), ("f4", "unaligned"), ("f4", "pages"),
-     ("f4", "fortran"), (BF16, "plain"), (BF16, "sliced"), ("f8", "plain")],
-)  # fmt: skip
+    [
+        ("f4", "plain"),
+        ("f4", "backward"),
+        ("f4", "sliced"),
+        ("f4", "unaligned"),
+        ("f4", "pages"),
+        ("f4", "fortran"),
+        (BF16, "plain"),
+        (BF16, "sliced"),
+        ("f8", "plain"),
+    ],
+)
 def test_outputs_of_any_strides(tiny_tiles, how, dtype):
     parts = [(values([SIZES[a] for a in of], "f4"), of) for of in ("bchw", "chwb", "bhwc")]
     out = laid(np.zeros((5, 6, 7, 33), dtype), how)
@@ -203,7 +215,8 @@ def test_equal_bits_on_any_number_of_threads():
 
 
 def test_many_threads_sum_at_once():
-    parts, wrong = large(), []
+    parts = large()
+    wrong = []
     wanted = reference_sum(parts, "bhwc", "f4", "f4")
 
     def work():
@@ -279,7 +292,8 @@ def test_a_backward_output_is_walked_forwards():
     st.sampled_from([4, 8]),
 )
 def test_tiles_fit_and_cover(counts, near, item):
-    loops, step = [], item
+    loops = []
+    step = item
     for count in reversed(counts):
         loops.insert(0, (count, step))
         step *= count

@@ -1,4 +1,4 @@
-"""What conversions need of a thread, ask of the network, and leave to the instruction set."""
+"""Conversions need little stack and no network, and do not depend on the instruction set."""
 
 import platform
 
@@ -92,7 +92,8 @@ def test_nothing_is_sent_anywhere(tmp_path):
 
 # ---- instruction sets --------------------------------------------------------------------
 
-SCALE, STD = np.float32(1 / 255), (0.1, 0.3, 0.7)
+SCALE = np.float32(1 / 255)
+STD = (0.1, 0.3, 0.7)
 X = np.random.default_rng(0).integers(0, 256, (2, 33, 33, 3)).astype(np.uint8)
 ELSEWHERE = """
 import sys
@@ -113,7 +114,7 @@ np.save(f"{sys.argv[1]}/{sys.argv[2]}-moved.npy", layoutkit.convert(x, "bhwc->bc
     platform.machine().lower() not in ("x86_64", "amd64"), reason="instruction sets of x86"
 )
 def test_formulas_differ_between_instruction_sets_by_one_rounding(tmp_path):
-    """Of the product, which AVX2 does not round before it adds."""
+    """Fused multiply-add: AVX2 does not round the product before the addition."""
     if lacking("avx2"):
         pytest.skip("this CPU has no AVX2")
     np.save(tmp_path / "x.npy", X)

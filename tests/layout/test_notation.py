@@ -52,7 +52,8 @@ def test_what_was_valid_and_is_not_in_names_keeps_its_meaning(left, right):
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True), st.data())
 def test_letters_with_folds_and_blanks_inside_of_folds(letters, data):
-    groups, text = [], ""
+    groups = []
+    text = ""
     for letter in letters:
         fold = data.draw(st.booleans())
         blank = " " * data.draw(st.integers(0, 2))
@@ -133,8 +134,9 @@ def test_names_in_repr_pickle_plan_specs_and_sums():
     assert flat.resolve(flat.spec_of(numbered(2, 3))).axes == "(batch time)"
     total = accumulate(
         [(numbered(2, 3, 4), "batch time c"), (numbered(6, 4), "(batch time) c")],
-        "batch time c", batch=2,
-    )  # fmt: skip
+        "batch time c",
+        batch=2,
+    )
     np.testing.assert_array_equal(total, 2 * numbered(2, 3, 4))
 
 

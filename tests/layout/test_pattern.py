@@ -76,14 +76,14 @@ BAD_LAYOUTS = [
     pytest.param("b...c...", 5, 'a second "..."', id="two-ellipses"),
     pytest.param("b(...c)", 2, '"..." inside a fold', id="ellipsis-in-fold"),
     pytest.param("b(1c)", 2, '"1" inside a fold', id="one-in-fold"),
-    pytest.param("bBc", 1, "'b' is there twice", id="twice-in-two-cases"),
+    pytest.param("bBc", 1, "'b' occurs twice", id="twice-in-two-cases"),
     pytest.param("batch (height width", 6, "never closed", id="names-unclosed"),
     pytest.param("batch 3 c", 6, "einops.repeat", id="names-number"),
     pytest.param("batch b-c", 7, "'-' is not an axis", id="names-dash"),
-    pytest.param("batch time batch", 11, "'batch' is there twice", id="names-twice"),
+    pytest.param("batch time batch", 11, "'batch' occurs twice", id="names-twice"),
     pytest.param("(height width) c", 5, "one such name outside of folds", id="names-in-folds-only"),
-    pytest.param("bhbc", 2, "'b' is there twice", id="twice"),
-    pytest.param("b(hb)", 3, "'b' is there twice", id="twice-in-fold"),
+    pytest.param("bhbc", 2, "'b' occurs twice", id="twice"),
+    pytest.param("b(hb)", 3, "'b' occurs twice", id="twice-in-fold"),
     pytest.param("b()", 1, "a fold without axes", id="empty-fold"),
     pytest.param("b( )c", 1, "a fold without axes", id="blank-fold"),
     pytest.param("b(h(w))", 3, "a fold inside a fold", id="nested"),
@@ -121,14 +121,14 @@ BAD_PATTERNS = [
     pytest.param("NHWC \u2013> NCHW", 5, 'write the arrow as "->"', id="long-dash"),
     pytest.param("b...->bf", 1, "on one side only", id="ellipsis-left"),
     pytest.param("bc->b...c", 5, "on one side only", id="ellipsis-right"),
-    pytest.param("batch time c -> (time time) c", 22, "'time' is there twice", id="names-right"),
+    pytest.param("batch time c -> (time time) c", 22, "'time' occurs twice", id="names-right"),
     pytest.param("b->c->d", 4, 'a second "->"', id="two-arrows"),
     pytest.param("->bc", 0, "without axes", id="empty-left"),
     pytest.param("bc->", 4, "without axes", id="empty-right"),
     pytest.param("bc->  ", 4, "without axes", id="blank-right"),
     pytest.param("bhwc->bc?w", 8, "'?' is not an axis", id="no-letter-right"),
     pytest.param("bh?c->bchw", 2, "'?' is not an axis", id="no-letter-left"),
-    pytest.param("bc -> bcc", 8, "'c' is there twice", id="twice-right"),
+    pytest.param("bc -> bcc", 8, "'c' occurs twice", id="twice-right"),
     pytest.param("b(hw)->b(hw", 8, "never closed", id="unclosed-right"),
     pytest.param("b(hw->b)", 1, "never closed", id="fold-over-the-arrow"),
     pytest.param("bc=>cb", 2, "no \"->\" but '=>'", id="other-arrow"),
@@ -251,7 +251,8 @@ MOVES = [
 
 @pytest.mark.parametrize(("text", "shape", "sizes", "target_shape"), MOVES)
 def test_move_equals_the_reference(text, shape, sizes, target_shape):
-    x, move = numbered(shape), parse_pattern(text).resolve(shape, sizes)
+    x = numbered(shape)
+    move = parse_pattern(text).resolve(shape, sizes)
     moved = apply(move, x)
     only_letters = {letter: size for letter, size in sizes.items() if letter in move.axes}
     expected = reference_convert(x, text, **only_letters)
@@ -277,7 +278,8 @@ def test_move_describes_both_ends(text, shape, sizes, target_shape):
 
 @pytest.mark.parametrize(("text", "shape", "sizes", "target_shape"), MOVES)
 def test_there_and_back_is_the_identity(text, shape, sizes, target_shape):
-    x, pattern = numbered(shape), parse_pattern(text)
+    x = numbered(shape)
+    pattern = parse_pattern(text)
     move = pattern.resolve(shape, sizes)
     known = dict(zip(move.axes, move.sizes, strict=True))
     back = pattern.reversed().resolve(move.target_shape, known)

@@ -1,4 +1,4 @@
-"""How many threads there are, as variables, containers and callers say."""
+"""The number of threads, from environment variables, containers and callers."""
 
 import multiprocessing
 import sys
@@ -42,7 +42,7 @@ def unset(monkeypatch):
     monkeypatch.setattr(threads, "_default", None)
     for name in (limits.THREADS, limits.OTHERS_THREADS):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(limits, "OF_PROCESS", Path("/there/is/no/such/file"))
+    monkeypatch.setattr(limits, "PROCESS_CGROUPS", Path("/there/is/no/such/file"))
     monkeypatch.setattr(limits.os, "sched_getaffinity", lambda pid: {1, 4, 5}, raising=False)
     monkeypatch.setattr(limits, "is_worker", lambda: False)
     return monkeypatch
@@ -165,8 +165,8 @@ def test_the_quota_of_a_container_is_kept(unset, tmp_path, groups, files, cpus, 
         path = tmp_path / "fs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{content}\n")
-    unset.setattr(limits, "OF_PROCESS", of_process)
-    unset.setattr(limits, "GROUPS", tmp_path / "fs")
+    unset.setattr(limits, "PROCESS_CGROUPS", of_process)
+    unset.setattr(limits, "CGROUPS", tmp_path / "fs")
     assert get_num_threads() == cpus
     pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 4 * GIB}
     unset.setattr(limits.os, "sysconf", pages.__getitem__)
@@ -175,9 +175,16 @@ def test_the_quota_of_a_container_is_kept(unset, tmp_path, groups, files, cpus, 
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("0", 0), ("1000", 1000), ("512M", 512 << 20), (" 2g ", 2 << 30),
-                           ("3 KiB", 3 << 10), ("1GB", 1 << 30)],
-)  # fmt: skip
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("1000", 1000),
+        ("512M", 512 << 20),
+        (" 2g ", 2 << 30),
+        ("3 KiB", 3 << 10),
+        ("1GB", 1 << 30),
+    ],
+)
 def test_a_variable_bounds_idle_memory(monkeypatch, text, expected):
     monkeypatch.setenv(limits.IDLE_BYTES, text)
     assert limits.default_idle_bytes() == expected

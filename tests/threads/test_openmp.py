@@ -55,9 +55,9 @@ def run(code, **variables):
 
 @pytest.fixture(autouse=True)
 def usual_threads():
-    before = limits.kind_of_threads
+    before = limits.threading_layer
     yield
-    limits.kind_of_threads = before
+    limits.threading_layer = before
 
 
 @needs_library
@@ -165,7 +165,7 @@ def test_openmp_needs_a_library(monkeypatch):
     monkeypatch.setattr(limits, "libraries", set)
     with pytest.raises(ArgumentError, match="import torch"):
         set_threading_layer("openmp")
-    assert limits.kind_of_threads == "auto"
+    assert limits.threading_layer == "auto"
 
 
 @pytest.mark.parametrize("kind", ["tbb", "", None, 2, "OpenMP"])

@@ -101,7 +101,7 @@ def test_eight_threads_convert_at_once():
 
 
 def test_while_the_pool_is_taken_a_call_works_alone(pool):
-    """As a signal handler's call does that interrupts another one in the same thread."""
+    """A nested call runs, such as one of a signal handler that interrupts a call in its thread."""
     x = batch()
     with pool._lock:
         convert_often(x)
@@ -140,12 +140,12 @@ def test_an_error_in_the_middle_gives_the_pool_back(pool, monkeypatch):
 
 
 def asleep(pool):
-    """How many workers sleep."""
+    """Return the number of sleeping workers."""
     return sum(int(pool.board.line(worker)[ASLEEP]) for worker in range(1, pool.workers + 1))
 
 
 def naps(pool):
-    """How often each of them went to sleep."""
+    """Return how often each worker went to sleep."""
     return [int(pool.board.line(worker)[NAPS]) for worker in range(1, pool.workers + 1)]
 
 
@@ -200,7 +200,8 @@ def interrupt_at(step, *functions):
 
     A line counts once: back on a `with` to leave it, no signal is looked at.
     """
-    codes, seen = {function.__code__ for function in functions}, set()
+    codes = {function.__code__ for function in functions}
+    seen = set()
 
     def local(frame, event, argument):
         if event == "line" and frame.f_lineno not in seen:
@@ -251,7 +252,8 @@ def test_with_fewer_threads_than_asked_those_are_used(pool, monkeypatch):
 
 
 def test_more_threads_than_cpus_still_finish_soon():
-    x, converter = batch(), Converter("bhwc->bchw")
+    x = batch()
+    converter = Converter("bhwc->bchw")
     out = converter(x)
 
     def seconds(count):
@@ -271,10 +273,12 @@ def test_more_threads_than_cpus_still_finish_soon():
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
 def test_conversions_in_a_signal_handler(pool):
     """The handler interrupts conversions between any two steps, the lock held or not."""
-    x, y = batch(1), batch(2)
+    x = batch(1)
+    y = batch(2)
     convert_often(x)
     answers = []
-    converter, out = Converter("bhwc->bchw"), np.empty((16, 32, 24, 24), np.float32)
+    converter = Converter("bhwc->bchw")
+    out = np.empty((16, 32, 24, 24), np.float32)
 
     def handler(*_):
         answers.append(converter(y).sum() > 0)

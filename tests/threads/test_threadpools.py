@@ -9,7 +9,7 @@ import layoutkit
 
 
 def ours():
-    """What threadpoolctl says of layoutkit."""
+    """Return the entry of layoutkit in threadpoolctl's info."""
     return [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "layoutkit"]
 
 

@@ -17,7 +17,8 @@ def asked(monkeypatch):
     class Pool(pool.Pool):
         def load(self):
             super().load()
-            run, lend = self._run, self._lend
+            run = self._run
+            lend = self._lend
             self._run = lambda *call: (found.append(call[-1]), run(*call))
             self._lend = lambda *call: (found.append(call[-1]), lend(*call))
 

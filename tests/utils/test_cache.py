@@ -1,4 +1,4 @@
-"""What is kept from call to call is bounded: by number in a cache, by bytes in the process."""
+"""Caches are bounded: by the number of entries per cache, and by bytes in the process."""
 
 import gc
 import threading
@@ -43,7 +43,8 @@ def test_programs_of_all_converters_are_bounded_together():
 
 @pytest.mark.usefixtures("room")
 def test_sums_and_programs_share_one_room():
-    converter, add = Converter("bc->cb"), Accumulator(("bc", "cb"), "bc")
+    converter = Converter("bc->cb")
+    add = Accumulator(("bc", "cb"), "bc")
     convert_shapes([converter], range(1, 41))
     for n in range(1, 21):
         assert (add([shaped(n), shaped(n).T]) == 2 * shaped(n)).all()
@@ -116,10 +117,12 @@ def bytes_of(work, count):
 
 
 @pytest.mark.parametrize(
-    "keywords", [{}, {"dtype": "float32", "scale": 0.5}, {"dtype": "float32", "mean": [1, 2, 3]}],
-)  # fmt: skip
+    "keywords",
+    [{}, {"dtype": "float32", "scale": 0.5}, {"dtype": "float32", "mean": [1, 2, 3]}],
+)
 def test_a_program_takes_about_what_it_counts_as(keywords):
-    converter, x = Converter("bhwc->bchw", **keywords), np.zeros((200, 4, 5, 3), np.uint8)
+    converter = Converter("bhwc->bchw", **keywords)
+    x = np.zeros((200, 4, 5, 3), np.uint8)
     assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_BYTES
 
 
