@@ -91,9 +91,13 @@ class Sum:
             summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
         item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(
-            summation.kernel, summation.params, summation.units, summation.grain,
-            item * prod(self._request.shape), self._threads,
-        )  # fmt: skip
+            summation.kernel,
+            summation.params,
+            summation.units,
+            summation.grain,
+            item * prod(self._request.shape),
+            self._threads,
+        )
         return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
 
 

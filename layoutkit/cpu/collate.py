@@ -41,9 +41,14 @@ class Gathering:
     """
 
     def __init__(
-        self, asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType,
+        self,
+        asked: Windows,
+        axes: Axes,
+        count: int,
+        window: tuple[int, ...],
+        source: DType,
         out: Array | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.frame = make_frame(asked, axes, count, window, source, out, has_half)
         self._asked, self._axes, self._source, self._count = asked, axes, source, count
         self._places = axes.places()

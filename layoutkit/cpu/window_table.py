@@ -134,9 +134,15 @@ def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> K
 
 
 def _growth(
-    here: _Ready, frame: Frame, source: DType, steps: tuple[int, ...], axis: int,
-    others: Sequence[int], grid: int, stream: bool,
-) -> Array | None:  # fmt: skip
+    here: _Ready,
+    frame: Frame,
+    source: DType,
+    steps: tuple[int, ...],
+    axis: int,
+    others: Sequence[int],
+    grid: int,
+    stream: bool,
+) -> Array | None:
     """By how much all numbers grow for each byte of a step; None where this is not all."""
     found: Array | None = None
     for other in others:

@@ -44,9 +44,14 @@ class DeviceGathering:
         self._programs: dict[int, DevicePrograms] = {}  # by rank
 
     def __call__(
-        self, arrays: Sequence[DeviceArray], indices: Any, offset: Any, flip: Any,
-        out: DeviceArray | None, adapter: DeviceAdapter,
-    ) -> DeviceArray:  # fmt: skip
+        self,
+        arrays: Sequence[DeviceArray],
+        indices: Any,
+        offset: Any,
+        flip: Any,
+        out: DeviceArray | None,
+        adapter: DeviceAdapter,
+    ) -> DeviceArray:
         """The windows in one array, with the axis of samples where the pattern has it."""
         asked, first = self._asked, arrays[0]
         for number, array in enumerate(arrays):
@@ -105,9 +110,14 @@ class DeviceGathering:
         return replace(there, shape=(1,) * ndim, strides=tuple(strides))
 
     def _pieces(
-        self, axes: Axes, sample: DeviceArray, begins: list[int], sizes: list[int],
-        window: tuple[int, ...], paint: DeviceArray | None,
-    ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:  # fmt: skip
+        self,
+        axes: Axes,
+        sample: DeviceArray,
+        begins: list[int],
+        sizes: list[int],
+        window: tuple[int, ...],
+        paint: DeviceArray | None,
+    ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:
         """What goes to which part of a window: the inside, and what is around it."""
         spans = zip(begins, sizes, window, strict=True)
         ends = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]

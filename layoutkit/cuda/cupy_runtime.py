@@ -100,9 +100,14 @@ class Runtime(Protocol):
         """An array from the pool, of memory that `stream`, else the current one, may use."""
 
     def wrap(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...],
-        dtype: np.dtype[Any], ordinal: int, owner: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        ordinal: int,
+        owner: Any,
+    ) -> Any:
         """The array of memory that `owner` holds."""
 
     def from_dlpack(self, x: Any, ordinal: int) -> Any:
@@ -246,9 +251,14 @@ class CupyRuntime:
                 return self.cupy.empty(shape, dtype)
 
     def wrap(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any,
-        ordinal: int, owner: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: Any,
+        ordinal: int,
+        owner: Any,
+    ) -> Any:
         """The CuPy array of memory that `owner` holds."""
         cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, 0, owner, ordinal)

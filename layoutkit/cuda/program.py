@@ -233,9 +233,14 @@ def _move(
 
 @lru_cache(maxsize=MAX_KEPT)
 def _launches(
-    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType,
-    out_strides: tuple[int, ...], out_dtype: DType, casting: str, ordinal: int,
-) -> Launches:  # fmt: skip
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    out_strides: tuple[int, ...],
+    out_dtype: DType,
+    casting: str,
+    ordinal: int,
+) -> Launches:
     """What writes an array that lies so to one that lies so: kept, as they come again."""
     out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
     plan = _identity(len(shape), casting).plan(

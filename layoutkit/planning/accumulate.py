@@ -132,9 +132,17 @@ def _converted(
     """The plan that brings a part into the layout of the sum, in memory of these strides."""
     move, devices = request.moves[part], (request.device, request.device)
     asked = Request(
-        f"{move.source}->{move.target}", move, request.dtypes[part], target, request.strides[part],
-        strides, None, "unsafe", may_view, devices,
-    )  # fmt: skip
+        f"{move.source}->{move.target}",
+        move,
+        request.dtypes[part],
+        target,
+        request.strides[part],
+        strides,
+        None,
+        "unsafe",
+        may_view,
+        devices,
+    )
     return make_plan(asked, has_half)
 
 

@@ -450,9 +450,14 @@ class Collation(NamedTuple):
 
 
 def make_frame(
-    asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType, out: Any,
+    asked: Windows,
+    axes: Axes,
+    count: int,
+    window: tuple[int, ...],
+    source: DType,
+    out: Any,
     has_half: HasHalf,
-) -> Frame:  # fmt: skip
+) -> Frame:
     """What makes a batch of so many windows; raises what a conversion of the stacked ones would."""
     task, pattern = asked.task, axes.pattern
     if asked.fill is not None:

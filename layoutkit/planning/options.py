@@ -127,11 +127,18 @@ class Task(NamedTuple):
         picks = self.picked(shape)[1]
         stays = picks is None and devices[0] == devices[1]
         request = Request(
-            self.pattern.text, move, source, target, strides,
-            None if out is None else out.strides, self.formula, self.casting,
+            self.pattern.text,
+            move,
+            source,
+            target,
+            strides,
+            None if out is None else out.strides,
+            self.formula,
+            self.casting,
             may_view=out is None and self.copy is not True and stays,
-            devices=devices, picks=picks,
-        )  # fmt: skip
+            devices=devices,
+            picks=picks,
+        )
         found = make_plan(request, has_half)
         if self.copy is False and found.kernel != "view":
             self.refuse_copy(shape, strides, source, devices)
@@ -219,10 +226,18 @@ def make_task(
         )
     known = _checked_sizes(parsed, sizes)
     return Task(
-        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
-        _checked_memory(memory, parsed), _checked_threads(threads), canvas,
+        parsed,
+        wanted,
+        formula,
+        casting,
+        place,
+        _checked_copy(copy),
+        known,
+        _checked_memory(memory, parsed),
+        _checked_threads(threads),
+        canvas,
         checked_channels(channels, parsed),
-    )  # fmt: skip
+    )
 
 
 def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:

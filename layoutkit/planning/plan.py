@@ -302,9 +302,14 @@ class Part(NamedTuple):
 
 
 def planned(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, device: str,
-    out: Any, has_half: HasHalf,
-) -> Plan:  # fmt: skip
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    source: DType,
+    device: str,
+    out: Any,
+    has_half: HasHalf,
+) -> Plan:
     """The plan of any task, as one of the whole; the arguments are those of `Task.plan`."""
     if task.memory is not None:
         refuse_out(task, out)
@@ -356,9 +361,14 @@ def refuse_out(task: Task, out: Any) -> None:
 
 
 def window(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, device: str,
-    out: Any, has_half: HasHalf,
-) -> tuple[Plan, Place]:  # fmt: skip
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    source: DType,
+    device: str,
+    out: Any,
+    has_half: HasHalf,
+) -> tuple[Plan, Place]:
     """How x is converted into its window of a larger result, and where that is.
 
     Axes of the result are taken apart, as a window of one that is folded has no strides.

@@ -357,9 +357,12 @@ def work(choice: Choice) -> str:
     """The loops in words: how many times what is done."""
     size = choice.source_item
     done = _row(choice.kernel).work.format(
-        times=length(choice.outer), run=length(choice.run), rows=length(choice.rows),
-        pixels=choice.run[0].count, channels=choice.channels,
-    )  # fmt: skip
+        times=length(choice.outer),
+        run=length(choice.run),
+        rows=length(choice.rows),
+        pixels=choice.run[0].count,
+        channels=choice.channels,
+    )
     return f"{done}, {size} byte{'s' if size > 1 else ''} each"
 
 
