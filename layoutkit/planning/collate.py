@@ -1,14 +1,11 @@
-"""What a Collator is asked to do, checked: windows of samples, and the batch that they become.
+"""The checked options of a Collator, and the plan of a batch of windows.
 
-Everything is said by one pattern, that of the stacked windows: it has the axis of samples on both
-sides. Pure: of samples it wants sizes, and gives integers.
+A window is the crop of a sample that goes into the batch. The pattern of the options converts the
+stacked windows: it has the sample axis on both sides. `cut` reads the arguments of one call:
+`offset=`, `flip=` and `indices=`.
 
-Where windows begin and which are reversed: `offset=`, `flip=` and `indices=` of a call. Pure.
-
-Where windows of samples go in the memory of a batch. Pure.
-
-A `Frame` is what a batch of so many windows of one size and dtype is made by: the conversion of one
-sample, the memory that it goes to, and what is done to all of it after.
+A `Frame` describes a batch of a number of windows of one size and dtype: the conversion of one
+window, the memory layout of the batch, and the conversion of the whole batch afterwards, if any.
 """
 
 from __future__ import annotations
@@ -33,18 +30,17 @@ from .options import Task, make_task
 from .padding import Canvas, fill_values
 from .plan import Part, Plan
 
-_SAMPLES = ("b", "batch")  # what the axis of samples is called
+_SAMPLES = ("b", "batch")  # the names of the sample axis
 
 
 class Windows(NamedTuple):
-    """What is asked of a Collator.
+    """The checked options of a Collator.
 
     task        the conversion of the stacked windows
-    text        the pattern as it was given
-    letter      of the axis of samples
-    whole       whether samples come as one array, which has this axis
-    fill        what is outside of samples; None: nothing may be
-    channels    of samples, in the order of the result; None: all as they are
+    letter      the letter of the sample axis
+    whole       whether samples are one array that has this axis
+    fill        the values outside of samples; None: windows must lie inside
+    channels    the channels of samples, in result order; None: all
     """
 
     task: Task
@@ -54,7 +50,7 @@ class Windows(NamedTuple):
     channels: tuple[int, ...] | None
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that ask for this, without those that say the default."""
+        """Return the keyword arguments of these options, without defaults."""
         found: dict[str, Any] = {}
         if self.fill is not None:
             found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
@@ -63,11 +59,11 @@ class Windows(NamedTuple):
         return found | self.task.keywords()
 
     def asked(self) -> tuple[Any, ...]:
-        """All of it in a form that hashes; equal where the same was asked."""
+        """Return a hashable tuple of all options, equal for equal options."""
         return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
 
     def check_whole(self, shape: tuple[int, ...]) -> None:
-        """Raise unless the one array that has all samples has an axis for each of the left side."""
+        """Raise ShapeError unless an array of all samples has the rank of the pattern's left side."""
         pattern = self.task.pattern
         try:
             check_rank(pattern.left, shape)
@@ -75,17 +71,17 @@ class Windows(NamedTuple):
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
     def completed(self, ndim: int) -> Axes:
-        """The axes of samples of a rank."""
+        """Return the axes of samples of rank `ndim`."""
         pattern = self.task.pattern
         return _axes(pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes)))
 
 
 class Axes(NamedTuple):
-    """The axes of samples of one rank, and what they are in the batch.
+    """The axes of samples of one rank, and their conversion to the batch.
 
-    pattern     of the stacked windows, with an axis for each that `...` stands for
+    pattern     the pattern of the stacked windows, with `...` expanded
     sample      the layout of a sample
-    windowed    for each axis of it, the name that a size was given for, None where none was
+    windowed    for each axis of a sample its name if a window size was given, else None
     """
 
     pattern: Pattern
@@ -93,9 +89,9 @@ class Axes(NamedTuple):
     windowed: tuple[str | None, ...]
 
     def window(self, asked: Windows, shapes: Array) -> tuple[int, ...]:
-        """The size of what is cut out of every sample; `shapes` has a row for each sample.
+        """Return the window size of every sample; `shapes` has a row for each sample.
 
-        Raises ShapeError where samples differ along an axis that has no size.
+        Raises ShapeError if samples differ along an axis without a window size.
         """
         shapes = of_channels(asked, self, shapes)
         first = shapes[0].tolist()
@@ -116,20 +112,20 @@ class Axes(NamedTuple):
         )
 
     def places(self) -> dict[str, int]:
-        """The axes that windows can be cut along, by name, and where they are in a sample."""
+        """Return the index in a sample of each axis that windows can be cropped along, by name."""
         named = enumerate(self.sample.named)
         return {n[0]: at for at, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
 
 def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
-    """What is asked by arguments as users write them.
+    """Return the checked options of user arguments.
 
     Raises
     ------
     PatternError
-        There is no axis of samples on the right, or it is part of a fold on the left.
+        There is no sample axis on the right, or it is part of a fold on the left.
     ArgumentError
-        Another argument is not of its form.
+        Another argument is malformed.
     """
     task = make_task(pattern, **keywords)
     stacked, letter, whole = _stacked(task.pattern)
@@ -139,7 +135,7 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
 
 
 def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
-    """The pattern of the stacked windows, the letter of samples, and whether x has it."""
+    """Return the pattern of the stacked windows, the sample letter, and whether x has it."""
     left, right = pattern.left, pattern.right
     letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
     if not letters:
@@ -161,7 +157,7 @@ def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
 
 @lru_cache(maxsize=1024)
 def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str, ...]) -> Axes:
-    # `text` is a key, as patterns of one meaning are equal.
+    # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     try:
         check_rank(sample, (0,) * ndim)
@@ -177,7 +173,7 @@ def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str,
 
 
 def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
-    """The channels as plain ints, of samples that have them along an axis of its own."""
+    """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
     found = checked_channels(channels, pattern)
     if found is None:
         return None
@@ -188,14 +184,13 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
         )
     if CHANNEL in task.sizes:
         raise ArgumentError(
-            f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
-            "leave c away"
+            f"channels={channels!r} and c={task.sizes[CHANNEL]} both select channels; remove c"
         )
     return found
 
 
 def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
-    """Raise unless all samples, of these shapes and dtypes, are of one rank and dtype."""
+    """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
     shape, dtype = facts[0]
     for number, (other, kind) in enumerate(facts):
         if kind != dtype:
@@ -211,7 +206,7 @@ def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
 
 
 def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
-    """The sizes of samples of which channels are taken; ShapeError where one has not these."""
+    """Return the sample shapes after the channel selection; raise ShapeError if one lacks any."""
     if asked.channels is None:
         return shapes
     channel = axes.places()[CHANNEL]
@@ -220,32 +215,32 @@ def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
         number = int(few[0])
         raise ShapeError(
             f"sample {number} has {shapes[number, channel]} channels, but channels has "
-            f"{max(asked.channels)}, counted from 0; take those that are there"
+            f"{max(asked.channels)}, counted from 0; select only channels of every sample"
         )
     found = shapes.copy()
     found[:, channel] = len(asked.channels)
     return found
 
 
-_FAR = 1 << 60  # places; sums of them are still 64 bits
+_FAR = 1 << 60  # elements; sums of two still fit 64 bits
 
 
 class Cut(NamedTuple):
-    """Where windows begin in their samples, and which axes are reversed after: a row for each."""
+    """The start of each window in its sample, and its reversed axes: one row per sample."""
 
     begins: Array
     flips: Array
 
 
 def positions(indices: Any, count: int) -> Array:
-    """Positions from 0 along the axis of samples for `indices`, None for all.
+    """Return `indices` along the sample axis counted from 0; None selects all.
 
     Raises
     ------
     ArgumentError
-        They are not whole numbers in one row.
+        They are not a flat list or array of whole numbers.
     ShapeError
-        One of them is out of range.
+        An index is out of range.
     """
     if indices is None:
         return np.arange(count)
@@ -268,17 +263,17 @@ Said: TypeAlias = dict[int, Array]
 def said(
     asked: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
 ) -> tuple[Said, Said]:
-    """Where the windows of so many samples begin, and which are reversed, as far as it is said.
+    """Return `offset` and `flip` of one call as int64 arrays by axis.
 
-    For axes of which something is said an int64, or one for each sample. `places`: those of `axes`,
-    along which windows are cut.
+    An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
+    axes that windows can be cropped along.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is not of its form, or names no axis of samples.
+        `offset` or `flip` is malformed, or names an axis that samples do not have.
     ShapeError
-        It has not one value for each sample.
+        The number of values is not `count`.
     """
     offsets: Said = {}
     flips: Said = {}
@@ -303,7 +298,7 @@ def said(
 def cut(
     asked: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
 ) -> Cut:
-    """The same in full, for samples of these shapes."""
+    """Return the start and flips of every window; axes without an offset are center-cropped."""
     offsets, flips = said(asked, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
@@ -318,8 +313,8 @@ def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
     at = places.get(axis_name(name)) if isinstance(name, str) else None
     if at is None:
         raise ArgumentError(
-            f"{what}={value!r}, but {name!r} is no axis that windows of samples are cut along; "
-            f"these are {', '.join(places)}"
+            f"{what}={value!r}, but samples cannot be cropped or flipped along {name!r}; the axes "
+            f"are {', '.join(places)}"
         )
     return at
 
@@ -357,27 +352,27 @@ def _check_count(what: str, found: Array, count: int) -> None:
 
 
 def _read(values: Any) -> Array | None:
-    """An array; None for what is none, and for what holds no numbers that could be read."""
+    """Return an array of `values`, or None if they cannot be read as one."""
     try:
         return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # the last of tensors that stand for data
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: abstract tensors
         return None
 
 
 def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
-    """The error of what says nothing of samples, in other words where it is traced."""
+    """Return the error for an invalid argument, which may be a traced or device array."""
     first = next(iter(value), None) if isinstance(value, list | tuple) else value
     if not hasattr(first, "dtype") or _read(first) is not None:
         return ArgumentError(f"{what} is {value!r}; give {wanted}")
     return ArgumentError(
         f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
-        "or stands for data while a function is compiled. Give numbers or lists of them, and make "
-        "batches outside of compiled functions where these differ from call to call"
+        "or is abstract while a function is compiled. Give numbers or lists of them, and make "
+        "batches outside of compiled functions if the numbers change between calls"
     )
 
 
 def _whole_numbers(values: Any) -> Array | None:
-    """An array of ints; None for anything else."""
+    """Return an array of ints, or None for anything else."""
     found = _read(values)
     if found is None:
         return None
@@ -392,14 +387,13 @@ def _whole_numbers(values: Any) -> Array | None:
 def check_inside(
     axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
 ) -> None:
-    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
+    """Raise ShapeError if a window reaches outside of its sample, as `outside` marks."""
     for number, at in np.argwhere(outside).tolist():
         begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
         name = axes.sample.named[at][0]
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
-            f"from {begin} to {begin + window[at]}; give another offset or size, or what is "
-            "outside: fill=0"
+            f"from {begin} to {begin + window[at]}; give another offset or size, or fill=0 to pad"
         )
 
 
@@ -407,15 +401,15 @@ HasHalf = Callable[[], bool]
 
 
 class Frame(NamedTuple):
-    """What makes a batch of windows of one size.
+    """The memory of a batch of windows of one size, and the conversion of a window into it.
 
-    task        the conversion of one sample, to a memory in which every letter is an axis
-    plan        of the conversion of all of them at once, if somebody had stacked them
+    task        the conversion of one window, to memory in which every letter is an axis
+    plan        the plan of the conversion of all stacked windows
     window      the sizes of a window
-    shape, dtype, strides    of the memory, which is the batch unless there is more to do
-    step        the bytes from sample to sample there
-    lies        the part of the memory that one sample becomes
-    then        the conversion of the memory to the batch, None where it is the batch
+    shape, dtype, strides    of the memory, which is the batch unless there is a `then`
+    step        the stride of the sample axis in that memory
+    lies        the shape and strides of one window in that memory
+    then        the conversion of the memory to the batch, None if it is the batch
     """
 
     task: Task
@@ -430,14 +424,15 @@ class Frame(NamedTuple):
 
 
 class Collation(NamedTuple):
-    """How a batch will be made; `print` it. `plans`: one for each kind of windows."""
+    """The plan of a batch, for `print`; `plans` has the plan of each kind of windows."""
 
     frame: Frame
     samples: int
     plans: tuple[Plan, ...]
 
     def __str__(self) -> str:
-        whole, then = self.frame.plan, self.frame.then
+        whole = self.frame.plan
+        then = self.frame.then
         lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
         kinds = Counter(plan.kernel for plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
@@ -458,17 +453,19 @@ def make_frame(
     out: Any,
     has_half: HasHalf,
 ) -> Frame:
-    """What makes a batch of so many windows; raises what a conversion of the stacked ones would."""
-    task, pattern = asked.task, axes.pattern
+    """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
+    task = asked.task
+    pattern = axes.pattern
     if asked.fill is not None:
-        pixel_of(asked, axes, window, source)  # for its errors
+        pixel_of(asked, axes, window, source)  # raises its errors
     sizes = list(window)
     sizes.insert(pattern.source.groups.index(asked.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, task.sizes)
     whole = task._replace(pattern=pattern)
     plan = whole.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
-    target, dtype = plan.target.shape, plan.target.dtype
+    target = plan.target.shape
+    dtype = plan.target.dtype
     strides = contiguous(target, dtype) if out is None else tuple(out.strides)
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
     lies = dict(zip(move.target_axes, steps, strict=True))
@@ -481,8 +478,9 @@ def make_frame(
 
 
 def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
-    """Whether samples cannot become parts of the batch one by one, or only slowly."""
-    formula, letter = asked.task.formula, asked.letter
+    """Return whether converting windows one by one is impossible or slow."""
+    formula = asked.task.formula
+    letter = asked.letter
     if plan.before is not None or plan.after is not None or asked.task.device not in (None, CPU):
         return True
     if formula is not None and formula.per_channel and formula.letter(move) == letter:
@@ -495,7 +493,7 @@ def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]
 def _raw(
     asked: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
 ) -> Frame:
-    """The windows as they are, one after the other, to be converted after."""
+    """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
     letters = asked.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)
@@ -511,28 +509,28 @@ def _raw(
 
 
 def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType) -> Part:
-    """What one sample becomes in a memory of these axes."""
+    """Return the shape and strides of one window in memory with these axes."""
     sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
     own = [each for each in letters if each != letter]
     return Part(tuple(sizes[x] for x in own), tuple(steps[x] for x in own), dtype)
 
 
 def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
-    """The conversion of one sample to a memory in which every letter is an axis."""
+    """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
     apart = Layout(tuple(each for each in letters if each != letter), names)
     return Pattern(Layout(axes.sample.groups, names), apart, axes.pattern.text)
 
 
 def _folded(axes: Axes, move: Move) -> dict[str, int]:
-    """The sizes of the axes that samples fold, by name."""
+    """Return the sizes of the axes that samples fold, by name."""
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}
 
 
 def pixel_of(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
-    """What is outside: one number, or one for each channel of a window, in the dtype of samples."""
+    """Return the fill values in the dtype of samples: one, or one per channel of a window."""
     values = asked.fill or (0.0,)
     canvas = Canvas((), (), values)
     if asked.channels is not None:

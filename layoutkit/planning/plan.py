@@ -1,19 +1,19 @@
-"""The plan of one conversion: its stages, its kernel and why. Pure: no array is touched.
+"""The plan of one conversion: its stages, its kernel and the reason for that kernel.
 
-A conversion is a few stages, of which nearly all have only the kernel's:
+A conversion runs in up to four stages. Nearly all conversions have only the kernel's:
 
-    picked    NumPy copies the channels that are taken, where no kernel takes them out of x
-    before    NumPy casts the source to what a formula is computed in, where kernels do not know
-              the source's dtype (float8, long double, other byte orders)
+    picked    NumPy copies the selected channels, if no kernel can select them while it reads x
+    before    NumPy casts the source to the dtype in which a formula is computed, if kernels do
+              not support the source's dtype (float8, long double, other byte orders)
     kernel    one pass over memory: layout, cast and formula
-    after     NumPy casts the kernel's result where C leaves the value undefined (float to
-              integer, unsafe), where a dtype is one that no kernel knows, or where the caller's
-              output cannot be written in runs
+    after     NumPy casts the kernel's result if C leaves the value undefined (float to integer,
+              unsafe), if kernels do not support a dtype, or if the caller's output cannot be
+              written in contiguous runs
 
-Conversions that are one conversion and something more, said as the tasks of both.
+Two options are planned as a conversion and one more step:
 
-memory=    new memory is laid out as another pattern says, and the result is a view of it
-into=      x is converted into a window of a larger result, and what is around it is filled
+    memory=    the result is a view of new memory in another layout
+    pad_to=    x is converted into a region of the result, and the regions around it are filled
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .select import Choice, Sides, found, why, work
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that decides a plan: what is asked, and how both sides lie in memory."""
+    """Everything that decides a plan: the options, and the memory layout of both sides."""
 
     pattern: str
     move: Move
@@ -53,18 +53,18 @@ class Request:
     formula: Formula | None
     casting: str
     may_view: bool
-    devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
-    picks: Picks | None = None  # None: all channels in their order
+    devices: tuple[str, str] = (CPU, CPU)  # of x and of the result
+    picks: Picks | None = None  # None: the identity
 
     @property
     def saturates(self) -> bool:
-        """Whether casts to integers clip."""
+        """True if casts to integers saturate."""
         return self.casting == "saturate"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a conversion will run; `print(plan)` says it in words.
+    """The steps of a conversion; `print(plan)` describes them.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Plan:
     bytes_moved : int
         Bytes read and written, 0 for a view.
     source, target : ArraySpec
-        What goes in and what comes out.
+        The input and the result.
     """
 
     pattern: str
@@ -90,10 +90,10 @@ class Plan:
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
     formula: Formula | None = None
-    memory: str | None = None  # the layout in which the result lies, where it is another
-    place: Place | None = None  # where x lies in a larger result
-    picks: Picks | None = None  # the channels of x that are taken
-    picked_first: bool = False  # whether they are copied before all else
+    memory: str | None = None  # the layout in memory, if it is not the result's
+    place: Place | None = None  # the region of x in a padded result
+    picks: Picks | None = None  # the channel selection
+    picked_first: bool = False  # the selected channels are copied first
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -104,19 +104,19 @@ class Plan:
 
     @property
     def devices(self) -> tuple[str, str]:
-        """Where x is, and where the result is made."""
+        """The devices of x and of the result."""
         return self.source.device, self.target.device
 
     @property
     def is_one_pass(self) -> bool:
-        """Whether all there is to do is one launch of the kernel."""
+        """True if the conversion is a single launch of the kernel."""
         staged = self.before is not None or self.after is not None or self.picked_first
         return self.choice is not None and not staged and not self.choice.beyond
 
     def launches(self) -> Iterator[tuple[int, int]]:
-        """Byte offsets in the source and in the output at which the kernel begins.
+        """Yield the (source, output) byte offset of every launch of the kernel.
 
-        One pair, or one for each place of the loops that are too many for a kernel.
+        Several launches are needed if there are more loops than a kernel can run.
         """
         if self.loops is None or self.choice is None:
             return
@@ -157,7 +157,7 @@ class Plan:
         return details
 
     def _formula(self, formula: Formula) -> str:
-        """What is computed, and in which dtype."""
+        """Return a description of the formula and of the dtype it is computed in."""
         dtypes = self.before or self.source.dtype, self.after or self.target.dtype
         x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
         if formula.keeps(*dtypes):
@@ -177,8 +177,9 @@ def _megabytes(plan: Plan) -> str:
 
 
 def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
-    """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
-    move, picks = request.move, request.picks
+    """Plan a checked conversion. `has_half` returns whether kernels support float16."""
+    move = request.move
+    picks = request.picks
     shape = move.source_shape if picks is None else picks.shape
     source = ArraySpec.of(move.source, shape, request.source, request.devices[0])
     target = ArraySpec.of(move.target, move.target_shape, request.target, request.devices[1])
@@ -188,7 +189,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
     if request.may_view and _is_contiguous(request):
         return plain
-    # Before size 0 is looked at, so that constants of a wrong length are always refused.
+    # Before the check for size 0, so that constants of a wrong length always raise an error.
     formula = request.formula
     coefficients = None
     if formula is not None and not formula.keeps(request.source, request.target):
@@ -223,14 +224,14 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
 
 
 def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
-    """The coefficients in the order in which the loops meet them."""
+    """Return the coefficients in the order in which the loops visit them."""
     if found is None or not loops.coefs_backward:
         return found
     return Coefficients(found.factor[::-1], found.term[::-1])
 
 
 def _is_contiguous(request: Request) -> bool:
-    """Whether x, as it lies in memory, already is the result."""
+    """Return whether the memory of x already holds the result."""
     move = request.move
     if request.source != request.target or request.formula is not None:
         return False
@@ -249,12 +250,12 @@ def _is_contiguous(request: Request) -> bool:
 def _stages(
     request: Request, has_half: Callable[[], bool]
 ) -> tuple[DType | None, DType, DType, DType | None]:
-    """(before, the kernel's two dtypes, after); see the module's docstring."""
+    """Return (before, the kernel's two dtypes, after); see the module's docstring."""
     source, target, formula = request.source, request.target, request.formula
     if source == target and formula is None:
         return None, source, target, None
     computed = source if formula is None else formula.computed_dtype(source, target)
-    # Constants that float32 cannot hold want float64, whatever the two sides are.
+    # Constants that float32 cannot represent need float64, whatever the two dtypes are.
     exact = formula is None or formula.keeps(source, target)
     exact = exact or computed == computed_dtype(source, target)
     start = source if exact and is_known(source, has_half) else computed
@@ -266,15 +267,16 @@ def _stages(
 
 
 def _runs(request: Request) -> bool:
-    """Whether the caller's output can be written in contiguous runs."""
-    move, strides = request.move, request.target_strides or ()
+    """Return whether the caller's output can be written in contiguous runs."""
+    move = request.move
+    strides = request.target_strides or ()
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
     long = [abs(s) for s, n in zip(steps, move.target_sizes, strict=True) if n != 1]
     return not long or min(long) == request.target.itemsize
 
 
 def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
-    """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
+    """Return whether a kernel computes NumPy's values (or the saturated ones) for this cast."""
     if not is_known(target, has_half) or kind_of(source) == "c":
         return False
     to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
@@ -285,16 +287,16 @@ HasHalf = Callable[[], bool]
 
 
 class Larger(NamedTuple):
-    """A larger x: the sizes of x and its own, where x lies in it, and what is around that."""
+    """A padded x: the sizes of x, the padded sizes, the region of x, and the fill values."""
 
     sizes: tuple[int, ...]
     full: tuple[int, ...]
     window: tuple[slice, ...]
-    fill: Array  # of one place along every axis but c
+    fill: Array  # of size 1 along every axis but c
 
 
 class Part(NamedTuple):
-    """What a plan wants to know of the caller's output, of a part of it."""
+    """The shape, strides and dtype of a part of an output, as `ConvertOptions.plan` needs them."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -310,7 +312,10 @@ def planned(
     out: Any,
     has_half: HasHalf,
 ) -> Plan:
-    """The plan of any task, as one of the whole; the arguments are those of `Task.plan`."""
+    """Return the plan of any conversion, with `memory=` and `pad_to=` described as a part of it.
+
+    The arguments are the arguments of `Task.plan`.
+    """
     if task.memory is not None:
         refuse_out(task, out)
         found = planned(made(task), shape, strides, source, device, None, has_half)
@@ -332,16 +337,17 @@ def planned(
 
 
 def made(task: Task) -> Task:
-    """The conversion to the layout of the memory, of which the result is a view."""
+    """Return the conversion to the layout in memory, of which the result is a view."""
     if task.memory is None:
-        raise RuntimeError(f"{task.pattern.text}: the result lies as the pattern says")
+        raise RuntimeError(f"{task.pattern.text}: there is no memory=")
     left, memory = task.pattern.left, task.memory
     return task._replace(pattern=Pattern(left, memory, f"{left}{ARROW}{memory}"), memory=None)
 
 
 def order(task: Task, ndim: int) -> tuple[int, ...]:
-    """For each axis of a result of this rank, which axis of the memory it is."""
-    right, memory = task.pattern.right, task.memory or task.pattern.right
+    """Return the permutation that turns the memory's axes into those of a result of this rank."""
+    right = task.pattern.right
+    memory = task.memory or task.pattern.right
     if right.is_open:
         staying = ndim - right.ndim
         right, memory = right.completed(staying), memory.completed(staying)
@@ -349,15 +355,15 @@ def order(task: Task, ndim: int) -> tuple[int, ...]:
 
 
 def refuse_out(task: Task, out: Any) -> None:
-    """Raise where there is an output that lies as it lies."""
+    """Raise ArgumentError if `out=` is combined with `memory=`."""
     if out is not None:
         raise ArgumentError(
-            f'memory="{task.memory}" says how new memory is laid out, and out= has its own; leave '
-            "one of them away"
+            f'memory="{task.memory}" sets the layout of new memory, and out= has its own; remove '
+            "one of them"
         )
 
 
-# ---- into= -------------------------------------------------------------------------------
+# ---- pad_to= -------------------------------------------------------------------------------
 
 
 def window(
@@ -369,16 +375,16 @@ def window(
     out: Any,
     has_half: HasHalf,
 ) -> tuple[Plan, Place]:
-    """How x is converted into its window of a larger result, and where that is.
+    """Return the plan that converts x into its region of a padded result, and that region.
 
-    Axes of the result are taken apart, as a window of one that is folded has no strides.
+    Folded axes of the result are split, because a region of a folded axis has no strides.
     """
     place = place_of(task, shape)
     dtype = task.target_dtype(source, out)
     if out is None:
         steps = contiguous(place.full, dtype)
     else:
-        check_out(out, place.shape, f'"{task.pattern.text}" on {shape} with into=')
+        check_out(out, place.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
         target = task.pattern.completed(len(shape)).target
         steps = steps_of(target.groups, target.letters, place.full, out.strides)
     sizes = tuple(inside.stop - inside.start for inside in place.window)
@@ -387,7 +393,7 @@ def window(
 
 
 def into_window(task: Task) -> Task:
-    """The conversion of x alone, whose result has every letter as an axis of its own."""
+    """Return the conversion of x without padding, to a result in which every letter is an axis."""
     target = task.pattern.target
     apart = Layout(tuple(target.letters), target.names)
     pattern = Pattern(task.pattern.source, apart, task.pattern.text)
@@ -395,7 +401,7 @@ def into_window(task: Task) -> Task:
 
 
 def of_larger(task: Task) -> Task:
-    """The conversion of a larger x, whose source has every letter as an axis of its own."""
+    """Return the conversion of a padded x in which every letter is an axis."""
     source = task.pattern.source
     apart = Layout(tuple(source.letters), source.names)
     pattern = Pattern(apart, task.pattern.target, task.pattern.text)
@@ -403,21 +409,23 @@ def of_larger(task: Task) -> Task:
 
 
 def of_picked(task: Task) -> Task:
-    """The conversion of those channels alone, in the order in which they are taken.
+    """Return the conversion of the selected channels only, in the order of the selection.
 
-    Its source has every letter as an axis of its own.
+    Every letter is an axis of its source.
     """
-    order, canvas = task.channels or (), task.canvas
+    order = task.channels or ()
+    canvas = task.canvas
     if canvas is not None and len(canvas.fill) > 1:
         canvas = replace(canvas, fill=tuple(canvas.fill[at] for at in order))
     return of_larger(task)._replace(channels=None, canvas=canvas)
 
 
 def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
-    """What x is a window of, where one is made: on GPUs, and in the words of a library."""
-    place, move = place_of(task, shape), task.picked(shape)[0]
+    """Return the padded x that GPU adapters and other libraries allocate and convert."""
+    place = place_of(task, shape)
+    move = task.picked(shape)[0]
     if task.canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     pixel = task.canvas.pixel(dtype, sizes.get(CHANNEL))
     spread = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
@@ -429,11 +437,12 @@ def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
 
 
 def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
-    """The conversion of what is around x, and the array that it takes: as small as can be."""
-    canvas, place = task.canvas, place_of(task, shape)
+    """Return the conversion of the fill values, and its input: as small an array as possible."""
+    canvas = task.canvas
+    place = place_of(task, shape)
     move, picks = task.picked(shape)
     if canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: there is nothing around x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     sizes |= dict(zip(move.target_axes, place.full, strict=True))
     pixel = canvas.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
@@ -453,9 +462,9 @@ def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Arra
 
 
 def place_of(task: Task, shape: tuple[int, ...]) -> Place:
-    """Where an x of `shape` lies in the result."""
+    """Return the region of the result that an x of `shape` fills."""
     if task.canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     move = task.picked(shape)[0]
     try:
         return task.canvas.place(move)
