@@ -1,7 +1,4 @@
-"""A sum made ready to run: machine code, tiles, and what has to be done before and after.
-
-What is done before and after is decided in `planning.sums`, and done here by NumPy.
-"""
+"""Execute the plan of a sum on the CPU: machine code, tiles, and NumPy casts before and after."""
 
 from __future__ import annotations
 
@@ -21,13 +18,11 @@ from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .program import Program, cast_into, has_half
 
-__all__ = ["Sum", "prepared"]
-
 Run = Callable[[Sequence[Array], Array | None], Array]
 
 
 def prepared(request: SumRequest, threads: int | None = None) -> Run:
-    """What sums arrays like those of a request into an output or new memory, on so many threads."""
+    """Return a function that sums arrays like those of a request into `out` or new memory."""
     if len(request.moves) > 1:
         return Sum(request, threads)
     mover = Program(conversion(request, has_half), threads)
@@ -36,21 +31,22 @@ def prepared(request: SumRequest, threads: int | None = None) -> Run:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A sum for one alignment of the output."""
+    """The job of a sum for one alignment of the output."""
 
     job: Job
     area: int
-    summation: Summation = field(repr=False)  # owns what the job's parameters point to
+    summation: Summation = field(repr=False)  # owns the memory that the job's parameters point to
 
 
 class Sum:
-    """What an `Accumulator` keeps for arrays of these shapes, strides and dtypes.
+    """The executable sum that an `Accumulator` caches for given shapes, strides and dtypes.
 
-    Safe to call from many threads: it is not changed, except that jobs are added.
+    Safe to call from many threads: only the cache of jobs is ever changed.
     """
 
     def __init__(self, request: SumRequest, threads: int | None = None) -> None:
-        self._request, self._threads = request, threads
+        self._request = request
+        self._threads = threads
         self._empty = 0 in request.shape
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
@@ -80,10 +76,10 @@ class Sum:
         sources = map(int.__add__, map(address, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
         ready.job.run(address(call), dst)
-        del areas  # lent until here
+        del areas  # kept alive until the job has run
 
     def _prepare(self, alignment: int) -> _Ready:
-        """Make the job; of two threads that do so at once, one wins, and both are right."""
+        """Return the cached job for an alignment; threads that race build equal jobs."""
         plan, computed = self._plan, self._request.computed
         parts = [operand(dtype) for dtype in plan.dtypes]
         sides = operand(computed), operand(plan.written)
@@ -102,7 +98,7 @@ class Sum:
 
 
 def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
-    """A stage as what NumPy and CPU kernels do."""
+    """Return a function that executes a stage with NumPy and CPU kernels."""
     if stage is None:
         return None
     if stage.plan is not None:

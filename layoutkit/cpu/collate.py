@@ -1,8 +1,8 @@
-"""Batches of windows, made by one job: a table of what every sample has to have done to it.
+"""Collate windows on the CPU with one job, from a table with one row per window.
 
-`kernels/cpu/collate.py` writes the table: windows of a kind that is known (kinds.py) have one plan.
-Those that reach outside of their samples are copied first, by the thread that converts them.
-`kernels/cpu/collate.py` does what is in it.
+A kernel of `kernels/cpu/collate.py` writes the table: all windows of a known kind
+(`window_table.py`) share one plan. Another kernel converts the windows of the table. A window that
+reaches outside of its sample is first copied by the thread that converts it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ from ..threads.pool import Job
 from .program import has_half
 from .window_table import Known, Sheet, Sources, freed, make_kind, spelled_out
 
-__all__ = ["Gathering"]
-
-KEPT_BYTES = 4 << 20  # of a sheet that is used again: larger ones are for thousands of samples
-MOST_KINDS = 64  # that are known at once, unless a batch has more
+KEPT_BYTES = 4 << 20  # a larger sheet, of a batch of thousands of samples, is not reused
+MOST_KINDS = 64  # kinds of windows that are cached, unless a batch has more
 
 
 class Gathering:
-    """What makes the memory of a `Frame`, for samples of one dtype wherever they lie.
+    """The executable collation of a `Frame`, for samples of one dtype.
 
-    Safe to call from many threads: it is not changed, except that what was planned is added.
+    Safe to call from many threads: only caches are ever changed.
     """
 
     def __init__(
@@ -50,20 +48,26 @@ class Gathering:
         out: Array | None,
     ) -> None:
         self.frame = make_frame(asked, axes, count, window, source, out, has_half)
-        self._asked, self._axes, self._source, self._count = asked, axes, source, count
+        self._asked = asked
+        self._axes = axes
+        self._source = source
+        self._count = count
         self._places = axes.places()
-        # Channels that no step leads to one after the other: windows are copied with these alone.
+        # Selected channels without a common stride: each window is copied with only these channels.
         self._is_listed = asked.channels is not None and evenly(asked.channels) is None
         self._is_empty = 0 in self.frame.shape
         self._span = _span(self.frame)
         self._known: dict[int, Known] = {}  # by the alignment of samples in the output
         self._sheets: list[Sheet] = []
-        self._jobs: dict[tuple[int, bool], Job] = {}  # by rows, and whether windows are copied
+        self._jobs: dict[
+            tuple[int, bool], Job
+        ] = {}  # by number of rows, and whether windows are copied
         self._copies, self._keep = self._of_copies()
 
     def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
-        """The memory with what windows hold, or `out`."""
-        frame, span = self.frame, (0, 0)
+        """Convert the windows of a batch into `out` or new memory, and return that."""
+        frame = self.frame
+        span = 0, 0
         if out is None:
             out, dst = empty_with_address(frame.shape, frame.dtype)
         else:
@@ -82,18 +86,18 @@ class Gathering:
         return out
 
     def plans(self, sources: Sources, offset: Any, flip: Any) -> list[Plan]:
-        """How windows are moved, one plan for each kind of them."""
+        """Return the plan of each kind of windows."""
         if self._is_empty:
             return []
         sheet, known = self._laid(sources, offset, flip, LINE, (0, 0))
         return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
-    # -- where windows lie -----------------------------------------------------------------
+    # -- the table of windows -----------------------------------------------------------------
 
     def _laid(
         self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
     ) -> tuple[Sheet, Known]:
-        """The table of a batch; raises what is wrong with samples."""
+        """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
         offsets, flips = said(self._asked, self._places, offset, flip, self._count)
         grid = self._grid(dst)
         known = self._known.get(grid) or Known.of(())
@@ -111,36 +115,43 @@ class Gathering:
                 known = self._learned(known, sheet, grid)
 
     def _grid(self, dst: int) -> int:
-        """The power of two, at most a line, on which all samples begin in the output."""
+        """Return the alignment of all windows in the output: a power of two up to a cache line."""
         both = self.frame.step | dst | LINE
         return both & -both
 
     def _sheet(self, known: Known) -> Sheet:
-        """A sheet for this batch, from one before where that is long enough."""
+        """Return a sheet for this batch, reused from an earlier batch if it is long enough."""
         while self._sheets:
             try:
                 sheet = self._sheets.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 break
             if sheet.longest >= known.longest:
                 return sheet
-        asked, frame = self._asked, self.frame
+        asked = self._asked
+        frame = self.frame
         sheet = Sheet(self._count, len(frame.window), known.longest)
-        head, packed = sheet.head, contiguous(frame.window, self._source)
+        head = sheet.head
+        packed = contiguous(frame.window, self._source)
         sheet.of_axes(t.WINDOW)[:] = frame.window
         sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
         sheet.of_axes(t.PACKED)[:] = packed
-        head[t.STEP], head[t.BYTES] = frame.step, prod(frame.window) * self._source.itemsize
-        head[t.FILLED], head[t.COPIED] = asked.fill is not None, self._is_listed
+        head[t.STEP] = frame.step
+        head[t.BYTES] = prod(frame.window) * self._source.itemsize
+        head[t.FILLED] = asked.fill is not None
+        head[t.COPIED] = self._is_listed
         head[t.CHANNEL] = -1
         if asked.channels is not None:
-            head[t.CHANNEL], head[t.MOST] = self._axes.places()[CHANNEL], max(asked.channels) + 1
+            head[t.CHANNEL] = self._axes.places()[CHANNEL]
+            head[t.MOST] = max(asked.channels) + 1
             head[t.FIRST], head[t.APART] = evenly(asked.channels) or (0, 1)
         return sheet
 
     def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
-        """Raise what is wrong with samples; the same with their places where it is only a dtype
-        that is another object.
+        """Raise the error of invalid samples, or return them with their addresses.
+
+        Samples are valid if only their dtype objects differ, which machine code compares by
+        identity.
         """
         whole = spelled_out(sources)
         if whole.places is not None:
@@ -151,13 +162,16 @@ class Gathering:
             outside = (begins < 0) | (begins + np.array(window) > sizes)
             check_inside(self._axes, begins, sizes, window, outside)
         if whole is sources:
-            raise RuntimeError("samples were refused, and nothing is wrong with them")
+            raise RuntimeError("the table kernel refused valid samples")
         return whole
 
     # -- kinds -----------------------------------------------------------------------------
 
     def _learned(self, known: Known, sheet: Sheet, grid: int) -> Known:
-        """What is known, and what serves the first window that is of no kind."""
+        """Return the kinds with one more for the first window of an unknown kind.
+
+        If new kinds are not generalized to other strides yet, they are generalized instead.
+        """
         frame = self.frame
         stream = self._is_streamed()
         kinds = known.kinds
@@ -180,11 +194,12 @@ class Gathering:
             from ..kernels.cpu.launch import STREAM_BYTES
         return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
 
-    # -- the job ---------------------------------------------------------------------------
+    # -- execution ---------------------------------------------------------------------------
 
     def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
-        """Do what is in the table."""
-        table, copies = sheet.table, sheet.head.item(t.COPIES)
+        """Run the job of a filled table."""
+        table = sheet.table
+        copies = sheet.head.item(t.COPIES)
         if copies:
             memory = empty_with_address((copies * sheet.head.item(t.BYTES),), np.dtype("u1"))
             copied = table[:, t.E_BEFORE] != 0
@@ -197,7 +212,7 @@ class Gathering:
         job.run(address(table), dst)
 
     def _spread(self, sheet: Sheet, known: Known) -> Array:
-        """The table with a row for each place that a kernel begins at."""
+        """Return the table with a row for each launch of a window."""
         rows = []
         for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
             places = known.kinds[state].places
@@ -209,7 +224,7 @@ class Gathering:
         return np.array(rows)
 
     def _job(self, rows: int, copied: bool) -> Job:
-        """The job of a table of so many rows, each of which is cut into as many shares."""
+        """Return the job of a table with `rows` rows; every row is cut into equal shares."""
         with fork.making:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import shares
@@ -222,14 +237,18 @@ class Gathering:
         return Job(kernel, params, rows * count, grain, moved)
 
     def _of_copies(self) -> tuple[Array, Any]:
-        """What is said of copies of windows, and what it points to."""
-        asked, axes, window = self._asked, self._axes, self.frame.window
-        channel, channels = -1, np.array(asked.channels or (), np.int64)
+        """Return the parameters of window copies, and the arrays they point to."""
+        asked = self._asked
+        axes = self._axes
+        window = self.frame.window
+        channel = -1
+        channels = np.array(asked.channels or (), np.int64)
         if self._is_listed:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
         if asked.fill is not None:
-            pixel, at = pixel_of(asked, axes, window, self._source), axes.places().get(CHANNEL)
+            pixel = pixel_of(asked, axes, window, self._source)
+            at = axes.places().get(CHANNEL)
             spread = [len(pixel) if axis == at else 1 for axis in range(len(window))]
             paint = np.array(np.broadcast_to(pixel.reshape(spread), window), order="C")
         head = len(window), self._source.itemsize, address(paint), channel, address(channels)
@@ -237,7 +256,7 @@ class Gathering:
 
 
 def _span(frame: Frame) -> tuple[int, int]:
-    """Where the memory of a batch begins and ends, from its first element."""
+    """Return the byte offsets of the memory of a batch, relative to its first element."""
     if 0 in frame.shape:
         return 0, 0
     far = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
@@ -246,7 +265,7 @@ def _span(frame: Frame) -> tuple[int, int]:
 
 @cache
 def _lay() -> Any:
-    """The kernel that writes tables; it is done before the GIL would be back."""
+    """Return the kernel that writes tables; it holds the GIL, as it is faster than reacquiring it."""
     with fork.making:
         from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
 

@@ -65,7 +65,7 @@ class SumPlan:
 
 
 def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
-    """Return the dtype that sums are computed in: 64 bits for integers and float64, else float32."""
+    """Return the accumulation dtype: 64 bits for integers and float64, else float32."""
     kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
         return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)

@@ -63,7 +63,7 @@ class Windows(NamedTuple):
         return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
 
     def check_whole(self, shape: tuple[int, ...]) -> None:
-        """Raise ShapeError unless an array of all samples has the rank of the pattern's left side."""
+        """Raise ShapeError unless an array of all samples has the rank of the left side."""
         pattern = self.task.pattern
         try:
             check_rank(pattern.left, shape)

@@ -125,7 +125,7 @@ class Backs:
         return self._make(sizes, wanted, place)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
-        """Return the Converter of gradients to an x of these sizes and dtype, for any batch size."""
+        """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
         known = folded(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)

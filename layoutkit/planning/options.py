@@ -175,7 +175,7 @@ class Task(NamedTuple):
         )
 
     def target_dtype(self, source: DType, out: Any) -> DType:
-        """Return the result's dtype: `self.dtype`, else out's, else x's (scaled integers: float32)."""
+        """Return the result's dtype: the option's, out's, or x's (scaled integers: float32)."""
         if out is not None:
             if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
                 raise DtypeError(

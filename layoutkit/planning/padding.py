@@ -80,7 +80,8 @@ class Canvas:
         for value in values:
             if not _holds(dtype, value):
                 raise DtypeError(
-                    f"fill={value:g} cannot be represented in {dtype}, the dtype of x; give one that can"
+                    f"fill={value:g} cannot be represented in {dtype}, the dtype of x; give a "
+                    "value that can"
                 )
         return np.array(values).astype(dtype)
 
