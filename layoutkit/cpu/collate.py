@@ -59,9 +59,7 @@ class Gathering:
         self._span = _span(self.frame)
         self._known: dict[int, Known] = {}  # by the alignment of samples in the output
         self._sheets: list[Sheet] = []
-        self._jobs: dict[
-            tuple[int, bool], Job
-        ] = {}  # by number of rows, and whether windows are copied
+        self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
         self._copies, self._keep = self._of_copies()
 
     def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
@@ -265,7 +263,7 @@ def _span(frame: Frame) -> tuple[int, int]:
 
 @cache
 def _lay() -> Any:
-    """Return the kernel that writes tables; it holds the GIL, as it is faster than reacquiring it."""
+    """Return the kernel that writes tables; it holds the GIL, as reacquiring it would take longer."""
     with fork.making:
         from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
 

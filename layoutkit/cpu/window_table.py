@@ -97,7 +97,7 @@ class _Ready(NamedTuple):
         return np.append(self.params, self.places[0][0])
 
     def is_like(self, other: _Ready) -> bool:
-        """Return whether both differ only in numbers: equal machine code, work and output offset."""
+        """Return whether both differ only in numbers: equal code, work and output offset."""
         ours, theirs = ((r.spec, r.units, len(r.params)) for r in (self, other))
         one = len(self.places) == len(other.places) == 1
         return ours == theirs and one and self.places[0][1] == other.places[0][1]

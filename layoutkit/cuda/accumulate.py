@@ -1,7 +1,7 @@
-"""A sum made ready to run on a GPU, what `layoutkit.cpu.accumulate` is for the CPU.
+"""Execute the plan of a sum on a GPU; `layoutkit.cpu.accumulate` is the CPU's counterpart.
 
-One launch adds up to `MAX_PARTS` arrays. More are added in turns, each beginning with what the one
-before has summed, in the dtype that sums are computed in: the result is that of one pass.
+One launch adds up to `MAX_PARTS` arrays. More arrays are added in several launches, each of which
+adds to the previous sum in the accumulation dtype, so the result equals that of one launch.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ from .memory import DeviceAdapter, DeviceArray, check_writable
 from .program import DeviceProgram, QuickSum, aligned, cast, cast_into, check_warm, has_half
 from .runtime import runtime
 
-__all__ = ["DeviceSums"]
-
 Plan = Callable[[Sequence[Any], Any], SumRequest]
 
 
 class DeviceSums:
-    """What an `Accumulator` keeps for GPUs; `plan` says how parts that lie so are summed."""
+    """The GPU sums that an `Accumulator` caches; `plan` makes the request for given parts."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sums: Cache[_DeviceSum] = Cache()
-        # By what the library of the parts says of them and of out; None where there is none.
+        # By the library's description of the parts and of out; None if there is no fast path.
         self.quick: Cache[QuickSum | None] = Cache()
 
     def run(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
     ) -> Any:
-        """The library's array of the sum; `out`'s where that is given."""
+        """Sum the arrays, and return the library's array of the result, or of `out` if given."""
         ordinal = arrays[0].ordinal
         arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
         ready = self._find(arrays, out)
@@ -51,7 +49,7 @@ class DeviceSums:
             return ready(arrays, out, adapter)
 
     def learn(self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
-        """Keep the quick way of parts like these, which were summed, by a key of theirs."""
+        """Cache the fast path, by `key`, for parts like these, which were just summed."""
         if key not in self.quick and all(array.is_aligned for array in arrays):
             quick = self._find(arrays, out).quick(arrays, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
@@ -71,17 +69,18 @@ class _DeviceSum:
     """The sum of arrays of these shapes, strides and dtypes on one GPU."""
 
     def __init__(self, request: SumRequest, ordinal: int) -> None:
-        self._request, self._ordinal = request, ordinal
+        self._request = request
+        self._ordinal = ordinal
         self.result = request.result
         self._mover: DeviceProgram | None = None
         self._chained = len(request.moves) > MAX_PARTS
-        # By the first part of their turn, and the alignment of its parts and its output.
+        # By the first part of the launch, and the alignment of its parts and its output.
         self._kernels: dict[tuple[int, ...], Any] = {}
         self._empty = 0 in request.shape
         if len(request.moves) == 1:
             self._mover = DeviceProgram(conversion(request, has_half), ordinal)
         elif not self._empty:
-            # Turns write memory without gaps, of which each item has its place in every dtype.
+            # Chained launches write contiguous memory, in which an item has an index for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
             self._sum = make_sum_plan(alone, has_half, MAX_AXES)
             self._stages = [self._ready(stage) for stage in self._sum.stages]
@@ -98,7 +97,7 @@ class _DeviceSum:
         return final.owner
 
     def quick(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> QuickSum | None:
-        """The quick way; None where it is more than one kernel, or none."""
+        """Return the fast path; None unless the sum is exactly one kernel launch."""
         if self._mover is not None or self._empty or self._chained:
             return None
         if not self._sum.in_place or any(self._stages):
@@ -114,7 +113,7 @@ class _DeviceSum:
         is_given: bool,
         adapter: DeviceAdapter,
     ) -> None:
-        """Sum into `final`, at once or through memory of another dtype; `is_given`: by the user."""
+        """Sum into `final`, possibly through scratch memory; `is_given`: it is the caller's `out`."""
         plan = self._sum
         in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
         total = final
@@ -129,7 +128,7 @@ class _DeviceSum:
     def _ready(
         self, stage: Stage | None
     ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
-        """A stage as what kernels and the array's library do."""
+        """Return a function that executes a stage with kernels and the array's library."""
         if stage is None:
             return None
         if stage.plan is None:
@@ -140,8 +139,9 @@ class _DeviceSum:
     def _add(
         self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
     ) -> None:
-        """Launch once for each turn: all parts, or so many at a time as a launch adds."""
-        stream, computed = adapter.stream(self._ordinal), self._request.computed
+        """Launch kernels until all parts are added, at most `MAX_PARTS` arrays per launch."""
+        stream = adapter.stream(self._ordinal)
+        computed = self._request.computed
         sum_so_far: DeviceArray | None = None
         at = 0
         while at < len(parts):
@@ -155,10 +155,11 @@ class _DeviceSum:
             places = [address % WORD for address in (*sources, output)]
             kernel = self._kernels.get((at, *places)) or self._load(plan, at, end, places, stream)
             runtime().launch(kernel, [output, *sources], stream)
-            sum_so_far, at = made, end
+            sum_so_far = made
+            at = end
 
     def _load(self, plan: SumPlan, at: int, end: int, places: list[int], stream: Any) -> Any:
-        """The kernel of one turn, for addresses of which the last bits are `places`."""
+        """Return the kernel of one launch for addresses with alignment offsets `places`."""
         computed = self._request.computed
         written = plan.written if end == len(plan.dtypes) else computed
         loops = [self._place(loop, plan, written, at, end) for loop in plan.nest.loops]
@@ -169,10 +170,11 @@ class _DeviceSum:
         return self._kernels.setdefault((at, *places), runtime().load(launch, self._ordinal))
 
     def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
-        """A loop of one turn: its output, what was summed before, and its own parts."""
+        """Return a loop for one launch: over its output, the previous sum, and its parts."""
         if not self._chained:
             return loop
-        item, computed = plan.written.itemsize, self._request.computed.itemsize
+        item = plan.written.itemsize
+        computed = self._request.computed.itemsize
         before = (loop.dst // item * computed,) if at else ()
         srcs = (*before, *loop.srcs[at:end])
         return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
@@ -181,7 +183,7 @@ class _DeviceSum:
 def _staged(
     program: DeviceProgram, ordinal: int, array: DeviceArray, adapter: DeviceAdapter
 ) -> DeviceArray:
-    """A part after its stage: a view of it, or memory of the sum's own."""
+    """Return a part after its stage: a view of it, or scratch memory."""
     if program.plan.kernel == "view":
         return adapter.located(program(array, None, adapter))
     target = program.plan.target

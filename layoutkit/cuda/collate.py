@@ -1,7 +1,7 @@
-"""Windows of samples that are on a GPU, gathered there as they are, to be converted as one batch.
+"""Gather windows of samples on a GPU into one array, to be converted as one batch.
 
-What `layoutkit.cpu.collate` is for the CPU. A window is an address and strides, moved by the
-kernels of conversions, one launch for each piece of it; nothing is waited for.
+`layoutkit.cpu.collate` is the CPU's counterpart. A window is an address and strides, and is copied
+by the kernels of conversions, with one launch per piece. Everything is asynchronous.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ from .program import DevicePrograms
 from .runtime import runtime
 from .transfers import sent
 
-__all__ = ["DeviceGathering"]
-
 
 class DeviceGathering:
-    """What a Collator keeps for samples on GPUs."""
+    """The GPU programs of a Collator: gathers windows of samples into one array."""
 
     def __init__(self, asked: Windows) -> None:
         self._asked = asked
@@ -52,8 +50,9 @@ class DeviceGathering:
         out: DeviceArray | None,
         adapter: DeviceAdapter,
     ) -> DeviceArray:
-        """The windows in one array, with the axis of samples where the pattern has it."""
-        asked, first = self._asked, arrays[0]
+        """Return the windows in one array, with the sample axis at its index in the pattern."""
+        asked = self._asked
+        first = arrays[0]
         for number, array in enumerate(arrays):
             name = "x" if asked.whole else f"sample {number}"
             check_same_device(first, "x" if asked.whole else "sample 0", array.device, name)
@@ -88,8 +87,9 @@ class DeviceGathering:
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
     ) -> tuple[list[DeviceArray], Axes, int]:
-        """The samples one by one, their axes, and the place of the axis of samples."""
-        asked, first = self._asked, arrays[0]
+        """Return the selected samples, their axes, and the index of the sample axis."""
+        asked = self._asked
+        first = arrays[0]
         if not asked.whole:
             return [*arrays], asked.completed(len(first.shape)), 0
         asked.check_whole(first.shape)
@@ -101,9 +101,10 @@ class DeviceGathering:
     def _paint(
         self, pixel: Array, axes: Axes, made: DeviceArray, adapter: DeviceAdapter
     ) -> DeviceArray:
-        """What is outside of samples: a pixel that seems to be in every place."""
+        """Return the fill values on the GPU, broadcast with stride 0."""
         there = adapter.located(sent(pixel, made.device, adapter))
-        ndim, channel = len(axes.sample.groups), axes.places().get(CHANNEL)
+        ndim = len(axes.sample.groups)
+        channel = axes.places().get(CHANNEL)
         strides = [0] * ndim
         if len(pixel) > 1 and channel is not None:
             strides[channel] = pixel.itemsize
@@ -118,7 +119,7 @@ class DeviceGathering:
         window: tuple[int, ...],
         paint: DeviceArray | None,
     ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:
-        """What goes to which part of a window: the inside, and what is around it."""
+        """Yield (source, region of the window) for the inside and for the padding around it."""
         spans = zip(begins, sizes, window, strict=True)
         ends = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]
         inside = tuple(slice(start, max(start, stop)) for start, stop in ends)
@@ -136,7 +137,7 @@ class DeviceGathering:
                 yield _part(paint, border), border
 
     def _move(self, source: DeviceArray, to: DeviceArray, adapter: DeviceAdapter) -> None:
-        """Copy a piece, on the stream of the adapter."""
+        """Copy a piece on the stream of the adapter."""
         if not to.size:
             return
         if not to.shape:
@@ -150,21 +151,21 @@ class DeviceGathering:
 
 
 def _without(array: DeviceArray, at: int, number: int) -> DeviceArray:
-    """One place along an axis, which is gone."""
+    """Return the array at one index of an axis, without that axis."""
     shape, strides = (side[:at] + side[at + 1 :] for side in (array.shape, array.strides))
     address = array.address + number * array.strides[at]
     return replace(array, address=address, shape=shape, strides=strides)
 
 
 def _part(array: DeviceArray, window: tuple[slice, ...]) -> DeviceArray:
-    """The part of an array that slices with both ends say."""
+    """Return a region of an array; slices must have both ends."""
     pairs = zip(window, array.strides, strict=True)
     address = array.address + sum(part.start * step for part, step in pairs)
     return replace(array, address=address, shape=tuple(p.stop - p.start for p in window))
 
 
 def _turned(array: DeviceArray, flips: list[bool]) -> DeviceArray:
-    """The array with some axes backward."""
+    """Return the array with some axes reversed."""
     facts = list(zip(array.shape, array.strides, flips, strict=True))
     address = array.address + sum((size - 1) * step for size, step, turned in facts if turned)
     strides = tuple(-step if turned else step for _, step, turned in facts)
@@ -172,7 +173,7 @@ def _turned(array: DeviceArray, flips: list[bool]) -> DeviceArray:
 
 
 def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
-    """Channels that are evenly apart: the first, how far apart, and their places in the result."""
+    """Yield runs of evenly spaced channels: start, step, and their slice of the result."""
     start = 0
     while start < len(channels):
         rest = channels[start:]
@@ -184,7 +185,7 @@ def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
 
 
 def _stepped(array: DeviceArray, at: int, first: int, apart: int) -> DeviceArray:
-    """The array along one axis from a place on, in such steps."""
+    """Return the array with one axis starting at `first`, with a step of `apart`."""
     step = array.strides[at]
     strides = (*array.strides[:at], step * apart, *array.strides[at + 1 :])
     return replace(array, address=array.address + first * step, strides=strides)
