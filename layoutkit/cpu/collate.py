@@ -90,7 +90,7 @@ class Gathering:
         sheet, known = self._laid(sources, offset, flip, LINE, (0, 0))
         return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
-    # -- the table of windows -----------------------------------------------------------------
+    # -- the table of windows --------------------------------------------------------------
 
     def _laid(
         self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
@@ -192,7 +192,7 @@ class Gathering:
             from ..kernels.cpu.launch import STREAM_BYTES
         return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
 
-    # -- execution ---------------------------------------------------------------------------
+    # -- execution -------------------------------------------------------------------------
 
     def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
         """Run the job of a filled table."""
@@ -263,7 +263,7 @@ def _span(frame: Frame) -> tuple[int, int]:
 
 @cache
 def _lay() -> Any:
-    """Return the kernel that writes tables; it holds the GIL, as reacquiring it would take longer."""
+    """Return the kernel that writes tables; it keeps the GIL, as reacquiring it is slower."""
     with fork.making:
         from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
 

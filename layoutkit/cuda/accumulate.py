@@ -80,7 +80,7 @@ class _DeviceSum:
         if len(request.moves) == 1:
             self._mover = DeviceProgram(conversion(request, has_half), ordinal)
         elif not self._empty:
-            # Chained launches write contiguous memory, in which an item has an index for every dtype.
+            # Chained launches write contiguous memory, indexed by item for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
             self._sum = make_sum_plan(alone, has_half, MAX_AXES)
             self._stages = [self._ready(stage) for stage in self._sum.stages]
@@ -113,7 +113,7 @@ class _DeviceSum:
         is_given: bool,
         adapter: DeviceAdapter,
     ) -> None:
-        """Sum into `final`, possibly through scratch memory; `is_given`: it is the caller's `out`."""
+        """Sum into `final`, if needed through scratch memory; `is_given`: it is the caller's."""
         plan = self._sum
         in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
         total = final

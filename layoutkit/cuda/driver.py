@@ -22,7 +22,7 @@ LEAST_CUPY = (14, 2)  # the first that loads kernels of any name from its disk c
 _EXTRA = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver of CUDA 12)'
 
 
-# ---- CuPy, driver and GPUs -----------------------------------------------------------------------
+# ---- CuPy, driver and GPUs ---------------------------------------------------------------
 
 
 def load_cupy() -> Any:
@@ -47,7 +47,7 @@ def load_cupy() -> Any:
 
 
 def count_devices(cupy: Any) -> int:
-    """Return the number of GPUs; raise DeviceError if there is no GPU, or no driver for this CuPy."""
+    """Return the number of GPUs; raise DeviceError if there is none, or no driver for CuPy."""
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own class, derived from Exception

@@ -70,7 +70,7 @@ class DeviceAdapter(Protocol):
         """Return a new contiguous array."""
 
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """Return a temporary array. During graph capture it is kept alive until the process ends."""
+        """Return a temporary array, kept until the process ends if a graph is captured."""
 
     def view(self, array: DeviceArray, move: Move) -> Any:
         """Return the library's view of the array's memory, with its axes permuted by `move`."""

@@ -57,7 +57,7 @@ class Launches:
             runtime().launch(kernel, (y, x), stream)
 
     def warm(self) -> str:
-        """Load the kernel for memory of the pool; what it is called."""
+        """Load the kernel for the alignment of pool memory, and return a description of it."""
         launch = self._load(0, 0).launch
         words = " ".join(f"{name}={value}" for name, value in launch.defines)
         return f"{name_of(self.ordinal)} {launch.family} {words}"
@@ -348,5 +348,5 @@ class DeviceProgram:
             cast_into(result, middle, adapter, saturate=plan.saturate)
 
     def warm(self) -> str:
-        """Load the kernel for memory of the pool; what it is called."""
+        """Load the kernel for the alignment of pool memory, and return a description of it."""
         return self.launches.warm()

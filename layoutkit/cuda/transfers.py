@@ -1,7 +1,7 @@
 """Copies between host and device: `device="cuda"` for CPU arrays, `device="cpu"` for GPU arrays.
 
-**Host to device.** Bytes are copied unconverted (uint8 stays uint8) and converted on the device. The
-caller's array is not read any more after the call returns.
+**Host to device.** Bytes are copied unconverted (uint8 stays uint8) and converted on the device.
+The caller's array is not read any more after the call returns.
 
 **Device to host.** The result is computed on the device and copied to pool memory, or directly to
 the caller's output if that has the result's layout. The call waits for it.
@@ -60,7 +60,7 @@ class Load(Protocol):
     program: DeviceProgram
 
     def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
-        """Yield (start, end, fill) per piece; `fill(buffer)` writes its bytes to a staging buffer."""
+        """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
@@ -109,9 +109,7 @@ class Ring:
     def _start(self) -> None:
         self._up = deque(Piece(self._ordinal) for _ in range(PIECES))
         self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
-        self._read: deque[tuple[Any, Any]] = (
-            deque()
-        )  # blocks, and the events of the kernels that read them
+        self._read: deque[tuple[Any, Any]] = deque()  # (event of the kernel, block)
 
     def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Copy x to the device and put its conversion on the stream of the adapter."""
@@ -218,7 +216,7 @@ buffers.on_clear(_clear)
 _BYTES = np.dtype(np.uint8)
 
 
-# ---- host to device ----------------------------------------------------------------------------------
+# ---- host to device ----------------------------------------------------------------------
 
 
 class Unmade:
@@ -282,7 +280,7 @@ class Shipment:
         return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
 
     def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
-        """Yield (start, end, fill) per piece; `fill(buffer)` writes its bytes to a staging buffer."""
+        """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
         if isinstance(x, Unmade):
             yield 0, self.nbytes, partial(self._made, x)
             return
@@ -372,7 +370,7 @@ def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
     return order if x.transpose(order).flags.c_contiguous else None
 
 
-# ---- device to host --------------------------------------------------------------------------------
+# ---- device to host ----------------------------------------------------------------------
 
 
 class Delivery:
@@ -405,7 +403,7 @@ def download(
     return out  # type: ignore[return-value]  # `write` implies `out`
 
 
-# ---- copies without a conversion -------------------------------------------------------------------------
+# ---- copies without a conversion ---------------------------------------------------------
 
 
 def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:

@@ -85,7 +85,7 @@ class ChunkedPlan(Plan):
         return [*super()._details(), *lines, ("tasks", f"{self.tasks:,}")]
 
 
-# ---- chunks ------------------------------------------------------------------
+# ---- chunks ------------------------------------------------------------------------------
 
 
 def cuts_of(move: Move, chunks: Sequence[Chunks], whole: set[str]) -> dict[str, Chunks]:

@@ -271,7 +271,7 @@ def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
     return Nest(tuple(_fuse(turned)), dst, tuple(srcs))
 
 
-# ---- blocks into which launchers cut the loops of a sum ----------------------------
+# ---- blocks into which launchers cut the loops of a sum ----------------------------------
 
 
 def nearest(loops: Sequence[SumLoop], part: int) -> int:
