@@ -40,21 +40,21 @@ class Gathering:
 
     def __init__(
         self,
-        asked: Windows,
+        options: Windows,
         axes: Axes,
         count: int,
         window: tuple[int, ...],
         source: DType,
         out: Array | None,
     ) -> None:
-        self.frame = make_frame(asked, axes, count, window, source, out, has_half)
-        self._asked = asked
+        self.frame = make_frame(options, axes, count, window, source, out, has_half)
+        self._asked = options
         self._axes = axes
         self._source = source
         self._count = count
         self._places = axes.places()
         # Selected channels without a common stride: each window is copied with only these channels.
-        self._is_listed = asked.channels is not None and evenly(asked.channels) is None
+        self._is_listed = options.channels is not None and evenly(options.channels) is None
         self._is_empty = 0 in self.frame.shape
         self._span = _span(self.frame)
         self._known: dict[int, Known] = {}  # by the alignment of samples in the output
@@ -104,18 +104,18 @@ class Gathering:
             sheet = self._sheet(known)
             sheet.describe(sources, known, offsets, flips, span)
             lay(b"", sheet.address, 0, 0, self._count)
-            found = sheet.head.item(t.FOUND) & ~t.NEAR
-            if not found or (self._is_empty and found == t.UNKNOWN):
+            flags = sheet.head.item(t.FOUND) & ~t.NEAR
+            if not flags or (self._is_empty and flags == t.UNKNOWN):
                 return sheet, known
-            if found & (t.ODD | t.OUTSIDE):
-                sources = self._checked(sources, sheet, found)
+            if flags & (t.ODD | t.OUTSIDE):
+                sources = self._checked(sources, sheet, flags)
             else:
                 known = self._learned(known, sheet, grid)
 
     def _grid(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
-        both = self.frame.step | dst | LINE
-        return both & -both
+        bits = self.frame.step | dst | LINE
+        return bits & -bits
 
     def _sheet(self, known: Known) -> Sheet:
         """Return a sheet for this batch, reused from an earlier batch if it is long enough."""
@@ -126,7 +126,7 @@ class Gathering:
                 break
             if sheet.longest >= known.longest:
                 return sheet
-        asked = self._asked
+        options = self._asked
         frame = self.frame
         sheet = Sheet(self._count, len(frame.window), known.longest)
         head = sheet.head
@@ -136,32 +136,32 @@ class Gathering:
         sheet.of_axes(t.PACKED)[:] = packed
         head[t.STEP] = frame.step
         head[t.BYTES] = prod(frame.window) * self._source.itemsize
-        head[t.FILLED] = asked.fill is not None
+        head[t.FILLED] = options.fill is not None
         head[t.COPIED] = self._is_listed
         head[t.CHANNEL] = -1
-        if asked.channels is not None:
+        if options.channels is not None:
             head[t.CHANNEL] = self._axes.places()[CHANNEL]
-            head[t.MOST] = max(asked.channels) + 1
-            head[t.FIRST], head[t.APART] = evenly(asked.channels) or (0, 1)
+            head[t.MOST] = max(options.channels) + 1
+            head[t.FIRST], head[t.APART] = evenly(options.channels) or (0, 1)
         return sheet
 
-    def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
+    def _checked(self, sources: Sources, sheet: Sheet, flags: int) -> Sources:
         """Raise the error of invalid samples, or return them with their addresses.
 
         Samples are valid if only their dtype objects differ, which machine code compares by
         identity.
         """
-        whole = spelled_out(sources)
-        if whole.places is not None:
-            self._axes.window(self._asked, whole.places.sizes)
-        if not found & t.ODD:
+        located = spelled_out(sources)
+        if located.places is not None:
+            self._axes.window(self._asked, located.places.sizes)
+        if not flags & t.ODD:
             begins, sizes = sheet.of_windows(t.BEGINS), sheet.of_windows(t.LENGTHS)
             window = self.frame.window
             outside = (begins < 0) | (begins + np.array(window) > sizes)
             check_inside(self._axes, begins, sizes, window, outside)
-        if whole is sources:
+        if located is sources:
             raise RuntimeError("the table kernel refused valid samples")
-        return whole
+        return located
 
     # -- kinds -----------------------------------------------------------------------------
 
@@ -182,10 +182,10 @@ class Gathering:
             kinds = tuple(
                 k if k.tried else freed(k, frame, self._source, grid, stream) for k in kinds
             )
-        found = Known.of(kinds)
+        table = Known.of(kinds)
         with fork.making:
-            self._known[grid] = found
-        return found
+            self._known[grid] = table
+        return table
 
     def _is_streamed(self) -> bool:
         with fork.making:
@@ -236,19 +236,19 @@ class Gathering:
 
     def _of_copies(self) -> tuple[Array, Any]:
         """Return the parameters of window copies, and the arrays they point to."""
-        asked = self._asked
+        options = self._asked
         axes = self._axes
         window = self.frame.window
         channel = -1
-        channels = np.array(asked.channels or (), np.int64)
+        channels = np.array(options.channels or (), np.int64)
         if self._is_listed:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
-        if asked.fill is not None:
-            pixel = pixel_of(asked, axes, window, self._source)
-            at = axes.places().get(CHANNEL)
-            spread = [len(pixel) if axis == at else 1 for axis in range(len(window))]
-            paint = np.array(np.broadcast_to(pixel.reshape(spread), window), order="C")
+        if options.fill is not None:
+            pixel = pixel_of(options, axes, window, self._source)
+            channel_axis = axes.places().get(CHANNEL)
+            pixel_shape = [len(pixel) if axis == channel_axis else 1 for axis in range(len(window))]
+            paint = np.array(np.broadcast_to(pixel.reshape(pixel_shape), window), order="C")
         head = len(window), self._source.itemsize, address(paint), channel, address(channels)
         return np.array([*head, *window], np.int64), (paint, channels)
 
@@ -257,8 +257,8 @@ def _span(frame: Frame) -> tuple[int, int]:
     """Return the byte offsets of the memory of a batch, relative to its first element."""
     if 0 in frame.shape:
         return 0, 0
-    far = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
-    return sum(min(0, f) for f in far), sum(max(0, f) for f in far) + frame.dtype.itemsize
+    extents = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
+    return sum(min(0, f) for f in extents), sum(max(0, f) for f in extents) + frame.dtype.itemsize
 
 
 @cache

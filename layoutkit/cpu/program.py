@@ -65,11 +65,11 @@ def _saturated(values: Array, target: DType) -> Array:
         return values.clip(max(low, int(limits.min)), min(high, int(limits.max)))
     if values.dtype.itemsize < 4:
         values = values.astype(np.float32)  # float16 cannot represent the bounds
-    whole = np.rint(values)
-    rounded = np.where(np.isnan(whole), 0, whole).astype(wide)
+    rounded_values = np.rint(values)
+    rounded = np.where(np.isnan(rounded_values), 0, rounded_values).astype(wide)
     # high + 1 is a power of two, which every float represents; high itself may be rounded.
-    rounded = np.where(whole >= float(high + 1), wide(high), rounded)
-    return np.where(whole <= float(low), wide(low), rounded)
+    rounded = np.where(rounded_values >= float(high + 1), wide(high), rounded)
+    return np.where(rounded_values <= float(low), wide(low), rounded)
 
 
 def has_half() -> bool:
@@ -161,8 +161,8 @@ class Program:
 def _copied(array: Array, move: Move, picks: Picks) -> Array:
     """Return the selected channels in a new array."""
     opened = array.reshape(picks.whole(move).sizes)
-    found: Array = np.take(opened, picks.order, picks.axis(move))
-    return found.reshape(move.source_shape)
+    selected: Array = np.take(opened, picks.order, picks.axis(move))
+    return selected.reshape(move.source_shape)
 
 
 class Laid:
@@ -177,8 +177,8 @@ class Laid:
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and return a transposed view of it."""
-        found: Array = self._made(x)
-        return found.transpose(order(self._task, found.ndim))
+        converted: Array = self._made(x)
+        return converted.transpose(order(self._task, converted.ndim))
 
 
 class Placed:
@@ -207,13 +207,13 @@ class Placed:
 
 def _paint(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant."""
-    turned, pixel = around(task, array.shape, array.dtype)
-    plan = turned._replace(dtype=dtype).plan(
+    fill_options, pixel = around(task, array.shape, array.dtype)
+    plan = fill_options._replace(dtype=dtype).plan(
         pixel.shape, pixel.strides, pixel.dtype, CPU, None, has_half
     )
-    found: Array = Program(plan)(pixel, pixel, None)
-    if found.shape[-1] > 1:
+    converted: Array = Program(plan)(pixel, pixel, None)
+    if converted.shape[-1] > 1:
         # A full row: NumPy copies long runs at memory speed, single pixels at a tenth of it.
-        shape = (*found.shape[:-2], *full[-2:])
-        found = np.array(np.broadcast_to(found, shape))
-    return found
+        shape = (*converted.shape[:-2], *full[-2:])
+        converted = np.array(np.broadcast_to(converted, shape))
+    return converted

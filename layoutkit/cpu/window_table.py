@@ -118,48 +118,52 @@ def make_kind(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, st
 
 def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> Kind:
     """Return `kind` generalized to all strides that only change numbers linearly."""
-    here = _ready(frame, source, kind.steps, grid, stream)
+    base = _ready(frame, source, kind.steps, grid, stream)
     least = []
     patches = []
     for axis, step in enumerate(kind.steps):
         grown = [step + (more if step >= 0 else -more) for more in TRIED]
-        found = _growth(here, frame, source, kind.steps, axis, grown, grid, stream)
-        if found is None or (found.any() and abs(step) < LINE):
+        growth = _growth(base, frame, source, kind.steps, axis, grown, grid, stream)
+        if growth is None or (growth.any() and abs(step) < LINE):
             least.append(-1)
             continue
         # Shorter strides may select another kernel: this plan would be correct, but slower.
-        least.append(LINE if found.any() else 0)
-        last = len(found) - 1
-        patches += [(at if at < last else -1, axis, found[at]) for at in np.flatnonzero(found)]
+        least.append(LINE if growth.any() else 0)
+        last = len(growth) - 1
+        patches += [
+            (index if index < last else -1, axis, growth[index]) for index in np.flatnonzero(growth)
+        ]
     rows = np.array(patches, np.int64).reshape(-1, t.PATCH_WORDS)
     return kind._replace(least=tuple(least), patches=rows, tried=True)
 
 
 def _growth(
-    here: _Ready,
+    base: _Ready,
     frame: Frame,
     source: DType,
     steps: tuple[int, ...],
     axis: int,
-    others: Sequence[int],
+    other_steps: Sequence[int],
     grid: int,
     stream: bool,
 ) -> Array | None:
     """Return the growth of all numbers per byte of stride; None if they are not linear."""
-    found: Array | None = None
-    for other in others:
+    growth: Array | None = None
+    for other_step in other_steps:
         try:
-            there = _ready(frame, source, (*steps[:axis], other, *steps[axis + 1 :]), grid, stream)
+            changed = _ready(
+                frame, source, (*steps[:axis], other_step, *steps[axis + 1 :]), grid, stream
+            )
         except LayoutkitError:
             return None
-        if not here.is_like(there):
+        if not base.is_like(changed):
             return None
-        more = there.numbers() - here.numbers()
-        growth, rest = np.divmod(more, other - steps[axis])
-        if rest.any() or (found is not None and (growth != found).any()):
+        more = changed.numbers() - base.numbers()
+        slope, rest = np.divmod(more, other_step - steps[axis])
+        if rest.any() or (growth is not None and (slope != growth).any()):
             return None
-        found = growth
-    return found
+        growth = slope
+    return growth
 
 
 def _ready(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> _Ready:
@@ -203,8 +207,8 @@ class Sources(NamedTuple):
 def of_samples(arrays: Sequence[Array]) -> Sources:
     """Return samples that are separate arrays."""
     first = arrays[0]
-    found = Sources(first.dtype, first.shape, len(arrays), arrays, None)
-    return found if HAS_KNOWN_HEADER else spelled_out(found)
+    samples = Sources(first.dtype, first.shape, len(arrays), arrays, None)
+    return samples if HAS_KNOWN_HEADER else spelled_out(samples)
 
 
 def spelled_out(sources: Sources) -> Sources:
@@ -214,8 +218,8 @@ def spelled_out(sources: Sources) -> Sources:
     arrays = sources.arrays
     rank = len(sources.shape)
     check_alike([(array.shape, array.dtype) for array in arrays])
-    found = ([array.shape for array in arrays], [array.strides for array in arrays])
-    rows = (np.array(each, np.int64).reshape(len(arrays), rank) for each in found)
+    shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
+    rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
     return sources._replace(places=Places(np.array(addresses(arrays), np.int64), *rows))
 
 
@@ -284,6 +288,6 @@ class Sheet:
         self._is_said = bool(offsets or flips)
         for first, values in (t.CORNERS, offsets), (t.FLIPS, flips):
             for axis, value in values.items():
-                at = t.SHEET + first * rank + axis
-                head[at] = address(value)
-                head[at + rank] = value.strides[0] if value.ndim else 0
+                pos = t.SHEET + first * rank + axis
+                head[pos] = address(value)
+                head[pos + rank] = value.strides[0] if value.ndim else 0

@@ -42,8 +42,8 @@ class DeviceSums:
         arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
         ready = self._find(arrays, out)
         if out is not None:
-            for at, array in enumerate(arrays):
-                check_writable(array, out, f"part {at}")
+            for number, array in enumerate(arrays):
+                check_writable(array, out, f"part {number}")
         adapter.check(ready.result)
         with runtime().on(ordinal):
             return ready(arrays, out, adapter)
@@ -60,8 +60,8 @@ class DeviceSums:
         ready = self._sums.get(key)
         if ready is None:
             request = replace(self._plan(arrays, out), device=arrays[0].device)
-            made = _DeviceSum(request, ordinal)
-            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
+            new_sum = _DeviceSum(request, ordinal)
+            ready = remember(self._sums, key, new_sum, PROGRAM_BYTES * len(arrays))
         return ready
 
 
@@ -103,8 +103,8 @@ class _DeviceSum:
         if not self._sum.in_place or any(self._stages):
             return None
         offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
-        made = self._request.shape, self.result
-        return QuickSum(self._kernels, offsets, arrays, out, made)
+        result = self._request.shape, self.result
+        return QuickSum(self._kernels, offsets, arrays, out, result)
 
     def _fill(
         self,
@@ -143,40 +143,42 @@ class _DeviceSum:
         stream = adapter.stream(self._ordinal)
         computed = self._request.computed
         sum_so_far: DeviceArray | None = None
-        at = 0
-        while at < len(parts):
-            end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
+        start = 0
+        while start < len(parts):
+            end = min(len(parts), start + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
-            made = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
+            target = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
             sources = [] if sum_so_far is None else [sum_so_far.address]
-            offsets = plan.nest.src_offsets[at:end]
-            sources += [p.address + o for p, o in zip(parts[at:end], offsets, strict=True)]
-            output = made.address + plan.nest.dst_offset
-            places = [address % WORD for address in (*sources, output)]
-            kernel = self._kernels.get((at, *places)) or self._load(plan, at, end, places, stream)
+            offsets = plan.nest.src_offsets[start:end]
+            sources += [p.address + o for p, o in zip(parts[start:end], offsets, strict=True)]
+            output = target.address + plan.nest.dst_offset
+            alignments = [address % WORD for address in (*sources, output)]
+            kernel = self._kernels.get((start, *alignments)) or self._load(
+                plan, start, end, alignments, stream
+            )
             runtime().launch(kernel, [output, *sources], stream)
-            sum_so_far = made
-            at = end
+            sum_so_far = target
+            start = end
 
-    def _load(self, plan: SumPlan, at: int, end: int, places: list[int], stream: Any) -> Any:
-        """Return the kernel of one launch for addresses with alignment offsets `places`."""
+    def _load(self, plan: SumPlan, start: int, end: int, alignments: list[int], stream: Any) -> Any:
+        """Return the kernel of one launch for addresses with alignment offsets `alignments`."""
         computed = self._request.computed
         written = plan.written if end == len(plan.dtypes) else computed
-        loops = [self._place(loop, plan, written, at, end) for loop in plan.nest.loops]
-        dtypes = ([computed] if at else []) + list(plan.dtypes[at:end])
+        loops = [self._place(loop, plan, written, start, end) for loop in plan.nest.loops]
+        dtypes = ([computed] if start else []) + list(plan.dtypes[start:end])
         sides = operand(computed), operand(written)
-        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, places)
+        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, alignments)
         check_warm(launch, self._ordinal, stream, "a sum")
-        return self._kernels.setdefault((at, *places), runtime().load(launch, self._ordinal))
+        return self._kernels.setdefault((start, *alignments), runtime().load(launch, self._ordinal))
 
-    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
+    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, start: int, end: int) -> SumLoop:
         """Return a loop for one launch: over its output, the previous sum, and its parts."""
         if not self._chained:
             return loop
         item = plan.written.itemsize
         computed = self._request.computed.itemsize
-        before = (loop.dst // item * computed,) if at else ()
-        srcs = (*before, *loop.srcs[at:end])
+        before = (loop.dst // item * computed,) if start else ()
+        srcs = (*before, *loop.srcs[start:end])
         return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
 
 
@@ -187,6 +189,6 @@ def _staged(
     if program.plan.kernel == "view":
         return adapter.located(program(array, None, adapter))
     target = program.plan.target
-    made = adapter.scratch(target.shape, target.dtype, ordinal)
-    program(array, made, adapter)
-    return made
+    converted = adapter.scratch(target.shape, target.dtype, ordinal)
+    program(array, converted, adapter)
+    return converted

@@ -213,13 +213,13 @@ class CupyRuntime:
 
     def stream_at(self, pointer: int) -> Any:
         """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
-        found = self._foreign.get(pointer)
-        if found is None:
+        stream = self._foreign.get(pointer)
+        if stream is None:
             if len(self._foreign) >= _MOST_STREAMS:
                 self._foreign.clear()
             foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
-            found = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
-        return found
+            stream = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
+        return stream
 
     def new_stream(self, ordinal: int) -> Any:
         """Return a new stream that does not wait for the default stream."""
@@ -322,15 +322,15 @@ class CupyRuntime:
 
     def _function(self, launch: CudaLaunch, ordinal: int) -> Any:
         key = (launch.family, launch.defines, ordinal)
-        found = self._functions.get(key)
-        if found is None:
+        function = self._functions.get(key)
+        if function is None:
             options = tuple(f"-D{name}={value}" for name, value in launch.defines)
             with self._lock, self.on(ordinal):
-                found = self._functions.get(key)  # again: another thread may have compiled it
-                if found is None:
-                    found = compiled(self.cupy, source(launch.family), options, launch.family)
-                    self._functions[key] = found
-        return found
+                function = self._functions.get(key)  # again: another thread may have compiled it
+                if function is None:
+                    function = compiled(self.cupy, source(launch.family), options, launch.family)
+                    self._functions[key] = function
+        return function
 
     def _constants(self, coefficients: bytes, ordinal: int) -> int:
         """Return the device address of cached bytes, which every stream may read; 0 if empty.
@@ -349,10 +349,10 @@ class CupyRuntime:
     def _uploaded(self, coefficients: bytes, ordinal: int) -> Any:
         # A new stream and memory of that stream, so that no other work is waited for.
         stream = self.new_stream(ordinal)
-        found = self.empty((len(coefficients),), np.uint8, ordinal, stream)
+        constants = self.empty((len(coefficients),), np.uint8, ordinal, stream)
         host = self.pinned(len(coefficients), ordinal)
         host[:] = np.frombuffer(coefficients, np.uint8)
         with self.on(ordinal):
-            self.copy_in(found.data.ptr, host, stream)
+            self.copy_in(constants.data.ptr, host, stream)
             stream.synchronize()
-        return found
+        return constants

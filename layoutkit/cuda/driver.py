@@ -39,8 +39,8 @@ def load_cupy() -> Any:
             f"a GPU needs CuPy, which cannot keep its kernels here ({_line(error)}); let "
             "CUPY_CACHE_DIR name a folder that may be written"
         ) from error
-    found = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
-    if found < LEAST_CUPY:
+    installed = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
+    if installed < LEAST_CUPY:
         least = ".".join(map(str, LEAST_CUPY))
         raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {_EXTRA}")
     return cupy
@@ -67,21 +67,21 @@ def _why_none(api: Any, error: Exception) -> str:
     """Return the message for a driver that cannot count devices."""
     name = str(error).partition(":")[0]
     driver = api.driverGetVersion()
-    wanted = api.runtimeGetVersion()
+    needed = api.runtimeGetVersion()
     if driver == 0:
         return "a GPU needs the NVIDIA driver, and none was found: install one for CUDA 12 or newer"
-    if driver // 1000 < min(12, wanted // 1000):
+    if driver // 1000 < min(12, needed // 1000):
         return (
             f"a GPU needs the NVIDIA driver, and one for CUDA {version(driver)} was found: install "
             "one for CUDA 12 or newer"
         )
-    if driver // 1000 < wanted // 1000:
+    if driver // 1000 < needed // 1000:
         major = driver // 1000
-        of = wanted // 1000
+        cupy_major = needed // 1000
         return (
-            f"the NVIDIA driver is for CUDA {version(driver)}, but this CuPy is for CUDA {of}: pip "
-            f'uninstall cupy-cuda{of}x, and then pip install "layoutkit[cuda{major}]"; or install '
-            f"a driver for CUDA {of}"
+            f"the NVIDIA driver is for CUDA {version(driver)}, but this CuPy is for CUDA "
+            f"{cupy_major}: pip uninstall cupy-cuda{cupy_major}x, and then pip install "
+            f'"layoutkit[cuda{major}]"; or install a driver for CUDA {cupy_major}'
         )
     if name == "cudaErrorInitializationError":
         return (
@@ -120,7 +120,7 @@ def compiled(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
     """
     module = cupy.RawModule(code=code, options=options, backend="nvrtc")
     try:
-        found = module.get_function(name)
+        function = module.get_function(name)
     except cupy.cuda.compiler.CompileException as error:
         raise DeviceError(
             f"NVRTC does not compile the kernel {name} for this GPU ({_line(error)}); a GPU older "
@@ -135,8 +135,8 @@ def compiled(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
             ) from error
         raise
     # Reading an attribute loads it now: drivers before CUDA 12.3 cannot during a graph capture.
-    _ = found.num_regs
-    return found.kernel
+    _ = function.num_regs
+    return function.kernel
 
 
 def _line(error: Exception) -> str:

@@ -67,23 +67,23 @@ class Launches:
         with fork.making:
             from ..kernels.cuda.launch import prepare
 
-        found = runtime()
+        gpu = runtime()
         plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
         launch = prepare(plan.choice, plan.epilogue, src, dst)
         if stream is not None:
             check_warm(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
-        return self.kernels.setdefault((src, dst), found.load(launch, self.ordinal))
+        return self.kernels.setdefault((src, dst), gpu.load(launch, self.ordinal))
 
 
-def check_warm(launch: Any, ordinal: int, stream: Any, what: str) -> None:
+def check_warm(launch: Any, ordinal: int, stream: Any, description: str) -> None:
     """Raise DeviceError if a kernel would have to be compiled while a graph is captured."""
-    found = runtime()
-    if not found.is_loaded(launch, ordinal) and found.is_capturing(stream):
+    gpu = runtime()
+    if not gpu.is_loaded(launch, ordinal) and gpu.is_capturing(stream):
         raise DeviceError(
-            f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
-            "layoutkit.warmup, before the capture"
+            f"{description} runs for the first time while a CUDA graph is captured; call it once, "
+            "or layoutkit.warmup, before the capture"
         )
 
 
@@ -114,9 +114,9 @@ class Quick:
         kernel = self._kernels.get((x & 15, y & 15))
         if kernel is None:
             return False
-        found = runtime()
-        with found.on(self.ordinal):
-            found.launch(kernel, (y, x), stream)
+        gpu = runtime()
+        with gpu.on(self.ordinal):
+            gpu.launch(kernel, (y, x), stream)
         return True
 
 
@@ -135,10 +135,10 @@ class QuickSum:
         offsets: Sequence[int],
         arrays: Sequence[DeviceArray],
         out: DeviceArray | None,
-        made: tuple[tuple[int, ...], DType],
+        result: tuple[tuple[int, ...], DType],
     ) -> None:
         self.ordinal = arrays[0].ordinal
-        self.shape, self.dtype = made
+        self.shape, self.dtype = result
         self._kernels = kernels
         *self._offsets, self._to = offsets
         self._near = [] if out is None else [_near(array, out) for array in arrays]
@@ -153,9 +153,9 @@ class QuickSum:
         kernel = self._kernels.get((0, *[x & 15 for x in sources], out & 15))
         if kernel is None:
             return False
-        found = runtime()
-        with found.on(self.ordinal):
-            found.launch(kernel, [out, *sources], stream)
+        gpu = runtime()
+        with gpu.on(self.ordinal):
+            gpu.launch(kernel, [out, *sources], stream)
         return True
 
 
@@ -175,9 +175,9 @@ def quick_of(
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
     """Return a contiguous copy in another dtype, by NumPy's unsafe cast."""
-    made = adapter.scratch(array.shape, dtype, array.ordinal)
-    cast_into(made, array, adapter)
-    return made
+    copy = adapter.scratch(array.shape, dtype, array.ordinal)
+    cast_into(copy, array, adapter)
+    return copy
 
 
 def cast_into(
@@ -189,9 +189,9 @@ def cast_into(
         return
     values = values if values.is_aligned else aligned(values, adapter)
     if not out.is_aligned:
-        made = adapter.scratch(out.shape, out.dtype, out.ordinal)
-        cast_into(made, values, adapter, saturate=saturate)
-        _move(out, made, adapter)
+        temporary = adapter.scratch(out.shape, out.dtype, out.ordinal)
+        cast_into(temporary, values, adapter, saturate=saturate)
+        _move(out, temporary, adapter)
         return
     if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
         values = adapter.real(values)
@@ -206,10 +206,10 @@ def cast_into(
 
 def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     """Return an aligned contiguous copy of an unaligned array."""
-    made = adapter.scratch(array.shape, array.dtype, array.ordinal)
+    copy = adapter.scratch(array.shape, array.dtype, array.ordinal)
     with runtime().on(array.ordinal):
-        _move(made, array, adapter)
-    return made
+        _move(copy, array, adapter)
+    return copy
 
 
 def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
@@ -268,12 +268,12 @@ class DevicePrograms:
     def find(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
         """Return the program for arrays with the layout of `array` (and of `out`)."""
         key = (array.ordinal, *layout_key(array, out))
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             plan = self.task.plan(*array.facts, out, has_half)
-            program = DeviceProgram(plan, array.ordinal)
-            found = remember(self._programs, key, program, PROGRAM_BYTES)
-        return found
+            new_program = DeviceProgram(plan, array.ordinal)
+            program = remember(self._programs, key, new_program, PROGRAM_BYTES)
+        return program
 
     def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
         """Cache the fast path, by `key`, for arrays like this one, which was just converted.
@@ -281,17 +281,17 @@ class DevicePrograms:
         Does nothing if the key is None.
         """
         if key is not None and key not in self.quick:
-            found = self.find(array, out)
-            quick = quick_of(found.plan, found.launches, array, out)
+            program = self.find(array, out)
+            quick = quick_of(program.plan, program.launches, array, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
-        found = self._stays.get((dtype, copy))
-        if found is None:
-            made = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
-            found = remember(self._stays, (dtype, copy), made)
-        return found
+        programs = self._stays.get((dtype, copy))
+        if programs is None:
+            new_programs = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
+            programs = remember(self._stays, (dtype, copy), new_programs)
+        return programs
 
     def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Convert `array`, and return the library's array of the result, or of `out` if given."""
@@ -310,8 +310,8 @@ def programs_of(converter: Any) -> DevicePrograms:
     """Return the GPU programs of a Converter, created on its first conversion that uses a GPU."""
     if converter.on_gpus is None:
         converter.on_gpus = DevicePrograms(converter.task)
-    found: DevicePrograms = converter.on_gpus
-    return found
+    programs: DevicePrograms = converter.on_gpus
+    return programs
 
 
 class DeviceProgram:

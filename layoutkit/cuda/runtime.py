@@ -53,10 +53,10 @@ def check_device(device: Any) -> str:
     """
     if device is None or canonical(device) == CPU:
         return CPU
-    found = runtime()
+    gpu = runtime()
     name = canonical(device)  # again: only the runtime knows the current device
-    if ordinal_of(name) >= found.count:
-        has = "one GPU, cuda:0" if found.count == 1 else f"{found.count} GPUs, from cuda:0 on"
+    if ordinal_of(name) >= gpu.count:
+        has = "one GPU, cuda:0" if gpu.count == 1 else f"{gpu.count} GPUs, from cuda:0 on"
         raise DeviceError(f"device={device!r}, but this machine has {has}; name one that is there")
     return name
 

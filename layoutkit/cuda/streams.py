@@ -37,37 +37,38 @@ def is_capturing(stream: Any) -> bool:
     return runtime().is_capturing(stream)
 
 
-def wait_for(stream: Any, other: Any, ordinal: int, what: str) -> None:
+def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
     """Make future work on a stream wait for the present work on another stream.
 
-    `what` is the name of the other stream's array in the error raised during a capture.
+    `arg_name` is the name of the other stream's array in the error raised during a capture.
     """
     if same_stream(stream.ptr, other.ptr):
         return
     if is_capturing(stream) or is_capturing(other):
-        refuse_capture(what)
-    found = runtime()
-    with found.on(ordinal):
-        event = found.new_event(ordinal)
+        refuse_capture(arg_name)
+    gpu = runtime()
+    with gpu.on(ordinal):
+        event = gpu.new_event(ordinal)
         event.record(other)
         stream.wait_event(event)
 
 
-def refuse_capture(what: str) -> None:
+def refuse_capture(arg_name: str) -> None:
     """Raise the DeviceError of a capture that would have to wait for another library's stream."""
     raise DeviceError(
-        f"{what} belongs to a library with a stream of its own, which a CUDA graph cannot wait for "
-        "while it is captured; before the capture, copy it to an array of the library that captures"
+        f"{arg_name} belongs to a library with a stream of its own, which a CUDA graph cannot wait "
+        "for while it is captured; before the capture, copy it to an array of the library that "
+        "captures"
     )
 
 
 def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
     """Keep arrays alive until the present work on a stream is done, and release earlier ones."""
-    found = runtime()
-    if not arrays or found.is_capturing(stream):  # the user of a graph keeps its inputs alive
+    gpu = runtime()
+    if not arrays or gpu.is_capturing(stream):  # the user of a graph keeps its inputs alive
         return
-    event = found.new_event(ordinal)
-    with found.on(ordinal):
+    event = gpu.new_event(ordinal)
+    with gpu.on(ordinal):
         event.record(stream)
     _held.append((event, arrays))
     for _ in range(len(_held)):
@@ -77,7 +78,7 @@ def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
             return
         is_done = False
         try:
-            is_done = found.has_happened(pair[0])
+            is_done = gpu.has_happened(pair[0])
         finally:
             if not is_done:
                 _held.append(pair)

@@ -139,17 +139,19 @@ class Ring:
             piece.record(self._copies)
         return self._up[0].copied
 
-    def _let_go(self, kept: int) -> None:
-        """Free all blocks but the last `kept`, for reuse by the copy stream after their kernels."""
-        while len(self._read) > kept:
+    def _let_go(self, keep: int) -> None:
+        """Free all blocks but the last `keep`, for reuse by the copy stream after their kernels."""
+        while len(self._read) > keep:
             used, _ = self._read[0]
             self._copies.wait_event(used)
             del self._read[0]
 
-    def fetch(self, made: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]) -> None:
+    def fetch(
+        self, array: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]
+    ) -> None:
         """Copy a contiguous device array to the host; `take` is called with each piece."""
         refuse_capture(stream)
-        nbytes = made.size * made.dtype.itemsize
+        nbytes = array.size * array.dtype.itemsize
         with self._coming_down, runtime().on(self._ordinal):
             coming: deque[tuple[Piece, int, int, Array]] = deque()
             for start in range(0, nbytes, PIECE_BYTES):
@@ -159,7 +161,7 @@ class Ring:
                 self._down.rotate(-1)
                 piece = self._down[0]
                 host = piece.free(end - start)
-                runtime().copy_out(host, made.address + start, stream)
+                runtime().copy_out(host, array.address + start, stream)
                 piece.record(stream)
                 coming.append((piece, start, end, host))
             while coming:
@@ -246,8 +248,8 @@ def upload(
     shipment = _shipment(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
-    whole = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.wire == x.dtype
-    if isinstance(x, Unmade) and not whole:
+    fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.wire == x.dtype
+    if isinstance(x, Unmade) and not fits_buffer:
         x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
@@ -286,16 +288,16 @@ class Shipment:
             return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
-            for at in range(0, self.nbytes, PIECE_BYTES):
-                piece = flat[at : at + PIECE_BYTES]
-                yield at, at + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
+            for start in range(0, self.nbytes, PIECE_BYTES):
+                piece = flat[start : start + PIECE_BYTES]
+                yield start, start + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
             return
-        at = 0
-        for place in _boxes(x.shape, self.wire.itemsize):
-            box = x[place]
-            end = at + box.size * self.wire.itemsize
-            yield at, end, partial(self._packed, box)
-            at = end
+        start = 0
+        for index in _boxes(x.shape, self.wire.itemsize):
+            box = x[index]
+            end = start + box.size * self.wire.itemsize
+            yield start, end, partial(self._packed, box)
+            start = end
 
     def _made(self, x: Unmade, host: Array) -> None:
         """Write a deferred array directly to a staging buffer, which saves a copy."""
@@ -312,24 +314,24 @@ class Shipment:
 
 def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
     """Yield the indices of consecutive parts of an array, each of at most one piece."""
-    at = 0
+    axis = 0
     inner = prod(shape[1:])
-    while at + 1 < len(shape) and inner * item > PIECE_BYTES:
-        at += 1
-        inner //= shape[at]
+    while axis + 1 < len(shape) and inner * item > PIECE_BYTES:
+        axis += 1
+        inner //= shape[axis]
     if not shape:
         yield (...,)
         return
     step = max(1, PIECE_BYTES // (inner * item))
-    for outer in np.ndindex(shape[:at]):
-        for begin in range(0, shape[at], step):
+    for outer in np.ndindex(shape[:axis]):
+        for begin in range(0, shape[axis], step):
             yield (*outer, slice(begin, begin + step), ...)
 
 
 def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
     key = ("up", *layout_key(x, out))
-    found: Shipment | None = programs.others.get(key)
-    return found or remember(programs.others, key, Shipment(programs, x, out))
+    shipment: Shipment | None = programs.others.get(key)
+    return shipment or remember(programs.others, key, Shipment(programs, x, out))
 
 
 def _writer(
@@ -366,7 +368,9 @@ def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
     """Return the permutation of axes for which x is contiguous, or None."""
     if isinstance(x, Unmade):
         return tuple(range(len(x.shape)))
-    order = tuple(sorted(range(x.ndim), key=lambda at: -x.strides[at] if x.shape[at] > 1 else 0))
+    order = tuple(
+        sorted(range(x.ndim), key=lambda axis: -x.strides[axis] if x.shape[axis] > 1 else 0)
+    )
     return order if x.transpose(order).flags.c_contiguous else None
 
 
@@ -395,10 +399,10 @@ def download(
         delivery = remember(programs.others, key, Delivery(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    made = adapter.located(delivery.programs.run(array, None, adapter))
+    result = adapter.located(delivery.programs.run(array, None, adapter))
     if delivery.write is None:
-        return _brought(made, out, adapter)
-    host = _brought(made, None, adapter)
+        return _brought(result, out, adapter)
+    host = _brought(result, None, adapter)
     delivery.write(host, host, out)
     return out  # type: ignore[return-value]  # `write` implies `out`
 
@@ -408,8 +412,8 @@ def download(
 
 def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
-    made = _unmoved(len(array.shape), None).run(array, None, adapter)
-    return _brought(adapter.located(made), None, adapter)
+    copy = _unmoved(len(array.shape), None).run(array, None, adapter)
+    return _brought(adapter.located(copy), None, adapter)
 
 
 def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
@@ -422,14 +426,14 @@ def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
     return DevicePrograms(make_task(identity(ndim), device=device))
 
 
-def _brought(made: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
+def _brought(array: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
     """Copy a contiguous device array to a NumPy array of one layout, `out` if given."""
-    host = buffers.empty(made.shape, made.dtype) if out is None else out
-    if made.size:
+    host = buffers.empty(array.shape, array.dtype) if out is None else out
+    if array.size:
         flat = host.reshape(-1).view(_BYTES)
 
         def take(start: int, end: int, piece: Array) -> None:
             _copier(end - start)(piece, piece, flat[start:end])
 
-        ring_of(made.ordinal).fetch(made, adapter.stream(made.ordinal), take)
+        ring_of(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
     return host

@@ -95,10 +95,10 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
     in_place = written == request.result and _runs(request)
     out = request.out_strides if in_place else None
     out = contiguous(request.shape, written) if out is None else out
-    found = nest(request.moves, strides, out)
-    if found is None or len(found.loops) > most:
+    nest_plan = nest(request.moves, strides, out)
+    if nest_plan is None or len(nest_plan.loops) > most:
         return _rearranged(request, written, has_half)
-    return SumPlan(found, tuple(dtypes), tuple(stages), written, in_place)
+    return SumPlan(nest_plan, tuple(dtypes), tuple(stages), written, in_place)
 
 
 def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool]) -> SumPlan:
@@ -106,7 +106,7 @@ def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool
     computed = request.computed
     parts = len(request.moves)
     loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
-    plans = [_converted(request, at, computed, None, True, has_half) for at in range(parts)]
+    plans = [_converted(request, part, computed, None, True, has_half) for part in range(parts)]
     stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result
     return SumPlan(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
@@ -123,7 +123,7 @@ def _converted(
     """Return the plan that converts a part to the layout of the sum, in memory of these strides."""
     move = request.moves[part]
     devices = request.device, request.device
-    asked = Request(
+    conversion_request = Request(
         f"{move.source}->{move.target}",
         move,
         request.dtypes[part],
@@ -135,7 +135,7 @@ def _converted(
         may_view,
         devices,
     )
-    return make_plan(asked, has_half)
+    return make_plan(conversion_request, has_half)
 
 
 def _adds(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:

@@ -37,8 +37,8 @@ class Picks(NamedTuple):
     def whole(self, move: Move) -> Move:
         """Return the move of the selected channels with the full shape of x as its source."""
         sizes = zip(move.axes, move.sizes, strict=True)
-        found = tuple(self.count if letter == self.letter else size for letter, size in sizes)
-        return replace(move, sizes=found, source_shape=self.shape)
+        full_sizes = tuple(self.count if letter == self.letter else size for letter, size in sizes)
+        return replace(move, sizes=full_sizes, source_shape=self.shape)
 
     def axis(self, move: Move) -> int:
         """Return the index of the channel axis among the unfolded axes of x."""
@@ -58,10 +58,10 @@ def checked_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
     if channels is None:
         return None
     try:
-        found = tuple(map(as_int, channels))
+        numbers = tuple(map(as_int, channels))
     except TypeError:
-        found = ()
-    if not found or any(number is None or number < 0 for number in found):
+        numbers = ()
+    if not numbers or any(number is None or number < 0 for number in numbers):
         raise ArgumentError(
             f"channels={channels!r}; give the channels of x in the order of the result, counted "
             "from 0, such as (2, 1, 0)"
@@ -71,7 +71,7 @@ def checked_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c; name '
             "it c"
         )
-    return found  # type: ignore[return-value]
+    return numbers  # type: ignore[return-value]
 
 
 def picked(
@@ -88,13 +88,13 @@ def picked(
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]
         return _moved(move, _picks(pattern, letter, order, count, shape))
-    at = pattern.completed(len(shape)).left.groups.index(letter)
-    count = shape[at]
-    others = {name: size for name, size in sizes.items() if name != CHANNEL}
+    axis = pattern.completed(len(shape)).left.groups.index(letter)
+    count = shape[axis]
+    other_sizes = {name: size for name, size in sizes.items() if name != CHANNEL}
     if sizes.get(CHANNEL, count) != count:
         pattern.resolve(shape, sizes)  # raises the error
     picks = _picks(pattern, letter, order, count, shape)
-    return pattern.resolve((*shape[:at], len(order), *shape[at + 1 :]), others), picks
+    return pattern.resolve((*shape[:axis], len(order), *shape[axis + 1 :]), other_sizes), picks
 
 
 def _picks(
@@ -142,10 +142,10 @@ def _letter(layout: Layout) -> str:
 
 def evenly(order: Sequence[int]) -> tuple[int, int] | None:
     """Return (start, step) if the channels are evenly spaced, else None."""
-    apart = order[1] - order[0] if len(order) > 1 else 1
-    if any(b - a != apart for a, b in pairwise(order)):
+    step = order[1] - order[0] if len(order) > 1 else 1
+    if any(b - a != step for a, b in pairwise(order)):
         return None
-    return order[0], apart
+    return order[0], step
 
 
 def turned(order: Sequence[int]) -> tuple[int, ...] | None:

@@ -58,16 +58,16 @@ class ChunkedPlan(Plan):
 
     @classmethod
     def of(
-        cls, whole: Plan, chunks: Sides, tasks: int, moved: tuple[Rechunked, ...]
+        cls, plan: Plan, chunks: Sides, tasks: int, rechunked: tuple[Rechunked, ...]
     ) -> ChunkedPlan:
-        """Return the plan `whole` with its chunks."""
-        known = {field.name: getattr(whole, field.name) for field in fields(Plan)}
-        return cls(**known, chunks=chunks, tasks=tasks, rechunked=moved)
+        """Return `plan` with its chunks."""
+        known = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+        return cls(**known, chunks=chunks, tasks=tasks, rechunked=rechunked)
 
     @property
     def bytes_rechunked(self) -> int:
         """The number of bytes that are rechunked before the conversion."""
-        return sum(each.nbytes for each in self.rechunked)
+        return sum(array.nbytes for array in self.rechunked)
 
     def _details(self) -> list[tuple[str, str]]:
         sides = zip(self.chunks, (self.source, self.target), strict=True)
@@ -77,7 +77,7 @@ class ChunkedPlan(Plan):
             for shape, (_, spec) in zip(largest, sides, strict=True)
         ]
         counts = [prod(map(len, side)) for side in self.chunks]
-        lines = [("rechunk", str(each)) for each in self.rechunked]
+        lines = [("rechunk", str(array)) for array in self.rechunked]
         lines.append(
             ("chunks", f"{counts[0]:,} of {largest[0]} -> {counts[1]:,} of {largest[1]}, at most")
         )
@@ -88,37 +88,37 @@ class ChunkedPlan(Plan):
 # ---- chunks ------------------------------------------------------------------------------
 
 
-def cuts_of(move: Move, chunks: Sequence[Chunks], whole: set[str]) -> dict[str, Chunks]:
-    """Return the chunks that every unfolded axis of x must have; axes in `whole` have one."""
+def cuts_of(move: Move, chunks: Sequence[Chunks], unchunked: set[str]) -> dict[str, Chunks]:
+    """Return the chunks that every unfolded axis of x must have; axes in `unchunked` have one."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    inside = {letter for group in move.target.groups for letter in group[1:]} | whole
+    unsplit = {letter for group in move.target.groups for letter in group[1:]} | unchunked
     cuts: dict[str, Chunks] = {letter: (size,) for letter, size in sizes.items()}
-    for group, found in zip(move.source.groups, chunks, strict=True):
+    for group, axis_chunks in zip(move.source.groups, chunks, strict=True):
         rest = prod(sizes[letter] for letter in group[1:])
-        if group[0] not in inside and rest:
-            cuts[group[0]] = _counted(found, rest)
+        if group[0] not in unsplit and rest:
+            cuts[group[0]] = _counted(axis_chunks, rest)
     return cuts
 
 
 def _counted(chunks: Chunks, rest: int) -> Chunks:
     """Return chunks in units of `rest`: a chunk that ends inside a unit grows to its end."""
     ends = [0]
-    place = 0
+    stop = 0
     for size in chunks:
-        place += size
-        end = -(-place // rest)
-        if end > ends[-1]:
-            ends.append(end)
+        stop += size
+        unit_end = -(-stop // rest)
+        if unit_end > ends[-1]:
+            ends.append(unit_end)
     return tuple(b - a for a, b in itertools.pairwise(ends)) or (0,)
 
 
 def folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chunks, ...]:
     """Return the chunks along every axis of a layout, from those of its unfolded axes."""
-    found = []
+    folded_chunks = []
     for group in layout.groups:
         rest = prod(sum(cuts.get(letter, (1,))) for letter in group[1:])
-        found.append(tuple(size * rest for size in cuts.get(group[0], (1,))))
-    return tuple(found)
+        folded_chunks.append(tuple(size * rest for size in cuts.get(group[0], (1,))))
+    return tuple(folded_chunks)
 
 
 class Along(NamedTuple):

@@ -51,12 +51,12 @@ class Windows(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         if self.fill is not None:
-            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         if self.channels is not None:
-            found["channels"] = self.channels
-        return found | self.task.keywords()
+            keywords["channels"] = self.channels
+        return keywords | self.task.keywords()
 
     def asked(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
@@ -88,33 +88,34 @@ class Axes(NamedTuple):
     sample: Layout
     windowed: tuple[str | None, ...]
 
-    def window(self, asked: Windows, shapes: Array) -> tuple[int, ...]:
+    def window(self, options: Windows, shapes: Array) -> tuple[int, ...]:
         """Return the window size of every sample; `shapes` has a row for each sample.
 
         Raises ShapeError if samples differ along an axis without a window size.
         """
-        shapes = of_channels(asked, self, shapes)
+        shapes = of_channels(options, self, shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
             free = np.array([name is None for name in self.windowed], bool)
-            odd = (shapes != shapes[0]) & free
-            if odd.any():
-                number, at = map(int, np.argwhere(odd)[0])
-                name = "".join(self.sample.named[at])
+            differs = (shapes != shapes[0]) & free
+            if differs.any():
+                number, axis = map(int, np.argwhere(differs)[0])
+                name = "".join(self.sample.named[axis])
                 fix = f"; or give its window, as in {name}=224" if len(name) == 1 else ""
                 raise ShapeError(
-                    f"sample {number} has size {shapes[number, at]} along {name}, but sample 0 has "
-                    f"{first[at]}; give samples of one size{fix}"
+                    f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
+                    "has "
+                    f"{first[axis]}; give samples of one size{fix}"
                 )
         return tuple(
-            size if name is None else asked.task.sizes[name]
+            size if name is None else options.task.sizes[name]
             for name, size in zip(self.windowed, first, strict=True)
         )
 
     def places(self) -> dict[str, int]:
         """Return the index in a sample of each axis that windows can be cropped along, by name."""
         named = enumerate(self.sample.named)
-        return {n[0]: at for at, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+        return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
 
 def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
@@ -128,10 +129,10 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
         Another argument is malformed.
     """
     task = make_task(pattern, **keywords)
-    stacked, letter, whole = _stacked(task.pattern)
-    known = None if fill is None else fill_values(fill)
-    found = _checked_channels(channels, stacked, task)
-    return Windows(task._replace(pattern=stacked), letter, whole, known, found)
+    stacked, letter, is_whole = _stacked(task.pattern)
+    fill_numbers = None if fill is None else fill_values(fill)
+    channel_order = _checked_channels(channels, stacked, task)
+    return Windows(task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order)
 
 
 def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
@@ -156,26 +157,26 @@ def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
 
 
 @lru_cache(maxsize=1024)
-def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str, ...]) -> Axes:
+def _axes(pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]) -> Axes:
     # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     try:
         check_rank(sample, (0,) * ndim)
     except ShapeError as error:
         raise ShapeError(f'"{text}" on samples of rank {ndim}: {error}') from None
-    whole = pattern.completed(ndim + 1)
-    groups = tuple(group for group in whole.source.groups if group != letter)
-    sample = Layout(groups, whole.source.names)
+    expanded = pattern.completed(ndim + 1)
+    groups = tuple(group for group in expanded.source.groups if group != letter)
+    sample = Layout(groups, expanded.source.names)
     windowed = tuple(
-        names[0] if len(names) == 1 and names[0] in given else None for names in sample.named
+        names[0] if len(names) == 1 and names[0] in sized else None for names in sample.named
     )
-    return Axes(whole, sample, windowed)
+    return Axes(expanded, sample, windowed)
 
 
 def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
     """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
-    found = checked_channels(channels, pattern)
-    if found is None:
+    numbers = checked_channels(channels, pattern)
+    if numbers is None:
         return None
     if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
         raise PatternError(
@@ -186,40 +187,41 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
         raise ArgumentError(
             f"channels={channels!r} and c={task.sizes[CHANNEL]} both select channels; remove c"
         )
-    return found
+    return numbers
 
 
 def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
     """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
     shape, dtype = facts[0]
-    for number, (other, kind) in enumerate(facts):
-        if kind != dtype:
+    for number, (other_shape, other_dtype) in enumerate(facts):
+        if other_dtype != dtype:
             raise DtypeError(
-                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give samples "
+                "of one "
                 "dtype"
             )
-        if len(other) != len(shape):
+        if len(other_shape) != len(shape):
             raise ShapeError(
-                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
                 "samples of one rank"
             )
 
 
-def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
+def of_channels(options: Windows, axes: Axes, shapes: Array) -> Array:
     """Return the sample shapes after the channel selection; raise ShapeError if one lacks any."""
-    if asked.channels is None:
+    if options.channels is None:
         return shapes
     channel = axes.places()[CHANNEL]
-    few = np.flatnonzero(shapes[:, channel] <= max(asked.channels))
-    if few.size:
-        number = int(few[0])
+    lacking = np.flatnonzero(shapes[:, channel] <= max(options.channels))
+    if lacking.size:
+        number = int(lacking[0])
         raise ShapeError(
             f"sample {number} has {shapes[number, channel]} channels, but channels has "
-            f"{max(asked.channels)}, counted from 0; select only channels of every sample"
+            f"{max(options.channels)}, counted from 0; select only channels of every sample"
         )
-    found = shapes.copy()
-    found[:, channel] = len(asked.channels)
-    return found
+    sizes = shapes.copy()
+    sizes[:, channel] = len(options.channels)
+    return sizes
 
 
 _FAR = 1 << 60  # elements; sums of two still fit 64 bits
@@ -244,24 +246,25 @@ def positions(indices: Any, count: int) -> Array:
     """
     if indices is None:
         return np.arange(count)
-    found = _whole_numbers(indices)
-    if found is None or found.ndim != 1:
+    numbers = _whole_numbers(indices)
+    if numbers is None or numbers.ndim != 1:
         raise _refused("indices", indices, "one list or array of whole numbers")
-    wrong = np.flatnonzero((found < -count) | (found >= count))
+    wrong = np.flatnonzero((numbers < -count) | (numbers >= count))
     if wrong.size:
-        at = int(wrong[0])
+        pos = int(wrong[0])
         raise ShapeError(
-            f"indices[{at}] is {found[at]}, but the array has {count} samples; give indices from "
+            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give indices "
+            "from "
             f"{-count} to {count - 1}"
         )
-    return np.where(found < 0, found + count, found)
+    return np.where(numbers < 0, numbers + count, numbers)
 
 
 Said: TypeAlias = dict[int, Array]
 
 
 def said(
-    asked: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
+    options: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
 ) -> tuple[Said, Said]:
     """Return `offset` and `flip` of one call as int64 arrays by axis.
 
@@ -280,43 +283,44 @@ def said(
     if offset is flip is None:
         return offsets, flips
     if flip is not None:
-        turned = {flip: True} if isinstance(flip, str) else flip
-        if not isinstance(turned, Mapping):
+        flipped = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(flipped, Mapping):
             raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
-        for name, value in turned.items():
+        for name, value in flipped.items():
             flips[_place("flip", flip, name, places)] = _flags(name, value, count)
     if offset is not None:
         if not isinstance(offset, Mapping):
             raise ArgumentError(f'offset={offset!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
-        if asked.channels is not None:
-            places = {name: at for name, at in places.items() if name != CHANNEL}
+        if options.channels is not None:
+            places = {name: axis for name, axis in places.items() if name != CHANNEL}
         for name, value in offset.items():
             offsets[_place("offset", offset, name, places)] = _offsets(name, value, count)
     return offsets, flips
 
 
 def cut(
-    asked: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
+    options: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
 ) -> Cut:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
-    offsets, flips = said(asked, axes.places(), offset, flip, count)
+    offsets, flips = said(options, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
-    for at, values in offsets.items():
-        begins[:, at] = np.clip(values, -_FAR, _FAR)
-    for at, values in flips.items():
-        flags[:, at] = values
+    for axis, values in offsets.items():
+        begins[:, axis] = np.clip(values, -_FAR, _FAR)
+    for axis, values in flips.items():
+        flags[:, axis] = values
     return Cut(begins, flags)
 
 
-def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
-    at = places.get(axis_name(name)) if isinstance(name, str) else None
-    if at is None:
+def _place(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+    axis = places.get(axis_name(name)) if isinstance(name, str) else None
+    if axis is None:
         raise ArgumentError(
-            f"{what}={value!r}, but samples cannot be cropped or flipped along {name!r}; the axes "
+            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along {name!r}; the "
+            "axes "
             f"are {', '.join(places)}"
         )
-    return at
+    return axis
 
 
 def _offsets(name: str, value: Any, count: int) -> Array:
@@ -324,30 +328,31 @@ def _offsets(name: str, value: Any, count: int) -> Array:
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= _FAR:
-        found = _whole_numbers(value) if number is None else np.array(number, np.int64)
-        if found is not None and found.ndim <= 1:
-            _check_count(f"offset[{name!r}]", found, count)
-            return found
+        numbers = _whole_numbers(value) if number is None else np.array(number, np.int64)
+        if numbers is not None and numbers.ndim <= 1:
+            _check_count(f"offset[{name!r}]", numbers, count)
+            return numbers
     raise _refused(f"offset[{name!r}]", value, "a whole number, or one for each sample")
 
 
 def _flags(name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
-    found = _read(value)
-    if found is None:
+    flags = _read(value)
+    if flags is None:
         raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
-    found = found.astype(bool) if found.shape == (0,) else found
-    if found.dtype.kind != "b" or found.ndim > 1:
+    flags = flags.astype(bool) if flags.shape == (0,) else flags
+    if flags.dtype.kind != "b" or flags.ndim > 1:
         raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
-    _check_count(f"flip[{name!r}]", found, count)
-    return found.astype(np.int64)
+    _check_count(f"flip[{name!r}]", flags, count)
+    return flags.astype(np.int64)
 
 
-def _check_count(what: str, found: Array, count: int) -> None:
-    if found.ndim and len(found) != count:
+def _check_count(arg_name: str, values: Array, count: int) -> None:
+    if values.ndim and len(values) != count:
         raise ShapeError(
-            f"{what} has {len(found)} values for {count} samples; give one for each, or one for all"
+            f"{arg_name} has {len(values)} values for {count} samples; give one for each, or one "
+            "for all"
         )
 
 
@@ -359,13 +364,14 @@ def _read(values: Any) -> Array | None:
         return None
 
 
-def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
+def _refused(arg_name: str, value: Any, expected: str) -> ArgumentError:
     """Return the error for an invalid argument, which may be a traced or device array."""
     first = next(iter(value), None) if isinstance(value, list | tuple) else value
     if not hasattr(first, "dtype") or _read(first) is not None:
-        return ArgumentError(f"{what} is {value!r}; give {wanted}")
+        return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
-        f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
+        f"{arg_name} is a {kind_text(first)}, whose numbers cannot be read: it is on another "
+        "device, "
         "or is abstract while a function is compiled. Give numbers or lists of them, and make "
         "batches outside of compiled functions if the numbers change between calls"
     )
@@ -373,27 +379,29 @@ def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
 
 def _whole_numbers(values: Any) -> Array | None:
     """Return an array of ints, or None for anything else."""
-    found = _read(values)
-    if found is None:
+    numbers = _read(values)
+    if numbers is None:
         return None
-    if found.size == 0 and isinstance(values, list | tuple | range):
-        return found.astype(np.int64)
+    if numbers.size == 0 and isinstance(values, list | tuple | range):
+        return numbers.astype(np.int64)
     listed = isinstance(values, list | tuple)
-    if found.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+    if numbers.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
         return None
-    return found.astype(np.int64) if found.dtype.kind == "i" or (found <= _FAR).all() else None
+    return (
+        numbers.astype(np.int64) if numbers.dtype.kind == "i" or (numbers <= _FAR).all() else None
+    )
 
 
 def check_inside(
     axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
 ) -> None:
     """Raise ShapeError if a window reaches outside of its sample, as `outside` marks."""
-    for number, at in np.argwhere(outside).tolist():
-        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
-        name = axes.sample.named[at][0]
+    for number, axis in np.argwhere(outside).tolist():
+        begin, size = (a[number if len(a) > 1 else 0, axis] for a in (begins, shapes))
+        name = axes.sample.named[axis][0]
         raise ShapeError(
-            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
-            f"from {begin} to {begin + window[at]}; give another offset or size, or fill=0 to pad"
+            f"sample {number} has size {size} along {name}, but its window of {window[axis]} goes "
+            f"from {begin} to {begin + window[axis]}; give another offset or size, or fill=0 to pad"
         )
 
 
@@ -431,21 +439,21 @@ class Collation(NamedTuple):
     plans: tuple[Plan, ...]
 
     def __str__(self) -> str:
-        whole = self.frame.plan
-        then = self.frame.then
-        lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
-        kinds = Counter(plan.kernel for plan in self.plans)
+        plan = self.frame.plan
+        post_conversion = self.frame.then
+        lines = [f"{plan.pattern}: {plan.source} -> {plan.target}"]
+        kinds = Counter(window_plan.kernel for window_plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
-        many = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
-        lines.append(f"  samples   {self.samples}, in {many} of windows: {shown}")
-        if then is not None:
+        kinds_text = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
+        lines.append(f"  samples   {self.samples}, in {kinds_text} of windows: {shown}")
+        if post_conversion is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
-        lines += str(whole).splitlines()[1:]
+        lines += str(plan).splitlines()[1:]
         return "\n".join(lines)
 
 
 def make_frame(
-    asked: Windows,
+    options: Windows,
     axes: Axes,
     count: int,
     window: tuple[int, ...],
@@ -454,34 +462,36 @@ def make_frame(
     has_half: HasHalf,
 ) -> Frame:
     """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
-    task = asked.task
+    task = options.task
     pattern = axes.pattern
-    if asked.fill is not None:
-        pixel_of(asked, axes, window, source)  # raises its errors
+    if options.fill is not None:
+        pixel_of(options, axes, window, source)  # raises its errors
     sizes = list(window)
-    sizes.insert(pattern.source.groups.index(asked.letter), count)
+    sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, task.sizes)
-    whole = task._replace(pattern=pattern)
-    plan = whole.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
+    batch_task = task._replace(pattern=pattern)
+    plan = batch_task.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
     target = plan.target.shape
     dtype = plan.target.dtype
     strides = contiguous(target, dtype) if out is None else tuple(out.strides)
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
-    lies = dict(zip(move.target_axes, steps, strict=True))
-    if _is_made_after(asked, move, plan, lies):
-        return _raw(asked, axes, move, plan, window, source)
-    sample = _of_sample(axes, move, asked.letter, move.target_axes)
+    strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
+    if _is_made_after(options, move, plan, strides_by_letter):
+        return _raw(options, axes, move, plan, window, source)
+    sample = _of_sample(axes, move, options.letter, move.target_axes)
     one = task._replace(pattern=sample, sizes=_folded(axes, move), device=None)
-    part = _part(move, asked.letter, move.target_axes, lies, dtype)
-    return Frame(one, plan, window, target, dtype, strides, lies[asked.letter], part, None)
+    part = _part(move, options.letter, move.target_axes, strides_by_letter, dtype)
+    return Frame(
+        one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
+    )
 
 
-def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
+def _is_made_after(options: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
     """Return whether converting windows one by one is impossible or slow."""
-    formula = asked.task.formula
-    letter = asked.letter
-    if plan.before is not None or plan.after is not None or asked.task.device not in (None, CPU):
+    formula = options.task.formula
+    letter = options.letter
+    if plan.before is not None or plan.after is not None or options.task.device not in (None, CPU):
         return True
     if formula is not None and formula.per_channel and formula.letter(move) == letter:
         return True
@@ -491,35 +501,37 @@ def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]
 
 
 def _raw(
-    asked: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
+    options: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
 ) -> Frame:
     """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
-    letters = asked.letter + axes.sample.letters
+    letters = options.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)
     strides = contiguous(shape, source)
-    lies = dict(zip(letters, strides, strict=True))
-    sample = _of_sample(axes, move, asked.letter, letters)
+    strides_by_letter = dict(zip(letters, strides, strict=True))
+    sample = _of_sample(axes, move, options.letter, letters)
     plain = Task(sample, None, None, "same_kind", None, None, _folded(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
-    then = asked.task._replace(pattern=stacked, sizes={})
-    part = _part(move, asked.letter, letters, lies, source)
-    return Frame(plain, plan, window, shape, source, strides, strides[0], part, then)
+    post_conversion = options.task._replace(pattern=stacked, sizes={})
+    part = _part(move, options.letter, letters, strides_by_letter, source)
+    return Frame(plain, plan, window, shape, source, strides, strides[0], part, post_conversion)
 
 
 def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType) -> Part:
     """Return the shape and strides of one window in memory with these axes."""
     sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
-    own = [each for each in letters if each != letter]
-    return Part(tuple(sizes[x] for x in own), tuple(steps[x] for x in own), dtype)
+    sample_letters = [axis for axis in letters if axis != letter]
+    return Part(
+        tuple(sizes[x] for x in sample_letters), tuple(steps[x] for x in sample_letters), dtype
+    )
 
 
 def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
     """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
-    apart = Layout(tuple(each for each in letters if each != letter), names)
-    return Pattern(Layout(axes.sample.groups, names), apart, axes.pattern.text)
+    unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
+    return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
 
 
 def _folded(axes: Axes, move: Move) -> dict[str, int]:
@@ -529,19 +541,21 @@ def _folded(axes: Axes, move: Move) -> dict[str, int]:
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}
 
 
-def pixel_of(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
+def pixel_of(options: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
-    values = asked.fill or (0.0,)
+    values = options.fill or (0.0,)
     canvas = Canvas((), (), values)
-    if asked.channels is not None:
-        if len(values) > 1 and max(asked.channels) >= len(values):
+    if options.channels is not None:
+        if len(values) > 1 and max(options.channels) >= len(values):
             raise ShapeError(
-                f"fill has {len(values)} values, but channels has {max(asked.channels)}, counted "
+                f"fill has {len(values)} values, but channels has {max(options.channels)}, counted "
                 "from 0; give one for each channel of a sample"
             )
         pixel = canvas.pixel(source, len(values))
-        return pixel[list(asked.channels)] if len(values) > 1 else pixel
+        return pixel[list(options.channels)] if len(values) > 1 else pixel
     sizes = zip(axes.sample.groups, window, strict=True)
-    own = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
-    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not own
-    return canvas.pixel(source, own[0] if own else len(values) if folded else None)
+    channel_sizes = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
+    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not channel_sizes
+    return canvas.pixel(
+        source, channel_sizes[0] if channel_sizes else len(values) if folded else None
+    )

@@ -77,8 +77,8 @@ def gradient(
 
 def _sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes that the reversed pattern can use: sizes of axes of x."""
-    there = {name for group in task.pattern.source.named for name in group}
-    return {name: size for name, size in sizes.items() if name in there}
+    names = {name for group in task.pattern.source.named for name in group}
+    return {name: size for name, size in sizes.items() if name in names}
 
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
@@ -105,8 +105,8 @@ class Backs:
             `grad` does not match the result of the conversion for such an x.
         """
         key = (grad, source, fresh)
-        found = self._found.get(key)
-        return found or remember(self._found, key, self._find(*key), _KEY_BYTES)
+        converter = self._found.get(key)
+        return converter or remember(self._found, key, self._find(*key), _KEY_BYTES)
 
     def _find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
         shape, dtype, device = grad
@@ -114,15 +114,15 @@ class Backs:
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         task = self._task
         if source is None:
-            found = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
-            _check_opened(task, found, shape)
-            return found
+            converter = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+            _check_opened(task, converter, shape)
+            return converter
         move = task.picked(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
-        place = None if device == source[2] else source[2]
-        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
-        return self._make(sizes, wanted, place)
+        target_device = None if device == source[2] else source[2]
+        target_dtype = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
+        return self._make(sizes, target_dtype, target_device)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
         """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
@@ -153,9 +153,9 @@ def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None
     with fork.making:
         from .plan import place_of  # late: `import layoutkit` stays fast
 
-    place = place_of(task, source[0])
-    _check_shape(task, facts[0], place.shape, source[0])
-    return grad.reshape(place.full)[place.window]
+    region = place_of(task, source[0])
+    _check_shape(task, facts[0], region.shape, source[0])
+    return grad.reshape(region.full)[region.window]
 
 
 def taken(task: Task) -> Task:

@@ -133,45 +133,45 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
         todo.append(Loop(itemsize // item, item, item))
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
-    turned = _turn(todo, item)
-    turned = _turn_pixels(replace(turned, loops=tuple(_fuse(turned.loops)), item=item))
+    result = _turn(todo, item)
+    result = _turn_pixels(replace(result, loops=tuple(_fuse(result.loops)), item=item))
     if not pure:
-        return turned
-    loops, item = _widen(list(turned.loops), item)
-    return replace(turned, loops=tuple(loops), item=item)
+        return result
+    loops, item = _widen(list(result.loops), item)
+    return replace(result, loops=tuple(loops), item=item)
 
 
 def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
     """Reverse loops: the innermost to visit the output forwards, the others the source."""
-    turned = []
+    result = []
     src = 0
     dst = 0
     coefs_backward = False
-    for place, loop in enumerate(loops):
-        innermost = place == len(loops) - 1
+    for index, loop in enumerate(loops):
+        innermost = index == len(loops) - 1
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
             coefs_backward |= loop.coef != 0
             loop = loop.backward()
-        turned.append(loop)
-    return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
+        result.append(loop)
+    return CanonicalLoops(tuple(result), item, src, dst, coefs_backward)
 
 
-def _turn_pixels(found: CanonicalLoops) -> CanonicalLoops:
+def _turn_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     """Reverse a second innermost loop that visits the pixels of the output backwards.
 
     Kernels that reverse pixels in registers write from the first output pixel on.
     """
-    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *found.loops)
+    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *canonical_loops.loops)
     steps = pixel.count * pixel.src, -pixel.count * pixel.dst
     if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef:
-        return found
+        return canonical_loops
     return replace(
-        found,
+        canonical_loops,
         loops=(*outer[2:], loop.backward(), pixel),
-        src_offset=found.src_offset + (loop.count - 1) * loop.src,
-        dst_offset=found.dst_offset + (loop.count - 1) * loop.dst,
+        src_offset=canonical_loops.src_offset + (loop.count - 1) * loop.src,
+        dst_offset=canonical_loops.dst_offset + (loop.count - 1) * loop.dst,
     )
 
 
@@ -257,18 +257,20 @@ def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
     """Return the fewest loops that visit the output forwards, in its memory order."""
     dst = 0
     srcs = [0] * parts
-    turned = []
+    result = []
     for loop in loops:
         if loop.count == 1:
             continue
         if loop.dst < 0:
             dst += (loop.count - 1) * loop.dst
-            srcs = [at + (loop.count - 1) * s for at, s in zip(srcs, loop.srcs, strict=True)]
+            srcs = [
+                offset + (loop.count - 1) * s for offset, s in zip(srcs, loop.srcs, strict=True)
+            ]
             loop = loop.backward()
-        turned.append(loop)
-    turned = turned or [SumLoop(1, 0, (0,) * parts)]
-    turned.sort(key=lambda loop: -loop.dst)
-    return Nest(tuple(_fuse(turned)), dst, tuple(srcs))
+        result.append(loop)
+    result = result or [SumLoop(1, 0, (0,) * parts)]
+    result.sort(key=lambda loop: -loop.dst)
+    return Nest(tuple(_fuse(result)), dst, tuple(srcs))
 
 
 # ---- blocks into which launchers cut the loops of a sum ----------------------------------
@@ -285,8 +287,8 @@ def grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: in
     grown = True
     while grown:
         grown = False
-        for at in axes:
-            longer = min(loops[at].count, 2 * box[at])
-            if longer > box[at] and prod(box) // box[at] * longer <= room:
-                box[at] = longer
+        for axis in axes:
+            longer = min(loops[axis].count, 2 * box[axis])
+            if longer > box[axis] and prod(box) // box[axis] * longer <= room:
+                box[axis] = longer
                 grown = True

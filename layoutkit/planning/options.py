@@ -55,35 +55,35 @@ class Task(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         if self.dtype is not None:
             # The name of a structured dtype cannot be parsed back.
-            found["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
+            keywords["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
         if self.formula is not None:
-            found |= self.formula.keywords()
+            keywords |= self.formula.keywords()
         if self.casting != "same_kind":
-            found["casting"] = self.casting
+            keywords["casting"] = self.casting
         if self.device is not None:
-            found["device"] = self.device
+            keywords["device"] = self.device
         if self.copy is not None:
-            found["copy"] = self.copy
+            keywords["copy"] = self.copy
         if self.memory is not None:
-            found["memory"] = str(self.memory)
+            keywords["memory"] = str(self.memory)
         if self.threads is not None:
-            found["threads"] = self.threads
+            keywords["threads"] = self.threads
         if self.canvas is not None:
-            found |= self.canvas.keywords()
+            keywords |= self.canvas.keywords()
         if self.channels is not None:
-            found["channels"] = self.channels
-        return found | self.sizes
+            keywords["channels"] = self.channels
+        return keywords | self.sizes
 
     def asked(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
         # Wrapped in a tuple because in NumPy np.dtype("float64") == None is True.
         dtype = None if self.dtype is None else (self.dtype,)
-        kinds = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
-        others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
-        return tuple(others.values())
+        typed_sizes = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
+        hashable = {**self._asdict(), "dtype": dtype, "sizes": tuple(typed_sizes)}
+        return tuple(hashable.values())
 
     @property
     def is_composed(self) -> bool:
@@ -92,8 +92,8 @@ class Task(NamedTuple):
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise PatternError unless the spec has the layout that is converted."""
-        whole = self.pattern.completed(len(spec.shape))
-        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        expanded = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, expanded.left, expanded.source)
         if spec.axes not in map(str, sides):
             raise PatternError(
                 f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
@@ -124,7 +124,7 @@ class Task(NamedTuple):
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
         picks = self.picked(shape)[1]
-        stays = picks is None and devices[0] == devices[1]
+        can_view = picks is None and devices[0] == devices[1]
         request = Request(
             self.pattern.text,
             move,
@@ -134,14 +134,14 @@ class Task(NamedTuple):
             None if out is None else out.strides,
             self.formula,
             self.casting,
-            may_view=out is None and self.copy is not True and stays,
+            may_view=out is None and self.copy is not True and can_view,
             devices=devices,
             picks=picks,
         )
-        found = make_plan(request, has_half)
-        if self.copy is False and found.kernel != "view":
+        plan = make_plan(request, has_half)
+        if self.copy is False and plan.kernel != "view":
             self.refuse_copy(shape, strides, source, devices)
-        return found
+        return plan
 
     def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
         """Return the resolved move and the result's dtype for an array of this shape and dtype.
@@ -182,8 +182,8 @@ class Task(NamedTuple):
                     f"out has dtype {out.dtype}, but dtype={self.dtype} was given; make them equal"
                 )
             check_movable(out.dtype)
-            found: DType = out.dtype
-            return found
+            out_dtype: DType = out.dtype
+            return out_dtype
         if self.dtype is not None:
             return self.dtype
         formula = self.formula
@@ -214,25 +214,25 @@ def make_task(
     """Return the checked options of user arguments. Does not check that the device exists."""
     check_casting(casting)
     parsed = parse_pattern(pattern)
-    wanted = None if dtype is None else as_dtype(dtype)
-    if wanted is not None:
-        check_movable(wanted)
+    target_dtype = None if dtype is None else as_dtype(dtype)
+    if target_dtype is not None:
+        check_movable(target_dtype)
     formula = make_formula(scale, mean, std, clip)
-    place = None if device is None else canonical(device)
+    canonical_device = None if device is None else canonical(device)
     canvas = make_canvas(pad_to, pad_before, fill)
     if canvas is not None and copy is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
-    known = _checked_sizes(parsed, sizes)
+    axis_sizes = _checked_sizes(parsed, sizes)
     return Task(
         parsed,
-        wanted,
+        target_dtype,
         formula,
         casting,
-        place,
+        canonical_device,
         _checked_copy(copy),
-        known,
+        axis_sizes,
         _checked_memory(memory, parsed),
         _checked_threads(threads),
         canvas,
@@ -240,19 +240,21 @@ def make_task(
     )
 
 
-def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
+def check_out(out: Any, shape: tuple[int, ...], description: str) -> None:
     """Raise unless `out` has the result's shape and no two of its elements overlap."""
     if out.shape != shape:
-        raise ShapeError(f"out has shape {out.shape}, but {what} makes {shape}; give that shape")
-    reach = out.dtype.itemsize
-    for step, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        raise ShapeError(
+            f"out has shape {out.shape}, but {description} makes {shape}; give that shape"
+        )
+    extent = out.dtype.itemsize
+    for stride, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
         if count > 1:
-            if step < reach and 0 not in out.shape:
+            if stride < extent and 0 not in out.shape:
                 raise ArgumentError(
                     f"out of shape {out.shape} and strides {out.strides} may have overlapping "
                     "elements; give an out whose elements do not overlap"
                 )
-            reach += step * (count - 1)
+            extent += stride * (count - 1)
 
 
 def _checked_copy(copy: Any) -> bool | None:
@@ -271,16 +273,16 @@ def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
             f"memory={memory!r} is a PyTorch memory format; name the axes in memory order, such "
             'as memory="bhwc" for a result of bchw'
         )
-    found = parse_layout(memory)
+    layout = parse_layout(memory)
     right = pattern.right
     groups = dict(zip(right.named, right.groups, strict=True))
-    if sorted(found.named) != sorted(groups):
+    if sorted(layout.named) != sorted(groups):
         axes = ", ".join(map(" ".join, groups))
         raise PatternError(
             f'memory="{memory}" is not an order of the axes of {right}, which are {axes}; name '
             "each of them once"
         )
-    return Layout(tuple(groups[names] for names in found.named), right.names)
+    return Layout(tuple(groups[names] for names in layout.named), right.names)
 
 
 def _checked_threads(threads: Any) -> int | None:
@@ -296,14 +298,14 @@ def _checked_threads(threads: Any) -> int | None:
 
 def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
-    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
+    names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1 and name not in there:
+        if len(name) != 1 and name not in names:
             fix = "correct its name"
             if name == "memory_format":
                 fix = 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw'
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                f"axis (the axes are {', '.join(there)}); {fix}"
+                f"axis (the axes are {', '.join(names)}); {fix}"
             )
     return {axis_name(name): size for name, size in sizes.items()}

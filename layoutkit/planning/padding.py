@@ -32,12 +32,12 @@ class Canvas:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of this padding."""
-        found: dict[str, Any] = {"pad_to": dict(self.sizes)}
+        keywords: dict[str, Any] = {"pad_to": dict(self.sizes)}
         if self.pad_before:
-            found["pad_before"] = dict(self.pad_before)
+            keywords["pad_before"] = dict(self.pad_before)
         if self.fill != (0.0,):
-            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
-        return found
+            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        return keywords
 
     def place(self, move: Move) -> Place:
         """Return the region of the padded result that x fills; `move` is the unpadded conversion.
@@ -54,8 +54,8 @@ class Canvas:
         pad_before = dict(self.pad_before)
         for name, size in self.sizes:
             if name not in letters or name in ("...", "1"):
-                there = ", ".join(letters)
-                raise ShapeError(f"pad_to has {name}={size}, but the axes are {there}; name these")
+                axes = ", ".join(letters)
+                raise ShapeError(f"pad_to has {name}={size}, but the axes are {axes}; name these")
             letter = letters[name]
             begins[letter] = _begin(name, sizes[letter], size, pad_before.get(name))
             full[letter] = size
@@ -75,8 +75,8 @@ class Canvas:
         """
         values = self.fill
         if len(values) > 1 and len(values) != channels:
-            found = "there is no axis c" if channels is None else f"axis c has size {channels}"
-            raise ShapeError(f"fill has {len(values)} values, but {found}; give one number")
+            problem = "there is no axis c" if channels is None else f"axis c has size {channels}"
+            raise ShapeError(f"fill has {len(values)} values, but {problem}; give one number")
         for value in values:
             if not _holds(dtype, value):
                 raise DtypeError(
@@ -100,18 +100,18 @@ class Place:
     window: Window
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{part.start}:{part.stop}" for part in self.window)
-        return f"[{inside}] of {self.full}"
+        slices = ", ".join(f"{part.start}:{part.stop}" for part in self.window)
+        return f"[{slices}] of {self.full}"
 
     def borders(self) -> list[Window]:
         """Return the regions around x; they do not overlap, the largest come first."""
-        found = []
-        whole = tuple(slice(0, size) for size in self.full)
+        regions = []
+        everything = tuple(slice(0, size) for size in self.full)
         for axis, (size, inside) in enumerate(zip(self.full, self.window, strict=True)):
-            for beside in (slice(0, inside.start), slice(inside.stop, size)):
-                if beside.start < beside.stop:
-                    found.append((*self.window[:axis], beside, *whole[axis + 1 :]))
-        return found
+            for side in (slice(0, inside.start), slice(inside.stop, size)):
+                if side.start < side.stop:
+                    regions.append((*self.window[:axis], side, *everything[axis + 1 :]))
+        return regions
 
 
 def of_paint(paint: Array, border: Window) -> Window:
@@ -169,15 +169,15 @@ def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
     form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
         raise ArgumentError(form)
-    found = {}
+    sizes = {}
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ArgumentError(form)
         number = as_int(pair[1])
         if number is None or number < 0:
             raise ArgumentError(form)
-        found[axis_name(pair[0])] = number
-    return tuple(sorted(found.items()))
+        sizes[axis_name(pair[0])] = number
+    return tuple(sorted(sizes.items()))
 
 
 def fill_values(fill: Any) -> tuple[float, ...]:
@@ -193,8 +193,8 @@ def fill_values(fill: Any) -> tuple[float, ...]:
 
 def _holds(dtype: DType, value: float) -> bool:
     """Return whether a dtype can represent a value (floats: approximately)."""
-    kind = kind_of(dtype)
-    if kind in "fc":
+    dtype_kind = kind_of(dtype)
+    if dtype_kind in "fc":
         return True
-    low, high = (0, 1) if kind == "b" else integer_bounds(dtype)
-    return kind in "bui" and value.is_integer() and low <= value <= high
+    low, high = (0, 1) if dtype_kind == "b" else integer_bounds(dtype)
+    return dtype_kind in "bui" and value.is_integer() and low <= value <= high

@@ -121,11 +121,11 @@ class Plan:
         if self.loops is None or self.choice is None:
             return
         beyond = self.choice.beyond
-        for place in product(*(range(loop.count) for loop in beyond)):
-            turns = list(zip(place, beyond, strict=True))
+        for indices in product(*(range(loop.count) for loop in beyond)):
+            iterations = list(zip(indices, beyond, strict=True))
             yield (
-                self.loops.src_offset + sum(at * loop.src for at, loop in turns),
-                self.loops.dst_offset + sum(at * loop.dst for at, loop in turns),
+                self.loops.src_offset + sum(index * loop.src for index, loop in iterations),
+                self.loops.dst_offset + sum(index * loop.dst for index, loop in iterations),
             )
 
     def _details(self) -> list[tuple[str, str]]:
@@ -223,11 +223,11 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
 
 
-def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
+def _in_turn(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
     """Return the coefficients in the order in which the loops visit them."""
-    if found is None or not loops.coefs_backward:
-        return found
-    return Coefficients(found.factor[::-1], found.term[::-1])
+    if coefficients is None or not loops.coefs_backward:
+        return coefficients
+    return Coefficients(coefficients.factor[::-1], coefficients.term[::-1])
 
 
 def _is_contiguous(request: Request) -> bool:
@@ -239,11 +239,11 @@ def _is_contiguous(request: Request) -> bool:
         return True
     steps = steps_of(move.source.groups, move.axes, move.sizes, request.source_strides)
     expected = request.source.itemsize
-    for at in reversed(move.order):
-        if move.sizes[at] != 1:
-            if steps[at] != expected:
+    for axis in reversed(move.order):
+        if move.sizes[axis] != 1:
+            if steps[axis] != expected:
                 return False
-            expected *= move.sizes[at]
+            expected *= move.sizes[axis]
     return True
 
 
@@ -318,19 +318,21 @@ def planned(
     """
     if task.memory is not None:
         refuse_out(task, out)
-        found = planned(made(task), shape, strides, source, device, None, has_half)
-        seen = tuple(found.target.shape[at] for at in order(task, len(found.target.shape)))
-        found = replace(found, memory=str(task.memory))
+        plan = planned(made(task), shape, strides, source, device, None, has_half)
+        result_shape = tuple(
+            plan.target.shape[axis] for axis in order(task, len(plan.target.shape))
+        )
+        plan = replace(plan, memory=str(task.memory))
     elif task.canvas is not None:
-        found, place = window(task, shape, strides, source, device, out, has_half)
-        seen = place.shape
-        around = (prod(place.shape) - found.target.size) * found.target.dtype.itemsize
-        found = replace(found, place=place, bytes_moved=found.bytes_moved + around)
+        plan, region = window(task, shape, strides, source, device, out, has_half)
+        result_shape = region.shape
+        filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
+        plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
     else:
         return task.plan(shape, strides, source, device, out, has_half)
     layout = task.pattern.completed(len(shape)).target
-    target = ArraySpec.of(layout, seen, found.target.dtype, found.target.device)
-    return replace(found, pattern=task.pattern.text, target=target)
+    target = ArraySpec.of(layout, result_shape, plan.target.dtype, plan.target.device)
+    return replace(plan, pattern=task.pattern.text, target=target)
 
 
 # ---- memory= -----------------------------------------------------------------------------
@@ -379,32 +381,32 @@ def window(
 
     Folded axes of the result are split, because a region of a folded axis has no strides.
     """
-    place = place_of(task, shape)
+    region = place_of(task, shape)
     dtype = task.target_dtype(source, out)
     if out is None:
-        steps = contiguous(place.full, dtype)
+        steps = contiguous(region.full, dtype)
     else:
-        check_out(out, place.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
+        check_out(out, region.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
         target = task.pattern.completed(len(shape)).target
-        steps = steps_of(target.groups, target.letters, place.full, out.strides)
-    sizes = tuple(inside.stop - inside.start for inside in place.window)
-    lies = Part(sizes, steps, dtype)
-    return into_window(task).plan(shape, strides, source, device, lies, has_half), place
+        steps = steps_of(target.groups, target.letters, region.full, out.strides)
+    sizes = tuple(part.stop - part.start for part in region.window)
+    inner_out = Part(sizes, steps, dtype)
+    return into_window(task).plan(shape, strides, source, device, inner_out, has_half), region
 
 
 def into_window(task: Task) -> Task:
     """Return the conversion of x without padding, to a result in which every letter is an axis."""
     target = task.pattern.target
-    apart = Layout(tuple(target.letters), target.names)
-    pattern = Pattern(task.pattern.source, apart, task.pattern.text)
+    unfolded = Layout(tuple(target.letters), target.names)
+    pattern = Pattern(task.pattern.source, unfolded, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=None)
 
 
 def of_larger(task: Task) -> Task:
     """Return the conversion of a padded x in which every letter is an axis."""
     source = task.pattern.source
-    apart = Layout(tuple(source.letters), source.names)
-    pattern = Pattern(apart, task.pattern.target, task.pattern.text)
+    unfolded = Layout(tuple(source.letters), source.names)
+    pattern = Pattern(unfolded, task.pattern.target, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, sizes={})
 
 
@@ -416,48 +418,51 @@ def of_picked(task: Task) -> Task:
     order = task.channels or ()
     canvas = task.canvas
     if canvas is not None and len(canvas.fill) > 1:
-        canvas = replace(canvas, fill=tuple(canvas.fill[at] for at in order))
+        canvas = replace(canvas, fill=tuple(canvas.fill[channel] for channel in order))
     return of_larger(task)._replace(channels=None, canvas=canvas)
 
 
 def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
     """Return the padded x that GPU adapters and other libraries allocate and convert."""
-    place = place_of(task, shape)
+    region = place_of(task, shape)
     move = task.picked(shape)[0]
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     pixel = task.canvas.pixel(dtype, sizes.get(CHANNEL))
-    spread = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
-    windows = dict(zip(move.target_axes, place.window, strict=True))
-    window = tuple(windows.get(axis, slice(0, size)) for axis, size in sizes.items())
-    larger = dict(zip(move.target_axes, place.full, strict=True))
-    full = tuple(larger.get(axis, size) for axis, size in sizes.items())
-    return Larger(move.sizes, full, window, pixel.reshape(spread))
+    fill_shape = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
+    regions_by_axis = dict(zip(move.target_axes, region.window, strict=True))
+    region_in_source = tuple(
+        regions_by_axis.get(axis, slice(0, size)) for axis, size in sizes.items()
+    )
+    full_by_axis = dict(zip(move.target_axes, region.full, strict=True))
+    full = tuple(full_by_axis.get(axis, size) for axis, size in sizes.items())
+    return Larger(move.sizes, full, region_in_source, pixel.reshape(fill_shape))
 
 
 def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
     """Return the conversion of the fill values, and its input: as small an array as possible."""
     canvas = task.canvas
-    place = place_of(task, shape)
+    region = place_of(task, shape)
     move, picks = task.picked(shape)
     if canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    sizes |= dict(zip(move.target_axes, place.full, strict=True))
+    sizes |= dict(zip(move.target_axes, region.full, strict=True))
     pixel = canvas.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
     if picks is not None and len(pixel) > 1:
         pixel = pixel[list(picks.order)]
-    along = None if task.formula is None else task.formula.letter(move)
-    wide = {along} if task.formula is not None and task.formula.per_channel else set()
+    coefficient_axis = None if task.formula is None else task.formula.letter(move)
+    wide = {coefficient_axis} if task.formula is not None and task.formula.per_channel else set()
     counts = [
-        n if at in wide or (at == CHANNEL and len(pixel) > 1) else 1 for at, n in sizes.items()
+        n if axis in wide or (axis == CHANNEL and len(pixel) > 1) else 1
+        for axis, n in sizes.items()
     ]
-    spread = [len(pixel) if letter == CHANNEL else 1 for letter in sizes]
-    array = np.array(np.broadcast_to(pixel.reshape(spread), counts))
+    fill_shape = [len(pixel) if letter == CHANNEL else 1 for letter in sizes]
+    array = np.array(np.broadcast_to(pixel.reshape(fill_shape), counts))
     names = move.source.names + move.target.names
-    apart = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
-    pattern = Pattern(*apart, task.pattern.text)
+    layouts = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
+    pattern = Pattern(*layouts, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
 
 

@@ -98,8 +98,8 @@ class InnerLoops:
         """The longest loop that is contiguous in the source only; None if there is none."""
         if self.last.dst != self.target_item or self.last.src == self.item:
             return None
-        found = [loop for loop in self.loops[:-1] if loop.src == self.item]
-        return max(found, key=lambda loop: loop.count) if found else None
+        contiguous_loops = [loop for loop in self.loops[:-1] if loop.src == self.item]
+        return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
     def roles(self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0) -> Roles:
         """Return these roles, with all other loops as `outer`."""
@@ -338,11 +338,11 @@ _NO_KERNEL = {
 }
 
 
-def choose(found: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
+def choose(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
     """Return the kernel for canonical loops, with a role for every loop."""
-    target_item = found.item if pure else target_item
-    loops = found.loops or (Loop(1, found.item, target_item),)
-    inner = InnerLoops(loops, found.item, target_item, pure)
+    target_item = canonical_loops.item if pure else target_item
+    loops = canonical_loops.loops or (Loop(1, canonical_loops.item, target_item),)
+    inner = InnerLoops(loops, canonical_loops.item, target_item, pure)
     fitting = ((row.name, row.fits(inner)) for row in KERNELS)
     name, roles = next((name, roles) for name, roles in fitting if roles is not None)
     return roles.choice(name, inner)
@@ -401,8 +401,8 @@ class Sides(NamedTuple):
 
     def chosen(self, loops: Sequence[Loop]) -> Found:
         """Return the simplified loops and the kernel for them."""
-        found = canonical(loops, self.source.itemsize, pure=self.pure)
-        return found, choose(found, self.target.itemsize, pure=self.pure)
+        canonical_loops = canonical(loops, self.source.itemsize, pure=self.pure)
+        return canonical_loops, choose(canonical_loops, self.target.itemsize, pure=self.pure)
 
     def loops(self) -> list[Loop]:
         """Return one loop per unfolded axis, in source order, ignoring the channel selection."""
@@ -411,8 +411,8 @@ class Sides(NamedTuple):
         source_steps = steps_of(move.source.groups, move.axes, sizes, self.strides)
         steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, self.out)
         target_steps = dict(zip(move.target_axes, steps, strict=True))
-        several = self.formula is not None and self.formula.per_channel
-        channel = self.formula.letter(move) if self.formula is not None and several else None
+        per_channel = self.formula is not None and self.formula.per_channel
+        channel = self.formula.letter(move) if self.formula is not None and per_channel else None
         return [
             Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
             for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)
@@ -437,51 +437,64 @@ def found(sides: Sides, *, by_table: bool) -> tuple[CanonicalLoops, Choice, bool
 def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     """Return loops and kernel for selected channels; None if no kernel can select them."""
     loops = sides.loops()
-    at = picks.axis(sides.move)
-    apart = evenly(picks.order)
-    loop = loops[at]
-    few = picks.count in FEW and len(set(picks.order)) == len(picks.order)
+    axis = picks.axis(sides.move)
+    spacing = evenly(picks.order)
+    loop = loops[axis]
+    fits_table = picks.count in FEW and len(set(picks.order)) == len(picks.order)
 
     def tried(changed: Loop) -> Found:
-        return sides.chosen([*loops[:at], changed, *loops[at + 1 :]])
+        return sides.chosen([*loops[:axis], changed, *loops[axis + 1 :]])
 
-    if by_table and few and loop.src == sides.source.itemsize:
-        alone = len(picks.order) == 1  # a single plane has no stride: any would do
-        whole = loop._replace(count=picks.count, dst=_FAR if alone else loop.dst)
-        found, choice = tried(whole)
-        if choice.kernel in ("split", "flipsplit") and choice.rows == (whole,):
-            return found, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
+    if by_table and fits_table and loop.src == sides.source.itemsize:
+        is_single = len(picks.order) == 1  # a single plane has no stride: any would do
+        all_channels = loop._replace(count=picks.count, dst=_FAR if is_single else loop.dst)
+        canonical_loops, choice = tried(all_channels)
+        if choice.kernel in ("split", "flipsplit") and choice.rows == (all_channels,):
+            return canonical_loops, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
     if by_table and loop.src == sides.source.itemsize in ITEMS:
-        around = [*loops[:at], *loops[at + 1 :]]
-        found = canonical(around, sides.source.itemsize, pure=False)
-        shuffled = _of_pixels(found, loop, picks.count, picks.order, sides.target.itemsize)
+        outer_loops = [*loops[:axis], *loops[axis + 1 :]]
+        canonical_loops = canonical(outer_loops, sides.source.itemsize, pure=False)
+        shuffled = _of_pixels(
+            canonical_loops, loop, picks.count, picks.order, sides.target.itemsize
+        )
         if shuffled is not None:
-            return found, shuffled
-    if apart is not None:
-        found, choice = tried(loop._replace(src=loop.src * apart[1]))
-        return replace(found, src_offset=found.src_offset + apart[0] * loop.src), choice
+            return canonical_loops, shuffled
+    if spacing is not None:
+        canonical_loops, choice = tried(loop._replace(src=loop.src * spacing[1]))
+        return replace(
+            canonical_loops, src_offset=canonical_loops.src_offset + spacing[0] * loop.src
+        ), choice
     if by_table:
-        found, choice = tried(loop)
+        canonical_loops, choice = tried(loop)
         if choice.kernel == "merge" and choice.run[-1] == loop:
-            return found, replace(choice, order=picks.order)
+            return canonical_loops, replace(choice, order=picks.order)
     return None
 
 
 def _of_pixels(
-    found: CanonicalLoops, pixel: Loop, count: int, order: tuple[int, ...], target_item: int
+    canonical_loops: CanonicalLoops,
+    pixel: Loop,
+    count: int,
+    order: tuple[int, ...],
+    target_item: int,
 ) -> Choice | None:
     """Return the shuffle kernel, which selects channels `order` of pixels of `count` channels.
 
-    `found` are the loops around pixels, `pixel` is the loop of the selected channels. Returns None
-    if the kernel does not fit.
+    `canonical_loops` are the loops around pixels, `pixel` is the loop of the selected channels.
+    Returns None if the kernel does not fit.
     """
     item = pixel.src
-    if not found.loops or pixel.dst != target_item or count > FEW[-1] or len(order) not in FEW:
+    if (
+        not canonical_loops.loops
+        or pixel.dst != target_item
+        or count > FEW[-1]
+        or len(order) not in FEW
+    ):
         return None
-    last = found.loops[-1]
+    last = canonical_loops.loops[-1]
     packed = abs(last.src) == count * item and last.dst == len(order) * target_item
     if not packed or last.coef or last.count * item < LEAST_PIXELS:
         return None
-    inner = InnerLoops((*found.loops, pixel), item, target_item, False)
+    inner = InnerLoops((*canonical_loops.loops, pixel), item, target_item, False)
     roles = inner.roles((last, pixel), channels=len(order))
     return roles.choice("shuffle", inner, order)
