@@ -13,7 +13,7 @@ from ..buffers import empty, empty_with_address
 from ..kernels.cpu.accumulate_launch import MAX_NEST, Summation, prepare_sum
 from ..kernels.cpu.params import LINE
 from ..memory import Array, address
-from ..planning.accumulate import Stage, SumRequest, conversion, make_sum_plan, operand
+from ..planning.accumulate import Stage, SumRequest, make_sum_plan, operand, plan_single_part
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .program import Program, cast_into, has_half
@@ -25,7 +25,7 @@ def prepared(request: SumRequest, threads: int | None = None) -> Run:
     """Return a function that sums arrays like those of a request into `out` or new memory."""
     if len(request.moves) > 1:
         return Sum(request, threads)
-    mover = Program(conversion(request, has_half), threads)
+    mover = Program(plan_single_part(request, has_half), threads)
     return lambda parts, out: mover(parts[0], parts[0], out)
 
 
@@ -51,7 +51,7 @@ class Sum:
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
             self._plan = make_sum_plan(request, has_half, MAX_NEST)
-            self._stages = [_ready(stage) for stage in self._plan.stages]
+            self._stages = [_stage_function(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
         """Sum the arrays into `out` or new memory."""
@@ -97,7 +97,7 @@ class Sum:
         return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
 
 
-def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
+def _stage_function(stage: Stage | None) -> Callable[[Array], Array] | None:
     """Return a function that executes a stage with NumPy and CPU kernels."""
     if stage is None:
         return None

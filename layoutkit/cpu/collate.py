@@ -21,12 +21,27 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, address, check_writable, contiguous
 from ..normalize import CHANNEL
 from ..planning.channels import evenly
-from ..planning.collate import Axes, Frame, Windows, check_inside, make_frame, pixel_of, said
+from ..planning.collate import (
+    Axes,
+    Frame,
+    Windows,
+    check_inside,
+    make_frame,
+    parse_crop_and_flip,
+    pixel_of,
+)
 from ..planning.plan import Plan
 from ..spec import DType
 from ..threads.pool import Job
 from .program import has_half
-from .window_table import Known, Sheet, Sources, freed, make_kind, spelled_out
+from .window_table import (
+    CollateArgs,
+    Sources,
+    WindowPlanTable,
+    generalize_strides,
+    make_window_plan,
+    spelled_out,
+)
 
 KEPT_BYTES = 4 << 20  # a larger sheet, of a batch of thousands of samples, is not reused
 MOST_KINDS = 64  # kinds of windows that are cached, unless a batch has more
@@ -54,13 +69,13 @@ class Gathering:
         self._count = count
         self._places = axes.places()
         # Selected channels without a common stride: each window is copied with only these channels.
-        self._is_listed = options.channels is not None and evenly(options.channels) is None
+        self._copies_channels = options.channels is not None and evenly(options.channels) is None
         self._is_empty = 0 in self.frame.shape
-        self._span = _span(self.frame)
-        self._known: dict[int, Known] = {}  # by the alignment of samples in the output
-        self._sheets: list[Sheet] = []
+        self._byte_span = _byte_span(self.frame)
+        self._known: dict[int, WindowPlanTable] = {}  # by the alignment of samples in the output
+        self._sheets: list[CollateArgs] = []
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
-        self._copies, self._keep = self._of_copies()
+        self._copies, self._kept_alive = self._copy_params()
 
     def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
         """Convert the windows of a batch into `out` or new memory, and return that."""
@@ -70,8 +85,8 @@ class Gathering:
             out, dst = empty_with_address(frame.shape, frame.dtype)
         else:
             dst = address(out)
-            span = dst + self._span[0], dst + self._span[1]
-        sheet, known = self._laid(sources, offset, flip, dst, span)
+            span = dst + self._byte_span[0], dst + self._byte_span[1]
+        sheet, known = self._fill_table(sources, offset, flip, dst, span)
         try:
             if sheet.head.item(t.FOUND) & t.NEAR:
                 for number, array in enumerate(sources.arrays):
@@ -87,37 +102,37 @@ class Gathering:
         """Return the plan of each kind of windows."""
         if self._is_empty:
             return []
-        sheet, known = self._laid(sources, offset, flip, LINE, (0, 0))
+        sheet, known = self._fill_table(sources, offset, flip, LINE, (0, 0))
         return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
-    def _laid(
+    def _fill_table(
         self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
-    ) -> tuple[Sheet, Known]:
+    ) -> tuple[CollateArgs, WindowPlanTable]:
         """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
-        offsets, flips = said(self._asked, self._places, offset, flip, self._count)
+        offsets, flips = parse_crop_and_flip(self._asked, self._places, offset, flip, self._count)
         grid = self._grid(dst)
-        known = self._known.get(grid) or Known.of(())
-        lay = _lay()
+        known = self._known.get(grid) or WindowPlanTable.of(())
+        lay = _table_kernel()
         while True:
-            sheet = self._sheet(known)
+            sheet = self._new_args(known)
             sheet.describe(sources, known, offsets, flips, span)
             lay(b"", sheet.address, 0, 0, self._count)
             flags = sheet.head.item(t.FOUND) & ~t.NEAR
             if not flags or (self._is_empty and flags == t.UNKNOWN):
                 return sheet, known
             if flags & (t.ODD | t.OUTSIDE):
-                sources = self._checked(sources, sheet, flags)
+                sources = self._check_samples(sources, sheet, flags)
             else:
-                known = self._learned(known, sheet, grid)
+                known = self._add_kind(known, sheet, grid)
 
     def _grid(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
         bits = self.frame.step | dst | LINE
         return bits & -bits
 
-    def _sheet(self, known: Known) -> Sheet:
+    def _new_args(self, known: WindowPlanTable) -> CollateArgs:
         """Return a sheet for this batch, reused from an earlier batch if it is long enough."""
         while self._sheets:
             try:
@@ -128,7 +143,7 @@ class Gathering:
                 return sheet
         options = self._asked
         frame = self.frame
-        sheet = Sheet(self._count, len(frame.window), known.longest)
+        sheet = CollateArgs(self._count, len(frame.window), known.longest)
         head = sheet.head
         packed = contiguous(frame.window, self._source)
         sheet.of_axes(t.WINDOW)[:] = frame.window
@@ -137,7 +152,7 @@ class Gathering:
         head[t.STEP] = frame.step
         head[t.BYTES] = prod(frame.window) * self._source.itemsize
         head[t.FILLED] = options.fill is not None
-        head[t.COPIED] = self._is_listed
+        head[t.COPIED] = self._copies_channels
         head[t.CHANNEL] = -1
         if options.channels is not None:
             head[t.CHANNEL] = self._axes.places()[CHANNEL]
@@ -145,7 +160,7 @@ class Gathering:
             head[t.FIRST], head[t.APART] = evenly(options.channels) or (0, 1)
         return sheet
 
-    def _checked(self, sources: Sources, sheet: Sheet, flags: int) -> Sources:
+    def _check_samples(self, sources: Sources, sheet: CollateArgs, flags: int) -> Sources:
         """Raise the error of invalid samples, or return them with their addresses.
 
         Samples are valid if only their dtype objects differ, which machine code compares by
@@ -165,7 +180,7 @@ class Gathering:
 
     # -- kinds -----------------------------------------------------------------------------
 
-    def _learned(self, known: Known, sheet: Sheet, grid: int) -> Known:
+    def _add_kind(self, known: WindowPlanTable, sheet: CollateArgs, grid: int) -> WindowPlanTable:
         """Return the kinds with one more for the first window of an unknown kind.
 
         If new kinds are not generalized to other strides yet, they are generalized instead.
@@ -177,12 +192,13 @@ class Gathering:
             number = int(np.flatnonzero(sheet.states == -t.UNKNOWN)[0])
             steps = tuple(sheet.of_windows(t.STEPS)[number].tolist())
             most = max(MOST_KINDS, self._count)
-            kinds = (*kinds[1 - most :], make_kind(frame, self._source, steps, grid, stream))
+            kinds = (*kinds[1 - most :], make_window_plan(frame, self._source, steps, grid, stream))
         else:
             kinds = tuple(
-                k if k.tried else freed(k, frame, self._source, grid, stream) for k in kinds
+                k if k.tried else generalize_strides(k, frame, self._source, grid, stream)
+                for k in kinds
             )
-        table = Known.of(kinds)
+        table = WindowPlanTable.of(kinds)
         with fork.making:
             self._known[grid] = table
         return table
@@ -194,7 +210,7 @@ class Gathering:
 
     # -- execution -------------------------------------------------------------------------
 
-    def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
+    def _run(self, sheet: CollateArgs, known: WindowPlanTable, dst: int) -> None:
         """Run the job of a filled table."""
         table = sheet.table
         copies = sheet.head.item(t.COPIES)
@@ -209,7 +225,7 @@ class Gathering:
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
         job.run(address(table), dst)
 
-    def _spread(self, sheet: Sheet, known: Known) -> Array:
+    def _spread(self, sheet: CollateArgs, known: WindowPlanTable) -> Array:
         """Return the table with a row for each launch of a window."""
         rows = []
         for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
@@ -234,14 +250,14 @@ class Gathering:
         params = struct.pack("2q", count, address(self._copies))
         return Job(kernel, params, rows * count, grain, moved)
 
-    def _of_copies(self) -> tuple[Array, Any]:
+    def _copy_params(self) -> tuple[Array, Any]:
         """Return the parameters of window copies, and the arrays they point to."""
         options = self._asked
         axes = self._axes
         window = self.frame.window
         channel = -1
         channels = np.array(options.channels or (), np.int64)
-        if self._is_listed:
+        if self._copies_channels:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
         if options.fill is not None:
@@ -253,7 +269,7 @@ class Gathering:
         return np.array([*head, *window], np.int64), (paint, channels)
 
 
-def _span(frame: Frame) -> tuple[int, int]:
+def _byte_span(frame: Frame) -> tuple[int, int]:
     """Return the byte offsets of the memory of a batch, relative to its first element."""
     if 0 in frame.shape:
         return 0, 0
@@ -262,7 +278,7 @@ def _span(frame: Frame) -> tuple[int, int]:
 
 
 @cache
-def _lay() -> Any:
+def _table_kernel() -> Any:
     """Return the kernel that writes tables; it keeps the GIL, as reacquiring it is slower."""
     with fork.making:
         from ..kernels.cpu.compiler import HOLDING, KernelSpec, load

@@ -21,7 +21,7 @@ from ..layout.pattern import Move
 from ..memory import Array, address
 from ..planning.channels import Picks
 from ..planning.options import Task
-from ..planning.padding import of_paint
+from ..planning.padding import fill_region_for
 from ..planning.plan import Plan, around, made, order, refuse_out, window
 from ..spec import CPU, DType, integer_bounds, kind_of
 from ..threads.pool import Job, announce
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
     with np.errstate(all="ignore"):
-        np.copyto(out, _prepared(values, out.dtype, saturate), casting="unsafe")
+        np.copyto(out, _castable_values(values, out.dtype, saturate), casting="unsafe")
 
 
-def _prepared(values: Array, target: DType, saturate: bool) -> Array:
+def _castable_values(values: Array, target: DType, saturate: bool) -> Array:
     """Return values that NumPy can cast to `target` without a warning."""
     if kind_of(values.dtype) == "c":
-        values = _real(values, target)
+        values = _as_numpy_complex(values, target)
     if saturate and kind_of(target) in "ui":
-        values = _saturated(values, target)
+        values = _saturate(values, target)
     if not np.can_cast(values.dtype, target, "unsafe"):
         # Happens only among the smallest dtypes of ml_dtypes, which these dtypes represent exactly.
         values = values.astype(np.complex64 if kind_of(target) == "c" else np.float32)
     return values
 
 
-def _real(values: Array, target: DType) -> Array:
+def _as_numpy_complex(values: Array, target: DType) -> Array:
     """Return complex values in a dtype of NumPy, or their real part if the target is real."""
     if values.dtype.kind != "c":
         values = values.astype(np.complex64)
     return values if kind_of(target) in "cb" else values.real
 
 
-def _saturated(values: Array, target: DType) -> Array:
+def _saturate(values: Array, target: DType) -> Array:
     """Return values as 64-bit integers, rounded half to even and clipped, with 0 for NaN."""
     low, high = integer_bounds(target)
     wide = np.uint64 if low == 0 else np.int64
@@ -130,8 +130,8 @@ class Program:
         """Run all stages of the plan, with one launch per iteration of surplus outer loops."""
         before = self.plan.before
         after = self.plan.after
-        if self.plan.picked_first and self.plan.picks is not None:
-            array = _copied(array, self.plan.move, self.plan.picks)
+        if self.plan.selects_first and self.plan.picks is not None:
+            array = _copy_channels(array, self.plan.move, self.plan.picks)
         if before is not None:
             with np.errstate(all="ignore"):
                 array = array.astype(before, order="C")
@@ -158,7 +158,7 @@ class Program:
         return self._jobs.setdefault(alignment, job)
 
 
-def _copied(array: Array, move: Move, picks: Picks) -> Array:
+def _copy_channels(array: Array, move: Move, picks: Picks) -> Array:
     """Return the selected channels in a new array."""
     opened = array.reshape(picks.whole(move).sizes)
     selected: Array = np.take(opened, picks.order, picks.axis(move))
@@ -191,8 +191,8 @@ class Placed:
         self._inside = Program(plan, task.threads)
         self._dtype = plan.target.dtype
         self._borders = self._place.borders()
-        self._paint = _paint(task, array, plan.target.dtype, self._place.full)
-        self.nbytes = self._inside.nbytes + self._paint.nbytes
+        self._fill_array = _fill_array(task, array, plan.target.dtype, self._place.full)
+        self.nbytes = self._inside.nbytes + self._fill_array.nbytes
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into its region of `out` or new memory, and fill the rest."""
@@ -201,11 +201,11 @@ class Placed:
         full = out.reshape(self._place.full)  # splits folded axes without a copy
         self._inside(x, array, full[self._place.window])
         for border in self._borders:
-            np.copyto(full[border], self._paint[of_paint(self._paint, border)])
+            np.copyto(full[border], self._fill_array[fill_region_for(self._fill_array, border)])
         return out
 
 
-def _paint(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
+def _fill_array(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant."""
     fill_options, pixel = around(task, array.shape, array.dtype)
     plan = fill_options._replace(dtype=dtype).plan(

@@ -1,12 +1,12 @@
 """The kinds of windows, the argument block of a batch, and the addresses of samples.
 
-`Kind` is a set of windows with one plan for many strides of the samples. A plan holds integers that
-depend on strides. If a stride of the samples changes only numbers in the parameters of the kernel,
-and each of them linearly, one plan is used for all such strides. Linearity is tested by planning
-with two other strides.
+`WindowPlan` is the plan of windows with many possible strides of their samples. A plan holds
+integers that depend on strides. If a stride of the samples changes only numbers in the parameters
+of the kernel, and each of them linearly, one plan is used for all such strides. Linearity is tested
+by planning with two other strides.
 
-`Sheet` is the argument block of a batch, which kernels/cpu/collate.py reads and writes, as NumPy
-arrays. `Sources` are the samples of a batch: separate arrays, or positions of one array.
+`CollateArgs` is the argument block of a batch, which kernels/cpu/collate.py reads and writes, as
+NumPy arrays. `Sources` are the samples of a batch: separate arrays, or positions of one array.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..errors import LayoutkitError
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import HAS_KNOWN_HEADER, Array, address, addresses
-from ..planning.collate import Frame, Said, check_alike
+from ..planning.collate import Frame, PerSampleArgs, check_same_rank_and_dtype
 from ..planning.plan import Plan
 from ..spec import CPU, DType
 from .program import has_half
@@ -34,7 +34,7 @@ from .program import has_half
 TRIED = 3 << 12, 5 << 12
 
 
-class Kind(NamedTuple):
+class WindowPlan(NamedTuple):
     """The windows that one plan converts, and its machine code and parameters.
 
     steps     the strides of the samples for which `params` were computed
@@ -64,17 +64,17 @@ class Kind(NamedTuple):
         yield from self.least
 
 
-class Known(NamedTuple):
+class WindowPlanTable(NamedTuple):
     """The known kinds for outputs of one alignment, and their table."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WindowPlan, ...]
     table: Array
     address: int  # of the table's memory
     longest: int  # words of the longest parameters that other strides patch
     is_spread: bool  # whether a window needs several launches
 
     @classmethod
-    def of(cls, kinds: Sequence[Kind]) -> Known:
+    def of(cls, kinds: Sequence[WindowPlan]) -> WindowPlanTable:
         """Return the table of these kinds."""
         rows = [list(kind.row()) for kind in kinds]
         longest = max((len(k.params) for k in kinds if max(k.least, default=-1) >= 0), default=0)
@@ -103,7 +103,9 @@ class _Ready(NamedTuple):
         return ours == theirs and one and self.places[0][1] == other.places[0][1]
 
 
-def make_kind(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> Kind:
+def make_window_plan(
+    frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool
+) -> WindowPlan:
     """Return a kind of windows with exactly these strides; others are tested later."""
     ready = _ready(frame, source, steps, grid, stream)
     from ..kernels.cpu.compiler import load
@@ -111,19 +113,21 @@ def make_kind(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, st
     code = load(ready.spec).address
     none = np.empty((0, t.PATCH_WORDS), np.int64)
     least = (-1,) * len(steps)
-    return Kind(
+    return WindowPlan(
         ready.plan, steps, least, code, ready.params, ready.units, ready.places, none, False
     )
 
 
-def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> Kind:
+def generalize_strides(
+    kind: WindowPlan, frame: Frame, source: DType, grid: int, stream: bool
+) -> WindowPlan:
     """Return `kind` generalized to all strides that only change numbers linearly."""
     base = _ready(frame, source, kind.steps, grid, stream)
     least = []
     patches = []
     for axis, step in enumerate(kind.steps):
         grown = [step + (more if step >= 0 else -more) for more in TRIED]
-        growth = _growth(base, frame, source, kind.steps, axis, grown, grid, stream)
+        growth = _find_growth(base, frame, source, kind.steps, axis, grown, grid, stream)
         if growth is None or (growth.any() and abs(step) < LINE):
             least.append(-1)
             continue
@@ -137,7 +141,7 @@ def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> K
     return kind._replace(least=tuple(least), patches=rows, tried=True)
 
 
-def _growth(
+def _find_growth(
     base: _Ready,
     frame: Frame,
     source: DType,
@@ -217,7 +221,7 @@ def spelled_out(sources: Sources) -> Sources:
         return sources
     arrays = sources.arrays
     rank = len(sources.shape)
-    check_alike([(array.shape, array.dtype) for array in arrays])
+    check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
     shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
     rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
     return sources._replace(places=Places(np.array(addresses(arrays), np.int64), *rows))
@@ -235,7 +239,7 @@ _EACH_TIME = Struct(f"{t.EACH_TIME}q").pack_into
 HEADER = object.__basicsize__  # bytes of a Python object before NumPy's fields
 
 
-class Sheet:
+class CollateArgs:
     """The reusable argument block for `count` samples of one rank, in a single array."""
 
     def __init__(self, count: int, rank: int, longest: int) -> None:
@@ -268,7 +272,12 @@ class Sheet:
         return self.rows[:, first : first + self._rank]
 
     def describe(
-        self, sources: Sources, known: Known, offsets: Said, flips: Said, out: tuple[int, int]
+        self,
+        sources: Sources,
+        known: WindowPlanTable,
+        offsets: PerSampleArgs,
+        flips: PerSampleArgs,
+        out: tuple[int, int],
     ) -> None:
         """Write the arguments that differ between batches; the caller keeps their arrays alive."""
         kinds = len(known.kinds), known.address

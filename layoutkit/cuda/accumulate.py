@@ -15,7 +15,14 @@ from .._utils.cache import PROGRAM_BYTES, Cache, remember
 from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from ..kernels.cuda.launch import MAX_PARTS, WORD
 from ..memory import layout_key
-from ..planning.accumulate import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
+from ..planning.accumulate import (
+    Stage,
+    SumPlan,
+    SumRequest,
+    make_sum_plan,
+    operand,
+    plan_single_part,
+)
 from ..planning.loops import SumLoop
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_writable
@@ -78,12 +85,12 @@ class _DeviceSum:
         self._kernels: dict[tuple[int, ...], Any] = {}
         self._empty = 0 in request.shape
         if len(request.moves) == 1:
-            self._mover = DeviceProgram(conversion(request, has_half), ordinal)
+            self._mover = DeviceProgram(plan_single_part(request, has_half), ordinal)
         elif not self._empty:
             # Chained launches write contiguous memory, indexed by item for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
             self._sum = make_sum_plan(alone, has_half, MAX_AXES)
-            self._stages = [self._ready(stage) for stage in self._sum.stages]
+            self._stages = [self._stage_function(stage) for stage in self._sum.stages]
 
     def __call__(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -121,11 +128,11 @@ class _DeviceSum:
             total = adapter.scratch(self._request.shape, plan.written, self._ordinal)
         pairs = zip(arrays, self._stages, strict=True)
         parts = [array if stage is None else stage(array, adapter) for array, stage in pairs]
-        self._add(plan, parts, total, adapter)
+        self._launch_all(plan, parts, total, adapter)
         if total is not final:
             cast_into(final, total, adapter)
 
-    def _ready(
+    def _stage_function(
         self, stage: Stage | None
     ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
         """Return a function that executes a stage with kernels and the array's library."""
@@ -134,9 +141,9 @@ class _DeviceSum:
         if stage.plan is None:
             dtype = stage.dtype
             return lambda array, adapter: cast(array, dtype, adapter)
-        return partial(_staged, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
+        return partial(_run_stage, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
 
-    def _add(
+    def _launch_all(
         self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
     ) -> None:
         """Launch kernels until all parts are added, at most `MAX_PARTS` arrays per launch."""
@@ -182,7 +189,7 @@ class _DeviceSum:
         return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
 
 
-def _staged(
+def _run_stage(
     program: DeviceProgram, ordinal: int, array: DeviceArray, adapter: DeviceAdapter
 ) -> DeviceArray:
     """Return a part after its stage: a view of it, or scratch memory."""

@@ -19,8 +19,8 @@ from ..normalize import CHANNEL
 from ..planning.collate import (
     Axes,
     Windows,
-    check_alike,
     check_inside,
+    check_same_rank_and_dtype,
     cut,
     of_channels,
     pixel_of,
@@ -58,7 +58,7 @@ class DeviceGathering:
             check_same_device(first, "x" if options.whole else "sample 0", array.device, name)
             if out is not None:
                 check_writable(array, out, name)
-        check_alike([(array.shape, array.dtype) for array in arrays])
+        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
         samples, axes, sample_axis = self._samples(arrays, indices)
         shapes = np.array([window_rows.shape for window_rows in (samples or arrays)], np.int64)
         if not samples:
@@ -84,8 +84,8 @@ class DeviceGathering:
             paint = self._paint(pixel, axes, batch, adapter) if outside.any() else None
             for number, (sample, *window_rows) in enumerate(zip(samples, *rows_of, strict=True)):
                 begins, flips, of = (row.tolist() for row in window_rows)
-                to = _turned(_without(batch, sample_axis, number), flips)
-                for source, region in self._pieces(axes, sample, begins, of, window, paint):
+                to = _flip_axes(_without(batch, sample_axis, number), flips)
+                for source, region in self._window_pieces(axes, sample, begins, of, window, paint):
                     self._move(source, _part(to, region), adapter)
         return batch
 
@@ -115,7 +115,7 @@ class DeviceGathering:
             strides[channel] = pixel.itemsize
         return replace(device_pixel, shape=(1,) * ndim, strides=tuple(strides))
 
-    def _pieces(
+    def _window_pieces(
         self,
         axes: Axes,
         sample: DeviceArray,
@@ -136,7 +136,7 @@ class DeviceGathering:
         else:
             channel = axes.places()[CHANNEL]
             for first, step, channel_slice in _runs(self._asked.channels):
-                taken = _stepped(sample, channel, first, step)
+                taken = _slice_axis(sample, channel, first, step)
                 channel_region = (
                     *source_region[:channel],
                     slice(0, channel_slice.stop - channel_slice.start),
@@ -178,7 +178,7 @@ def _part(array: DeviceArray, window: tuple[slice, ...]) -> DeviceArray:
     return replace(array, address=address, shape=tuple(p.stop - p.start for p in window))
 
 
-def _turned(array: DeviceArray, flips: list[bool]) -> DeviceArray:
+def _flip_axes(array: DeviceArray, flips: list[bool]) -> DeviceArray:
     """Return the array with some axes reversed."""
     facts = list(zip(array.shape, array.strides, flips, strict=True))
     address = array.address + sum(
@@ -200,7 +200,7 @@ def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
         start = stop
 
 
-def _stepped(array: DeviceArray, axis: int, first: int, step: int) -> DeviceArray:
+def _slice_axis(array: DeviceArray, axis: int, first: int, step: int) -> DeviceArray:
     """Return the array with one axis starting at `first`, with a step of `step`."""
     stride = array.strides[axis]
     strides = (*array.strides[:axis], stride * step, *array.strides[axis + 1 :])

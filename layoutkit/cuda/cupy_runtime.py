@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
-from .driver import compiled, count_devices, described, load_cupy, relaxed
+from .driver import compiled, count_devices, described, import_cupy, relaxed
 
 
 class CudaStream(Protocol):
@@ -179,7 +179,7 @@ class CupyRuntime:
     """
 
     def __init__(self) -> None:
-        self.cupy = load_cupy()
+        self.cupy = import_cupy()
         self.count = count_devices(self.cupy)
         self._functions: dict[Any, Any] = {}
         self._kept: dict[tuple[bytes, int], Any] = {}

@@ -25,7 +25,7 @@ _EXTRA = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver o
 # ---- CuPy, driver and GPUs ---------------------------------------------------------------
 
 
-def load_cupy() -> Any:
+def import_cupy() -> Any:
     """Return the module `cupy`.
 
     Raises DeviceError if it is not installed, does not load or is too old.
@@ -51,7 +51,7 @@ def count_devices(cupy: Any) -> int:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own class, derived from Exception
-        raise DeviceError(_why_none(cupy.cuda.runtime, error)) from error
+        raise DeviceError(_explain_missing_gpu(cupy.cuda.runtime, error)) from error
     if count == 0:
         raise DeviceError(_NO_GPU)
     return count
@@ -63,7 +63,7 @@ _NO_GPU = (
 )
 
 
-def _why_none(api: Any, error: Exception) -> str:
+def _explain_missing_gpu(api: Any, error: Exception) -> str:
     """Return the message for a driver that cannot count devices."""
     name = str(error).partition(":")[0]
     driver = api.driverGetVersion()

@@ -166,7 +166,7 @@ def _near(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
     return low - last, high - first
 
 
-def quick_of(
+def cache_launch(
     plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
 ) -> Quick | None:
     """Return the fast path of a plan; None unless it is exactly one kernel launch."""
@@ -198,7 +198,7 @@ def cast_into(
     saturate = saturate and kind_of(out.dtype) in "ui"
     if saturate and not is_known(values.dtype, has_half):
         values = cast(values, np.dtype(np.float32), adapter)
-    if _is_for_kernels(values.dtype, out.dtype, saturate):
+    if _kernel_casts(values.dtype, out.dtype, saturate):
         _move(out, values, adapter, "saturate" if saturate else "unsafe")
     else:
         adapter.cast_into(out, values)
@@ -212,7 +212,7 @@ def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     return copy
 
 
-def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
+def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
     if not (is_known(source, has_half) and is_known(target, has_half)):
         return False
     return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
@@ -282,7 +282,7 @@ class DevicePrograms:
         """
         if key is not None and key not in self.quick:
             program = self.find(array, out)
-            quick = quick_of(program.plan, program.launches, array, out)
+            quick = cache_launch(program.plan, program.launches, array, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:

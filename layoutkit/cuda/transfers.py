@@ -68,12 +68,12 @@ class Load(Protocol):
         """Return the copied bytes at a device address as a device array."""
 
 
-class Piece:
+class StagingBuffer:
     """A page-locked staging buffer, and the event of the last copy from it or to it."""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
-        self._was_used = False
+        self._is_recorded = False
         self._memory: Array = np.empty(0, _BYTES)
         self.copied = runtime().new_event(ordinal)
 
@@ -88,34 +88,34 @@ class Piece:
     def record(self, stream: Any) -> None:
         """Record that a copy was put on a stream."""
         self.copied.record(stream)
-        self._was_used = True
+        self._is_recorded = True
 
     def wait(self) -> None:
         """Wait for the last copy."""
-        if self._was_used:
+        if self._is_recorded:
             self.copied.synchronize()
 
 
-class Ring:
+class PinnedStaging:
     """The staging buffers of one GPU. Each direction is used by one call at a time."""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
-        self._going_up = threading.Lock()
-        self._coming_down = threading.Lock()
+        self._upload_lock = threading.Lock()
+        self._download_lock = threading.Lock()
         self._copies = runtime().new_stream(ordinal)
         self._start()
 
     def _start(self) -> None:
-        self._up = deque(Piece(self._ordinal) for _ in range(PIECES))
-        self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
+        self._up = deque(StagingBuffer(self._ordinal) for _ in range(PIECES))
+        self._down = deque(StagingBuffer(self._ordinal) for _ in range(PIECES))
         self._read: deque[tuple[Any, Any]] = deque()  # (event of the kernel, block)
 
     def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Copy x to the device and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)
-        with self._going_up, runtime().on(self._ordinal):
+        with self._upload_lock, runtime().on(self._ordinal):
             # Pool memory of the copy stream: no other stream gets it while a copy is pending.
             block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self._copies)
             used = runtime().new_event(self._ordinal)
@@ -126,7 +126,7 @@ class Ring:
             finally:
                 used.record(stream)
                 self._read.append((used, block))
-                self._let_go(1)
+                self._release_blocks(1)
 
     def _fill(self, load: Load, x: Any, address: int) -> Any:
         """Put the copies of x on the copy stream, and return the event of the last one."""
@@ -139,7 +139,7 @@ class Ring:
             piece.record(self._copies)
         return self._up[0].copied
 
-    def _let_go(self, keep: int) -> None:
+    def _release_blocks(self, keep: int) -> None:
         """Free all blocks but the last `keep`, for reuse by the copy stream after their kernels."""
         while len(self._read) > keep:
             used, _ = self._read[0]
@@ -152,8 +152,8 @@ class Ring:
         """Copy a contiguous device array to the host; `take` is called with each piece."""
         refuse_capture(stream)
         nbytes = array.size * array.dtype.itemsize
-        with self._coming_down, runtime().on(self._ordinal):
-            coming: deque[tuple[Piece, int, int, Array]] = deque()
+        with self._download_lock, runtime().on(self._ordinal):
+            coming: deque[tuple[StagingBuffer, int, int, Array]] = deque()
             for start in range(0, nbytes, PIECE_BYTES):
                 if len(coming) == PIECES:
                     _taken(coming.popleft(), take)
@@ -169,32 +169,34 @@ class Ring:
 
     def clear(self) -> None:
         """Free all memory after the pending copies are done."""
-        with self._going_up, self._coming_down, runtime().on(self._ordinal):
+        with self._upload_lock, self._download_lock, runtime().on(self._ordinal):
             for piece in (*self._up, *self._down):
                 piece.wait()
             del piece  # the variable would keep its memory alive
-            self._let_go(0)
+            self._release_blocks(0)
             self._start()
             runtime().release(self._ordinal, self._copies)
 
 
-def _taken(coming: tuple[Piece, int, int, Array], take: Callable[[int, int, Array], Any]) -> None:
+def _taken(
+    coming: tuple[StagingBuffer, int, int, Array], take: Callable[[int, int, Array], Any]
+) -> None:
     """Wait for the copy of a piece, and pass the piece to `take`."""
     piece, start, end, host = coming
     piece.wait()
     take(start, end, host)
 
 
-_rings: dict[Any, Ring] = {}  # by runtime and ordinal
+_rings: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
 _rings_lock = threading.Lock()
 
 
-def ring_of(ordinal: int) -> Ring:
+def staging_of(ordinal: int) -> PinnedStaging:
     """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
     with _rings_lock:
         if key not in _rings:
-            _rings[key] = Ring(ordinal)
+            _rings[key] = PinnedStaging(ordinal)
         return _rings[key]
 
 
@@ -245,18 +247,18 @@ def upload(
     ordinal = ordinal_of(programs.task.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    shipment = _shipment(programs, x, out)
+    shipment = _host_to_device_plan(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
-    fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.wire == x.dtype
+    fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.transfer_dtype == x.dtype
     if isinstance(x, Unmade) and not fits_buffer:
         x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
-    return ring_of(ordinal).send(shipment, x, out, adapter)
+    return staging_of(ordinal).send(shipment, x, out, adapter)
 
 
-class Shipment:
+class HostToDevicePlan:
     """The cached plan to copy and convert arrays of one layout to one GPU."""
 
     def __init__(
@@ -265,11 +267,11 @@ class Shipment:
         task = programs.task
         self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
         target = self.plan.target
-        self.wire = _wire(x.dtype, self.plan)
-        self.order = _dense_order(x) if self.wire == x.dtype else None
-        self.nbytes = x.size * self.wire.itemsize
-        self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
-        moved = self.plan.formula is None and self.wire == target.dtype
+        self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
+        self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
+        self.nbytes = x.size * self.transfer_dtype.itemsize
+        self.strides = contiguous(x.shape, self.transfer_dtype) if self.order is None else x.strides
+        moved = self.plan.formula is None and self.transfer_dtype == target.dtype
         self._casting = task.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, ordinal_of(target.device))
@@ -279,7 +281,7 @@ class Shipment:
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
         """Return the copied bytes at a device address as a device array."""
-        return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
+        return DeviceArray(address, shape, self.strides, self.transfer_dtype, ordinal, owner)
 
     def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
         """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
@@ -290,29 +292,35 @@ class Shipment:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
             for start in range(0, self.nbytes, PIECE_BYTES):
                 piece = flat[start : start + PIECE_BYTES]
-                yield start, start + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
+                yield (
+                    start,
+                    start + piece.nbytes,
+                    partial(_copy_program(piece.nbytes), piece, piece),
+                )
             return
         start = 0
-        for index in _boxes(x.shape, self.wire.itemsize):
+        for index in _split_boxes(x.shape, self.transfer_dtype.itemsize):
             box = x[index]
-            end = start + box.size * self.wire.itemsize
+            end = start + box.size * self.transfer_dtype.itemsize
             yield start, end, partial(self._packed, box)
             start = end
 
     def _made(self, x: Unmade, host: Array) -> None:
         """Write a deferred array directly to a staging buffer, which saves a copy."""
-        x.make(host.view(self.wire).reshape(x.shape))
+        x.make(host.view(self.transfer_dtype).reshape(x.shape))
 
     def _packed(self, box: Array, host: Array) -> None:
         """Write a part of x contiguously, in the transfer dtype."""
         write = self._packers.get(box.shape)
         if write is None:
-            write = _writer(box.shape, box.strides, box.dtype, self.wire, self._casting)
+            write = _cast_program(
+                box.shape, box.strides, box.dtype, self.transfer_dtype, self._casting
+            )
             self._packers[box.shape] = write
-        write(box, box, host.view(self.wire).reshape(box.shape))
+        write(box, box, host.view(self.transfer_dtype).reshape(box.shape))
 
 
-def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
+def _split_boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
     """Yield the indices of consecutive parts of an array, each of at most one piece."""
     axis = 0
     inner = prod(shape[1:])
@@ -328,13 +336,15 @@ def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
             yield (*outer, slice(begin, begin + step), ...)
 
 
-def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
+def _host_to_device_plan(
+    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+) -> HostToDevicePlan:
     key = ("up", *layout_key(x, out))
-    shipment: Shipment | None = programs.others.get(key)
-    return shipment or remember(programs.others, key, Shipment(programs, x, out))
+    shipment: HostToDevicePlan | None = programs.others.get(key)
+    return shipment or remember(programs.others, key, HostToDevicePlan(programs, x, out))
 
 
-def _writer(
+def _cast_program(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: DType,
@@ -348,12 +358,12 @@ def _writer(
 
 
 @lru_cache(maxsize=64)
-def _copier(nbytes: int) -> Program:
+def _copy_program(nbytes: int) -> Program:
     """Return a program that copies `nbytes` bytes with all threads."""
-    return _writer((nbytes,), (1,), _BYTES, None, "same_kind")
+    return _cast_program((nbytes,), (1,), _BYTES, None, "same_kind")
 
 
-def _wire(dtype: DType, plan: Plan) -> DType:
+def _transfer_dtype(dtype: DType, plan: Plan) -> DType:
     """Return the transfer dtype: x's in native byte order, unless only the CPU can cast it."""
     native = as_dtype(dtype)
     target = plan.target.dtype
@@ -377,7 +387,7 @@ def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
 # ---- device to host ----------------------------------------------------------------------
 
 
-class Delivery:
+class DeviceToHostPlan:
     """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
@@ -386,7 +396,7 @@ class Delivery:
         self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous(target.shape, target.dtype)
         if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
-            self.write = _writer(target.shape, plain, target.dtype, None, "same_kind", out)
+            self.write = _cast_program(target.shape, plain, target.dtype, None, "same_kind", out)
 
 
 def download(
@@ -394,15 +404,15 @@ def download(
 ) -> Array:
     """Convert an array of a GPU to the CPU, and return the NumPy array, `out` if given."""
     key = ("down", array.ordinal, *layout_key(array, out))
-    delivery: Delivery | None = programs.others.get(key)
+    delivery: DeviceToHostPlan | None = programs.others.get(key)
     if delivery is None:
-        delivery = remember(programs.others, key, Delivery(programs, array, out))
+        delivery = remember(programs.others, key, DeviceToHostPlan(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     result = adapter.located(delivery.programs.run(array, None, adapter))
     if delivery.write is None:
-        return _brought(result, out, adapter)
-    host = _brought(result, None, adapter)
+        return _copy_to_host(result, out, adapter)
+    host = _copy_to_host(result, None, adapter)
     delivery.write(host, host, out)
     return out  # type: ignore[return-value]  # `write` implies `out`
 
@@ -413,7 +423,7 @@ def download(
 def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
     copy = _unmoved(len(array.shape), None).run(array, None, adapter)
-    return _brought(adapter.located(copy), None, adapter)
+    return _copy_to_host(adapter.located(copy), None, adapter)
 
 
 def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
@@ -426,14 +436,14 @@ def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
     return DevicePrograms(make_task(identity(ndim), device=device))
 
 
-def _brought(array: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
+def _copy_to_host(array: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
     """Copy a contiguous device array to a NumPy array of one layout, `out` if given."""
     host = buffers.empty(array.shape, array.dtype) if out is None else out
     if array.size:
         flat = host.reshape(-1).view(_BYTES)
 
         def take(start: int, end: int, piece: Array) -> None:
-            _copier(end - start)(piece, piece, flat[start:end])
+            _copy_program(end - start)(piece, piece, flat[start:end])
 
-        ring_of(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
+        staging_of(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
     return host

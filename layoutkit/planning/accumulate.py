@@ -74,14 +74,14 @@ def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
     return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
-def conversion(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
+def plan_single_part(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
     """Return the plan of a sum of a single part, which is a conversion."""
-    return _converted(request, 0, request.result, request.out_strides, False, has_half)
+    return _part_plan(request, 0, request.result, request.out_strides, False, has_half)
 
 
 def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) -> SumPlan:
     """Plan a sum by a kernel that supports at most `most` loops."""
-    cast = [not _adds(dtype, request.computed, has_half) for dtype in request.dtypes]
+    cast = [not _can_add(dtype, request.computed, has_half) for dtype in request.dtypes]
     dtypes, strides = list(request.dtypes), list(request.strides)
     stages: list[Stage | None] = [None] * len(cast)
     for part in [part for part, needed in enumerate(cast) if needed]:
@@ -89,30 +89,32 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
         strides[part] = contiguous(request.moves[part].source_shape, request.computed)
     written = (
         request.result
-        if _finishes(request.computed, request.result, has_half)
+        if _can_write(request.computed, request.result, has_half)
         else request.computed
     )
-    in_place = written == request.result and _runs(request)
+    in_place = written == request.result and _writes_runs(request)
     out = request.out_strides if in_place else None
     out = contiguous(request.shape, written) if out is None else out
     nest_plan = nest(request.moves, strides, out)
     if nest_plan is None or len(nest_plan.loops) > most:
-        return _rearranged(request, written, has_half)
+        return _plan_converted_parts(request, written, has_half)
     return SumPlan(nest_plan, tuple(dtypes), tuple(stages), written, in_place)
 
 
-def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool]) -> SumPlan:
+def _plan_converted_parts(
+    request: SumRequest, written: DType, has_half: Callable[[], bool]
+) -> SumPlan:
     """Plan a sum that first converts every part to contiguous memory in the sum's layout."""
     computed = request.computed
     parts = len(request.moves)
     loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
-    plans = [_converted(request, part, computed, None, True, has_half) for part in range(parts)]
+    plans = [_part_plan(request, part, computed, None, True, has_half) for part in range(parts)]
     stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result
     return SumPlan(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
 
 
-def _converted(
+def _part_plan(
     request: SumRequest,
     part: int,
     target: DType,
@@ -138,14 +140,14 @@ def _converted(
     return make_plan(conversion_request, has_half)
 
 
-def _adds(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
+def _can_add(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel adds parts of this dtype."""
     if kind_of(computed) == "c":
         return dtype == computed and dtype.isnative
     return is_known(dtype, has_half)
 
 
-def _finishes(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
+def _can_write(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel writes the computed sum as `result`."""
     if computed == result:
         return result.isnative
@@ -153,7 +155,7 @@ def _finishes(computed: DType, result: DType, has_half: Callable[[], bool]) -> b
     return kind_of(computed) != "c" and same_kind and is_known(result, has_half)
 
 
-def _runs(request: SumRequest) -> bool:
+def _writes_runs(request: SumRequest) -> bool:
     """Return whether the caller's output can be written in contiguous runs."""
     if request.out_strides is None:
         return True

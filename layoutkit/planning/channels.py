@@ -32,7 +32,7 @@ class Picks(NamedTuple):
     @property
     def is_permutation(self) -> bool:
         """True if every channel of x is selected exactly once."""
-        return len(self.order) == self.count and turned(self.order) is not None
+        return len(self.order) == self.count and inverse_permutation(self.order) is not None
 
     def whole(self, move: Move) -> Move:
         """Return the move of the selected channels with the full shape of x as its source."""
@@ -45,7 +45,7 @@ class Picks(NamedTuple):
         return move.axes.index(self.letter)
 
 
-def checked_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
+def parse_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
     """Return the channels as plain ints.
 
     Raises
@@ -81,23 +81,23 @@ def picked(
 
     Raises ShapeError if x does not have these channels, and the errors of `Pattern.resolve`.
     """
-    letter = _letter(pattern.source)
+    letter = _channel_letter(pattern.source)
     spare = len(shape) - pattern.left.ndim
     fits = spare == 0 or (pattern.left.is_open and spare > 0)
     if not fits or letter not in pattern.left.groups:
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]
-        return _moved(move, _picks(pattern, letter, order, count, shape))
+        return _select_in_fold(move, _selection(pattern, letter, order, count, shape))
     axis = pattern.completed(len(shape)).left.groups.index(letter)
     count = shape[axis]
     other_sizes = {name: size for name, size in sizes.items() if name != CHANNEL}
     if sizes.get(CHANNEL, count) != count:
         pattern.resolve(shape, sizes)  # raises the error
-    picks = _picks(pattern, letter, order, count, shape)
+    picks = _selection(pattern, letter, order, count, shape)
     return pattern.resolve((*shape[:axis], len(order), *shape[axis + 1 :]), other_sizes), picks
 
 
-def _picks(
+def _selection(
     pattern: Pattern, letter: str, order: tuple[int, ...], count: int, shape: tuple[int, ...]
 ) -> Picks | None:
     if max(order) >= count:
@@ -110,7 +110,7 @@ def _picks(
     return Picks(letter, order, count, shape)
 
 
-def _moved(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
+def _select_in_fold(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
     """Return the move of the selected channels for an x that folds its channel axis."""
     if picks is None:
         return move, None
@@ -125,18 +125,18 @@ def _moved(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
         move,
         sizes=sizes,
         target_sizes=target_sizes,
-        source_shape=_folded(move.source, sizes),
-        target_shape=_folded(move.target, target_sizes),
+        source_shape=_shape_of_groups(move.source, sizes),
+        target_shape=_shape_of_groups(move.target, target_sizes),
     )
     return moved, picks
 
 
-def _folded(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _shape_of_groups(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
     size = dict(zip(layout.letters, sizes, strict=True))
     return tuple(prod(size[letter] for letter in group) for group in layout.groups)
 
 
-def _letter(layout: Layout) -> str:
+def _channel_letter(layout: Layout) -> str:
     return next(letter for letter in layout.letters if layout.name(letter) == CHANNEL)
 
 
@@ -148,7 +148,7 @@ def evenly(order: Sequence[int]) -> tuple[int, int] | None:
     return order[0], step
 
 
-def turned(order: Sequence[int]) -> tuple[int, ...] | None:
+def inverse_permutation(order: Sequence[int]) -> tuple[int, ...] | None:
     """Return the inverse of a permutation; None if `order` is not a permutation."""
     if sorted(order) != list(range(len(order))):
         return None

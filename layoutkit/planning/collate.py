@@ -24,7 +24,7 @@ from ..layout.pattern import Move, Pattern, axis_name, check_rank
 from ..memory import Array, contiguous
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
-from .channels import checked_channels
+from .channels import parse_channels
 from .loops import steps_of
 from .options import Task, make_task
 from .padding import Canvas, fill_values
@@ -73,7 +73,9 @@ class Windows(NamedTuple):
     def completed(self, ndim: int) -> Axes:
         """Return the axes of samples of rank `ndim`."""
         pattern = self.task.pattern
-        return _axes(pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes)))
+        return _sample_axes(
+            pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes))
+        )
 
 
 class Axes(NamedTuple):
@@ -129,13 +131,13 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
         Another argument is malformed.
     """
     task = make_task(pattern, **keywords)
-    stacked, letter, is_whole = _stacked(task.pattern)
+    stacked, letter, is_whole = _stack_pattern(task.pattern)
     fill_numbers = None if fill is None else fill_values(fill)
-    channel_order = _checked_channels(channels, stacked, task)
+    channel_order = _parse_sample_channels(channels, stacked, task)
     return Windows(task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order)
 
 
-def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
+def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
     """Return the pattern of the stacked windows, the sample letter, and whether x has it."""
     left, right = pattern.left, pattern.right
     letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
@@ -157,7 +159,9 @@ def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
 
 
 @lru_cache(maxsize=1024)
-def _axes(pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]) -> Axes:
+def _sample_axes(
+    pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]
+) -> Axes:
     # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     try:
@@ -173,9 +177,9 @@ def _axes(pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str,
     return Axes(expanded, sample, windowed)
 
 
-def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
+def _parse_sample_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
     """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
-    numbers = checked_channels(channels, pattern)
+    numbers = parse_channels(channels, pattern)
     if numbers is None:
         return None
     if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
@@ -190,7 +194,7 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
     return numbers
 
 
-def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
     """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
     shape, dtype = facts[0]
     for number, (other_shape, other_dtype) in enumerate(facts):
@@ -246,9 +250,9 @@ def positions(indices: Any, count: int) -> Array:
     """
     if indices is None:
         return np.arange(count)
-    numbers = _whole_numbers(indices)
+    numbers = _as_int_array(indices)
     if numbers is None or numbers.ndim != 1:
-        raise _refused("indices", indices, "one list or array of whole numbers")
+        raise _argument_error("indices", indices, "one list or array of whole numbers")
     wrong = np.flatnonzero((numbers < -count) | (numbers >= count))
     if wrong.size:
         pos = int(wrong[0])
@@ -260,12 +264,12 @@ def positions(indices: Any, count: int) -> Array:
     return np.where(numbers < 0, numbers + count, numbers)
 
 
-Said: TypeAlias = dict[int, Array]
+PerSampleArgs: TypeAlias = dict[int, Array]
 
 
-def said(
+def parse_crop_and_flip(
     options: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
-) -> tuple[Said, Said]:
+) -> tuple[PerSampleArgs, PerSampleArgs]:
     """Return `offset` and `flip` of one call as int64 arrays by axis.
 
     An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
@@ -278,8 +282,8 @@ def said(
     ShapeError
         The number of values is not `count`.
     """
-    offsets: Said = {}
-    flips: Said = {}
+    offsets: PerSampleArgs = {}
+    flips: PerSampleArgs = {}
     if offset is flip is None:
         return offsets, flips
     if flip is not None:
@@ -287,14 +291,14 @@ def said(
         if not isinstance(flipped, Mapping):
             raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
         for name, value in flipped.items():
-            flips[_place("flip", flip, name, places)] = _flags(name, value, count)
+            flips[_crop_axis("flip", flip, name, places)] = _parse_flags(name, value, count)
     if offset is not None:
         if not isinstance(offset, Mapping):
             raise ArgumentError(f'offset={offset!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
         if options.channels is not None:
             places = {name: axis for name, axis in places.items() if name != CHANNEL}
         for name, value in offset.items():
-            offsets[_place("offset", offset, name, places)] = _offsets(name, value, count)
+            offsets[_crop_axis("offset", offset, name, places)] = _parse_offsets(name, value, count)
     return offsets, flips
 
 
@@ -302,7 +306,7 @@ def cut(
     options: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
 ) -> Cut:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
-    offsets, flips = said(options, axes.places(), offset, flip, count)
+    offsets, flips = parse_crop_and_flip(options, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
     for axis, values in offsets.items():
@@ -312,7 +316,7 @@ def cut(
     return Cut(begins, flags)
 
 
-def _place(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
     axis = places.get(axis_name(name)) if isinstance(name, str) else None
     if axis is None:
         raise ArgumentError(
@@ -323,27 +327,27 @@ def _place(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> i
     return axis
 
 
-def _offsets(name: str, value: Any, count: int) -> Array:
+def _parse_offsets(name: str, value: Any, count: int) -> Array:
     if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= _FAR:
-        numbers = _whole_numbers(value) if number is None else np.array(number, np.int64)
+        numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
         if numbers is not None and numbers.ndim <= 1:
             _check_count(f"offset[{name!r}]", numbers, count)
             return numbers
-    raise _refused(f"offset[{name!r}]", value, "a whole number, or one for each sample")
+    raise _argument_error(f"offset[{name!r}]", value, "a whole number, or one for each sample")
 
 
-def _flags(name: str, value: Any, count: int) -> Array:
+def _parse_flags(name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
-    flags = _read(value)
+    flags = _as_array(value)
     if flags is None:
-        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
+        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
     flags = flags.astype(bool) if flags.shape == (0,) else flags
     if flags.dtype.kind != "b" or flags.ndim > 1:
-        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
+        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
     _check_count(f"flip[{name!r}]", flags, count)
     return flags.astype(np.int64)
 
@@ -356,7 +360,7 @@ def _check_count(arg_name: str, values: Array, count: int) -> None:
         )
 
 
-def _read(values: Any) -> Array | None:
+def _as_array(values: Any) -> Array | None:
     """Return an array of `values`, or None if they cannot be read as one."""
     try:
         return np.asarray(values)
@@ -364,10 +368,10 @@ def _read(values: Any) -> Array | None:
         return None
 
 
-def _refused(arg_name: str, value: Any, expected: str) -> ArgumentError:
+def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
     """Return the error for an invalid argument, which may be a traced or device array."""
     first = next(iter(value), None) if isinstance(value, list | tuple) else value
-    if not hasattr(first, "dtype") or _read(first) is not None:
+    if not hasattr(first, "dtype") or _as_array(first) is not None:
         return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
         f"{arg_name} is a {kind_text(first)}, whose numbers cannot be read: it is on another "
@@ -377,9 +381,9 @@ def _refused(arg_name: str, value: Any, expected: str) -> ArgumentError:
     )
 
 
-def _whole_numbers(values: Any) -> Array | None:
+def _as_int_array(values: Any) -> Array | None:
     """Return an array of ints, or None for anything else."""
-    numbers = _read(values)
+    numbers = _as_array(values)
     if numbers is None:
         return None
     if numbers.size == 0 and isinstance(values, list | tuple | range):
@@ -405,7 +409,7 @@ def check_inside(
         )
 
 
-HasHalf = Callable[[], bool]
+SupportsFloat16 = Callable[[], bool]
 
 
 class Frame(NamedTuple):
@@ -459,7 +463,7 @@ def make_frame(
     window: tuple[int, ...],
     source: DType,
     out: Any,
-    has_half: HasHalf,
+    has_half: SupportsFloat16,
 ) -> Frame:
     """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
     task = options.task
@@ -477,17 +481,17 @@ def make_frame(
     strides = contiguous(target, dtype) if out is None else tuple(out.strides)
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
     strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
-    if _is_made_after(options, move, plan, strides_by_letter):
-        return _raw(options, axes, move, plan, window, source)
-    sample = _of_sample(axes, move, options.letter, move.target_axes)
-    one = task._replace(pattern=sample, sizes=_folded(axes, move), device=None)
-    part = _part(move, options.letter, move.target_axes, strides_by_letter, dtype)
+    if _needs_post_conversion(options, move, plan, strides_by_letter):
+        return _unconverted_frame(options, axes, move, plan, window, source)
+    sample = _sample_pattern(axes, move, options.letter, move.target_axes)
+    one = task._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
+    part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
     return Frame(
         one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
     )
 
 
-def _is_made_after(options: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
+def _needs_post_conversion(options: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
     """Return whether converting windows one by one is impossible or slow."""
     formula = options.task.formula
     letter = options.letter
@@ -500,7 +504,7 @@ def _is_made_after(options: Windows, move: Move, plan: Plan, steps: dict[str, in
     return sizes[letter] > 1 and abs(steps[letter]) == nearest
 
 
-def _raw(
+def _unconverted_frame(
     options: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
 ) -> Frame:
     """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
@@ -509,16 +513,18 @@ def _raw(
     shape = tuple(size[letter] for letter in letters)
     strides = contiguous(shape, source)
     strides_by_letter = dict(zip(letters, strides, strict=True))
-    sample = _of_sample(axes, move, options.letter, letters)
-    plain = Task(sample, None, None, "same_kind", None, None, _folded(axes, move))
+    sample = _sample_pattern(axes, move, options.letter, letters)
+    plain = Task(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
     post_conversion = options.task._replace(pattern=stacked, sizes={})
-    part = _part(move, options.letter, letters, strides_by_letter, source)
+    part = _window_part(move, options.letter, letters, strides_by_letter, source)
     return Frame(plain, plan, window, shape, source, strides, strides[0], part, post_conversion)
 
 
-def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType) -> Part:
+def _window_part(
+    move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType
+) -> Part:
     """Return the shape and strides of one window in memory with these axes."""
     sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
     sample_letters = [axis for axis in letters if axis != letter]
@@ -527,14 +533,14 @@ def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: D
     )
 
 
-def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
+def _sample_pattern(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
     """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
     unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
     return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
 
 
-def _folded(axes: Axes, move: Move) -> dict[str, int]:
+def _folded_sizes(axes: Axes, move: Move) -> dict[str, int]:
     """Return the sizes of the axes that samples fold, by name."""
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)

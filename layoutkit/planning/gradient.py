@@ -18,7 +18,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Move
 from ..normalize import Bounds
 from ..spec import ArraySpec, DType, as_dtype, kind_of
-from .channels import Picks, turned
+from .channels import Picks, inverse_permutation
 from .options import Task
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
     formula = task.formula
-    order = None if task.channels is None else turned(task.channels)
+    order = None if task.channels is None else inverse_permutation(task.channels)
     if formula is not None and formula.scales:
         inverted = formula.inverted()
         keywords |= (inverted if order is None else inverted.reordered(order)).keywords()
@@ -68,7 +68,7 @@ def gradient(
     keywords["copy"] = None if device else task.copy
     formula = task.formula
     if task.channels is not None:
-        keywords["channels"] = order = turned(task.channels)
+        keywords["channels"] = order = inverse_permutation(task.channels)
         formula = formula.reordered(order) if formula is not None and order else formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
@@ -115,7 +115,7 @@ class Backs:
         task = self._task
         if source is None:
             converter = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
-            _check_opened(task, converter, shape)
+            _check_folded_sizes(task, converter, shape)
             return converter
         move = task.picked(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
@@ -174,7 +174,7 @@ def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Mov
     if task.channels is None:
         return None
     if source is None:
-        if turned(task.channels) is None:
+        if inverse_permutation(task.channels) is None:
             raise ArgumentError(
                 f"channels={task.channels} selects from an x of any number of channels; pass x: "
                 "backward(grad, like=x)"
@@ -201,7 +201,7 @@ def known_clip(task: Task, like: Any) -> Bounds | None:
     return task.formula.clip
 
 
-def _check_opened(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
+def _check_folded_sizes(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
     """Raise ShapeError, with a fix, if sizes of folded axes are unknown or do not fit."""
     folds = any(len(group) > 1 for group in task.pattern.target.groups)
     try:

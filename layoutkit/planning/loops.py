@@ -65,7 +65,7 @@ class CanonicalLoops:
     item: int
     src_offset: int = 0
     dst_offset: int = 0
-    coefs_backward: bool = False  # coefficients are visited in reverse
+    coefs_reversed: bool = False  # coefficients are visited in reverse
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
     """Fuse each loop with its inner neighbour if they are contiguous on every side."""
     fused: list[_AnyLoop] = []
     for loop in loops:
-        if fused and _continues(fused[-1], loop):
+        if fused and _is_fusable(fused[-1], loop):
             loop = loop._replace(count=loop.count * fused.pop().count)
         fused.append(loop)
     return fused
 
 
-def _continues(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
+def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
     return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
 
 
@@ -133,32 +133,32 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
         todo.append(Loop(itemsize // item, item, item))
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
-    result = _turn(todo, item)
-    result = _turn_pixels(replace(result, loops=tuple(_fuse(result.loops)), item=item))
+    result = _reverse_loops(todo, item)
+    result = _reverse_pixels(replace(result, loops=tuple(_fuse(result.loops)), item=item))
     if not pure:
         return result
-    loops, item = _widen(list(result.loops), item)
+    loops, item = _widen_items(list(result.loops), item)
     return replace(result, loops=tuple(loops), item=item)
 
 
-def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
+def _reverse_loops(loops: list[Loop], item: int) -> CanonicalLoops:
     """Reverse loops: the innermost to visit the output forwards, the others the source."""
     result = []
     src = 0
     dst = 0
-    coefs_backward = False
+    coefs_reversed = False
     for index, loop in enumerate(loops):
         innermost = index == len(loops) - 1
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
-            coefs_backward |= loop.coef != 0
+            coefs_reversed |= loop.coef != 0
             loop = loop.backward()
         result.append(loop)
-    return CanonicalLoops(tuple(result), item, src, dst, coefs_backward)
+    return CanonicalLoops(tuple(result), item, src, dst, coefs_reversed)
 
 
-def _turn_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
+def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     """Reverse a second innermost loop that visits the pixels of the output backwards.
 
     Kernels that reverse pixels in registers write from the first output pixel on.
@@ -175,7 +175,7 @@ def _turn_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     )
 
 
-def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
+def _widen_items(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
     """Replace a short innermost run that is contiguous on both sides by one larger item."""
     if len(loops) > 1 and loops[-1].src == loops[-1].dst == item:
         size = loops[-1].count * item
@@ -207,7 +207,7 @@ def nest(
     factors = [_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]
     loops: list[SumLoop] = []
     for axis, step in enumerate(out):
-        pieces = _split([part[axis] for part in factors])
+        pieces = _refine([part[axis] for part in factors])
         if pieces is None:
             return None
         inner = prod(count for count, _ in pieces)
@@ -228,7 +228,7 @@ def _factors(move: Move, strides: tuple[int, ...]) -> list[list[_Factor]]:
     ]
 
 
-def _split(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
+def _refine(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
     """Return the common refinement of one axis: (count, stride per part), outermost first."""
     bounds = {1}
     for factors in parts:
@@ -240,10 +240,10 @@ def _split(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] 
     if any(high % low for low, high in pairwise(edges)):
         return None
     spans = reversed(list(pairwise(edges)))
-    return [(high // low, tuple(_step(f, low) for f in parts)) for low, high in spans]
+    return [(high // low, tuple(_stride_at(f, low) for f in parts)) for low, high in spans]
 
 
-def _step(factors: list[_Factor], inner: int) -> int:
+def _stride_at(factors: list[_Factor], inner: int) -> int:
     """Return the byte stride in a part when its axis index grows by `inner`."""
     below = 1
     for count, step in reversed(factors):

@@ -26,8 +26,8 @@ from ..spec import (
     kind_of,
 )
 from ..threads.limits import MAX_THREADS
-from .channels import Picks, checked_channels, picked
-from .padding import Canvas, make_canvas
+from .channels import Picks, parse_channels, picked
+from .padding import Canvas, parse_padding
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -219,24 +219,24 @@ def make_task(
         check_movable(target_dtype)
     formula = make_formula(scale, mean, std, clip)
     canonical_device = None if device is None else canonical(device)
-    canvas = make_canvas(pad_to, pad_before, fill)
+    canvas = parse_padding(pad_to, pad_before, fill)
     if canvas is not None and copy is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
-    axis_sizes = _checked_sizes(parsed, sizes)
+    axis_sizes = _parse_sizes(parsed, sizes)
     return Task(
         parsed,
         target_dtype,
         formula,
         casting,
         canonical_device,
-        _checked_copy(copy),
+        _parse_copy(copy),
         axis_sizes,
-        _checked_memory(memory, parsed),
-        _checked_threads(threads),
+        _parse_memory(memory, parsed),
+        _parse_threads(threads),
         canvas,
-        checked_channels(channels, parsed),
+        parse_channels(channels, parsed),
     )
 
 
@@ -257,14 +257,14 @@ def check_out(out: Any, shape: tuple[int, ...], description: str) -> None:
             extent += stride * (count - 1)
 
 
-def _checked_copy(copy: Any) -> bool | None:
+def _parse_copy(copy: Any) -> bool | None:
     """Return `copy`; raise ArgumentError unless it is None, True or False."""
     if copy is None or copy is True or copy is False:
         return copy
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
 
 
-def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
+def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
     """Return the layout of new memory; raise PatternError unless it has the result's axes."""
     if memory is None:
         return None
@@ -285,7 +285,7 @@ def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
     return Layout(tuple(groups[names] for names in layout.named), right.names)
 
 
-def _checked_threads(threads: Any) -> int | None:
+def _parse_threads(threads: Any) -> int | None:
     """Return `threads` as an int or None; raise ArgumentError for anything else."""
     count = None if threads is None else as_int(threads)
     if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
@@ -296,7 +296,7 @@ def _checked_threads(threads: Any) -> int | None:
     return count
 
 
-def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+def _parse_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
     names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:

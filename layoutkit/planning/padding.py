@@ -57,7 +57,7 @@ class Canvas:
                 axes = ", ".join(letters)
                 raise ShapeError(f"pad_to has {name}={size}, but the axes are {axes}; name these")
             letter = letters[name]
-            begins[letter] = _begin(name, sizes[letter], size, pad_before.get(name))
+            begins[letter] = _start_of_x(name, sizes[letter], size, pad_before.get(name))
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
@@ -78,7 +78,7 @@ class Canvas:
             problem = "there is no axis c" if channels is None else f"axis c has size {channels}"
             raise ShapeError(f"fill has {len(values)} values, but {problem}; give one number")
         for value in values:
-            if not _holds(dtype, value):
+            if not _can_represent(dtype, value):
                 raise DtypeError(
                     f"fill={value:g} cannot be represented in {dtype}, the dtype of x; give a "
                     "value that can"
@@ -114,13 +114,13 @@ class Place:
         return regions
 
 
-def of_paint(paint: Array, border: Window) -> Window:
+def fill_region_for(paint: Array, border: Window) -> Window:
     """Return the region of a fill array that goes to a border: all of it along axes of size 1."""
     pairs = zip(border, paint.shape, strict=True)
     return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
-def make_canvas(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
+def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
     """Return the padding of three keyword arguments, None without `pad_to`.
 
     Raises
@@ -136,10 +136,10 @@ def make_canvas(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
                     'such as pad_to={"h": 640, "w": 640}'
                 )
         return None
-    sizes = _sizes("pad_to", pad_to)
+    sizes = _parse_axis_sizes("pad_to", pad_to)
     if not sizes:
         raise ArgumentError('pad_to names no axis; give sizes such as {"h": 640, "w": 640}')
-    begins = () if pad_before is None else _sizes("pad_before", pad_before)
+    begins = () if pad_before is None else _parse_axis_sizes("pad_before", pad_before)
     for name, _ in begins:
         if name not in dict(sizes):
             raise ArgumentError(
@@ -148,7 +148,7 @@ def make_canvas(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
     return Canvas(sizes, begins, fill_values(fill))
 
 
-def _begin(name: str, size: int, full: int, pad_before: int | None) -> int:
+def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:
     """Return the number of elements before x along an axis."""
     if size > full:
         raise ShapeError(
@@ -163,7 +163,7 @@ def _begin(name: str, size: int, full: int, pad_before: int | None) -> int:
     return (full - size) // 2 if pad_before is None else pad_before
 
 
-def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
+def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
     """Return (axis, number) pairs sorted by axis, of a dict or a sequence of pairs."""
     pairs = value.items() if isinstance(value, Mapping) else value
     form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
@@ -191,7 +191,7 @@ def fill_values(fill: Any) -> tuple[float, ...]:
     return tuple(map(float, values.flat))
 
 
-def _holds(dtype: DType, value: float) -> bool:
+def _can_represent(dtype: DType, value: float) -> bool:
     """Return whether a dtype can represent a value (floats: approximately)."""
     dtype_kind = kind_of(dtype)
     if dtype_kind in "fc":

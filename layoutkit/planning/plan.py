@@ -37,7 +37,7 @@ from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .loops import CanonicalLoops, steps_of
 from .options import Task, check_out
 from .padding import Place
-from .select import Choice, Sides, found, why, work
+from .select import Choice, Sides, kernel_reason, select_kernel_for_channels, work
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class Plan:
     memory: str | None = None  # the layout in memory, if it is not the result's
     place: Place | None = None  # the region of x in a padded result
     picks: Picks | None = None  # the channel selection
-    picked_first: bool = False  # the selected channels are copied first
+    selects_first: bool = False  # the selected channels are copied first
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
-        reason = why(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
+        reason = kernel_reason(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
         lines.append(f"  kernel    {self.kernel}: {reason}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
@@ -110,7 +110,7 @@ class Plan:
     @property
     def is_one_pass(self) -> bool:
         """True if the conversion is a single launch of the kernel."""
-        staged = self.before is not None or self.after is not None or self.picked_first
+        staged = self.before is not None or self.after is not None or self.selects_first
         return self.choice is not None and not staged and not self.choice.beyond
 
     def launches(self) -> Iterator[tuple[int, int]]:
@@ -135,7 +135,7 @@ class Plan:
             details.append(("upload", f"{self.source.nbytes:,} bytes, converted on the device"))
         if self.picks is not None:
             details.append(("channels", f"{self.picks.order} of {self.picks.count}"))
-        if self.picked_first:
+        if self.selects_first:
             details.append(("before", f"{library} copies these channels"))
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
@@ -151,7 +151,7 @@ class Plan:
             details.append(("into", f"{self.place}, filled around x"))
         if self.memory is not None:
             details.append(("lies as", f"{self.memory}, contiguous; the result is a view of it"))
-        details.append(("memory", _megabytes(self)))
+        details.append(("memory", _memory_line(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
@@ -166,7 +166,7 @@ class Plan:
         return f"{shown} in {computed_dtype(*dtypes)}"
 
 
-def _megabytes(plan: Plan) -> str:
+def _memory_line(plan: Plan) -> str:
     if plan.bytes_moved == 0:
         return "nothing is read or written"
     written = plan.target.nbytes
@@ -202,11 +202,13 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     out = None if after is not None else request.target_strides
     out = contiguous(move.target_shape, kernel_target) if out is None else out
     sides = Sides(move, picks, formula, strides, out, kernel_source, kernel_target)
-    loops, choice, picked_first = found(sides, by_table=request.devices == (CPU, CPU))
+    loops, choice, selects_first = select_kernel_for_channels(
+        sides, by_table=request.devices == (CPU, CPU)
+    )
     epilogue = None
     if not pure:
         names = kernel_name(kernel_source), kernel_name(kernel_target)
-        epilogue = Epilogue(*names, request.saturates, _in_turn(coefficients, loops))
+        epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
         if formula is not None and formula.clip is not None:
             epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clipped_in)))
     return replace(
@@ -219,13 +221,13 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         choice=choice,
         epilogue=epilogue,
         saturate=request.saturates,
-        picked_first=picked_first,
+        selects_first=selects_first,
     )
 
 
-def _in_turn(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
+def _in_loop_order(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
     """Return the coefficients in the order in which the loops visit them."""
-    if coefficients is None or not loops.coefs_backward:
+    if coefficients is None or not loops.coefs_reversed:
         return coefficients
     return Coefficients(coefficients.factor[::-1], coefficients.term[::-1])
 
@@ -260,13 +262,13 @@ def _stages(
     exact = exact or computed == computed_dtype(source, target)
     start = source if exact and is_known(source, has_half) else computed
     before = None if start == source else start
-    if not is_known(start, has_half) or not _castable(computed, target, request, has_half):
+    if not is_known(start, has_half) or not _can_cast(computed, target, request, has_half):
         return before, start, computed, computed
-    strided = request.target_strides is not None and not _runs(request)
+    strided = request.target_strides is not None and not _writes_runs(request)
     return before, start, target, target if strided else None
 
 
-def _runs(request: Request) -> bool:
+def _writes_runs(request: Request) -> bool:
     """Return whether the caller's output can be written in contiguous runs."""
     move = request.move
     strides = request.target_strides or ()
@@ -275,7 +277,7 @@ def _runs(request: Request) -> bool:
     return not long or min(long) == request.target.itemsize
 
 
-def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
+def _can_cast(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel computes NumPy's values (or the saturated ones) for this cast."""
     if not is_known(target, has_half) or kind_of(source) == "c":
         return False
@@ -283,7 +285,7 @@ def _castable(source: DType, target: DType, request: Request, has_half: Callable
     return not to_integer or request.saturates
 
 
-HasHalf = Callable[[], bool]
+SupportsFloat16 = Callable[[], bool]
 
 
 class Larger(NamedTuple):
@@ -310,7 +312,7 @@ def planned(
     source: DType,
     device: str,
     out: Any,
-    has_half: HasHalf,
+    has_half: SupportsFloat16,
 ) -> Plan:
     """Return the plan of any conversion, with `memory=` and `pad_to=` described as a part of it.
 
@@ -375,7 +377,7 @@ def window(
     source: DType,
     device: str,
     out: Any,
-    has_half: HasHalf,
+    has_half: SupportsFloat16,
 ) -> tuple[Plan, Place]:
     """Return the plan that converts x into its region of a padded result, and that region.
 

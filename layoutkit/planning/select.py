@@ -212,19 +212,19 @@ def _transpose(inner: InnerLoops) -> Roles | None:
         return None
     rows: tuple[Loop, ...] = (row,)
     run: tuple[Loop, ...] = (last,)
-    if _fills_badly(row, inner.item):
-        rows = _longer_rows(inner.loops, row, last, inner.item)
-    if _fills_badly(last, inner.item):
-        run = _longer_run(inner.loops, last, rows)
+    if _is_short(row, inner.item):
+        rows = _fuse_rows(inner.loops, row, last, inner.item)
+    if _is_short(last, inner.item):
+        run = _fuse_run(inner.loops, last, rows)
     return inner.roles(run, rows) if min(length(rows), length(run)) >= side else None
 
 
-def _fills_badly(loop: Loop, item: int) -> bool:
+def _is_short(loop: Loop, item: int) -> bool:
     """Return whether a loop is short and not a whole number of cache lines long."""
     return loop.count < SHORT_AXIS and loop.count * item % 64 != 0
 
 
-def _longer_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
+def _fuse_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
     """Fuse the contiguous loop of the source with the next one."""
     for loop in loops:
         if loop is not last and loop is not row and loop.src == row.count * item:
@@ -232,7 +232,7 @@ def _longer_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> t
     return (row,)
 
 
-def _longer_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
+def _fuse_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """Fuse the contiguous loop of the output with the next one."""
     if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef:
         return (last,)
@@ -253,10 +253,10 @@ def _gather(inner: InnerLoops) -> Roles:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
-    return roles._replace(outer=_near_last(roles.outer))
+    return roles._replace(outer=_smallest_stride_last(roles.outer))
 
 
-def _near_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
+def _smallest_stride_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """Put the loop with the smallest source stride innermost: its iterations share cache lines."""
     if not outer:
         return outer
@@ -348,18 +348,18 @@ def choose(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> 
     return roles.choice(name, inner)
 
 
-def why(kernel: str, *, on_a_gpu: bool) -> str:
+def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
     """Return the reason for a plan's kernel, or for having none ("view", "empty")."""
     if kernel in _NO_KERNEL:
         return _NO_KERNEL[kernel]
-    row = _row(kernel)
+    row = _kernel_row(kernel)
     return row.why_on_a_gpu or row.why if on_a_gpu else row.why
 
 
 def work(choice: Choice) -> str:
     """Return the work line of a plan: the number of iterations and the work of each."""
     size = choice.source_item
-    done = _row(choice.kernel).work.format(
+    done = _kernel_row(choice.kernel).work.format(
         times=length(choice.outer),
         run=length(choice.run),
         rows=length(choice.rows),
@@ -369,7 +369,7 @@ def work(choice: Choice) -> str:
     return f"{done}, {size} byte{'s' if size > 1 else ''} each"
 
 
-def _row(kernel: str) -> KernelRow:
+def _kernel_row(kernel: str) -> KernelRow:
     return next(row for row in KERNELS if row.name == kernel)
 
 
@@ -399,7 +399,7 @@ class Sides(NamedTuple):
         """True if bits move unchanged."""
         return self.source == self.target and self.formula is None
 
-    def chosen(self, loops: Sequence[Loop]) -> Found:
+    def select_kernel(self, loops: Sequence[Loop]) -> Found:
         """Return the simplified loops and the kernel for them."""
         canonical_loops = canonical(loops, self.source.itemsize, pure=self.pure)
         return canonical_loops, choose(canonical_loops, self.target.itemsize, pure=self.pure)
@@ -419,22 +419,24 @@ class Sides(NamedTuple):
         ]
 
 
-def found(sides: Sides, *, by_table: bool) -> tuple[CanonicalLoops, Choice, bool]:
+def select_kernel_for_channels(
+    sides: Sides, *, by_table: bool
+) -> tuple[CanonicalLoops, Choice, bool]:
     """Return the loops and kernel of a conversion, and whether channels must be copied before it.
 
     `by_table`: whether the device's kernels support channel tables.
     """
     if sides.picks is None:
-        return *sides.chosen(sides.loops()), False
-    found = _picked(sides, sides.picks, by_table)
-    if found is not None:
-        return *found, False
+        return *sides.select_kernel(sides.loops()), False
+    select_kernel_for_channels = _select_channels(sides, sides.picks, by_table)
+    if select_kernel_for_channels is not None:
+        return *select_kernel_for_channels, False
     lies = contiguous(sides.move.source_shape, sides.source)
     copied = sides._replace(picks=None, strides=lies)
-    return *copied.chosen(copied.loops()), True
+    return *copied.select_kernel(copied.loops()), True
 
 
-def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
+def _select_channels(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     """Return loops and kernel for selected channels; None if no kernel can select them."""
     loops = sides.loops()
     axis = picks.axis(sides.move)
@@ -443,7 +445,7 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     fits_table = picks.count in FEW and len(set(picks.order)) == len(picks.order)
 
     def tried(changed: Loop) -> Found:
-        return sides.chosen([*loops[:axis], changed, *loops[axis + 1 :]])
+        return sides.select_kernel([*loops[:axis], changed, *loops[axis + 1 :]])
 
     if by_table and fits_table and loop.src == sides.source.itemsize:
         is_single = len(picks.order) == 1  # a single plane has no stride: any would do
@@ -454,7 +456,7 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     if by_table and loop.src == sides.source.itemsize in ITEMS:
         outer_loops = [*loops[:axis], *loops[axis + 1 :]]
         canonical_loops = canonical(outer_loops, sides.source.itemsize, pure=False)
-        shuffled = _of_pixels(
+        shuffled = _shuffle_choice(
             canonical_loops, loop, picks.count, picks.order, sides.target.itemsize
         )
         if shuffled is not None:
@@ -471,7 +473,7 @@ def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
     return None
 
 
-def _of_pixels(
+def _shuffle_choice(
     canonical_loops: CanonicalLoops,
     pixel: Loop,
     count: int,
