@@ -22,7 +22,7 @@ from ..memory import Array, address
 from ..planning.channels import Picks
 from ..planning.options import Task
 from ..planning.padding import fill_region_for
-from ..planning.plan import Plan, around, made, order, refuse_out, window
+from ..planning.plan import Plan, fill_conversion, made, order, plan_inner_region, refuse_out
 from ..spec import CPU, DType, integer_bounds, kind_of
 from ..threads.pool import Job, announce
 
@@ -187,7 +187,7 @@ class Placed:
     def __init__(self, task: Task, array: Array, out: Array | None) -> None:
         shape = array.shape
         dtype = array.dtype
-        plan, self._place = window(task, shape, array.strides, dtype, CPU, out, has_half)
+        plan, self._place = plan_inner_region(task, shape, array.strides, dtype, CPU, out, has_half)
         self._inside = Program(plan, task.threads)
         self._dtype = plan.target.dtype
         self._borders = self._place.borders()
@@ -207,7 +207,7 @@ class Placed:
 
 def _fill_array(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant."""
-    fill_options, pixel = around(task, array.shape, array.dtype)
+    fill_options, pixel = fill_conversion(task, array.shape, array.dtype)
     plan = fill_options._replace(dtype=dtype).plan(
         pixel.shape, pixel.strides, pixel.dtype, CPU, None, has_half
     )

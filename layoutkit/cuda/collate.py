@@ -27,7 +27,7 @@ from ..planning.collate import (
     positions,
 )
 from ..planning.options import make_task
-from ..planning.padding import Place
+from ..planning.padding import PaddedRegion
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
 from .program import DevicePrograms
 from .runtime import runtime
@@ -147,7 +147,7 @@ class DeviceGathering:
                     (*inner[:channel], channel_slice, *inner[channel + 1 :]),
                 )
         if paint is not None:
-            for border in Place(window, window, inner).borders():
+            for border in PaddedRegion(window, window, inner).borders():
                 yield _part(paint, border), border
 
     def _move(self, source: DeviceArray, to: DeviceArray, adapter: DeviceAdapter) -> None:

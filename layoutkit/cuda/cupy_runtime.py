@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
-from .driver import compiled, count_devices, described, import_cupy, relaxed
+from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed
 
 
 class CudaStream(Protocol):
@@ -87,7 +87,7 @@ class Runtime(Protocol):
     def new_event(self, ordinal: int) -> CudaEvent:
         """Return an event that is not recorded yet."""
 
-    def has_happened(self, event: Any) -> bool:
+    def is_done(self, event: Any) -> bool:
         """Return whether the GPU has reached an event; allowed while a graph is captured."""
 
     # -- memory ----------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class CupyRuntime:
 
     def describe(self) -> str:
         """Return the GPUs and versions in one line."""
-        return described(self.cupy, self.count)
+        return describe_gpus(self.cupy, self.count)
 
     # -- devices and streams ---------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class CupyRuntime:
         with self.on(ordinal):
             return self.cupy.cuda.Event(disable_timing=True)
 
-    def has_happened(self, event: Any) -> bool:
+    def is_done(self, event: Any) -> bool:
         """Return whether the GPU has reached an event; allowed while a graph is captured."""
         with relaxed():
             return bool(event.done)
@@ -328,7 +328,9 @@ class CupyRuntime:
             with self._lock, self.on(ordinal):
                 function = self._functions.get(key)  # again: another thread may have compiled it
                 if function is None:
-                    function = compiled(self.cupy, source(launch.family), options, launch.family)
+                    function = compile_kernel(
+                        self.cupy, source(launch.family), options, launch.family
+                    )
                     self._functions[key] = function
         return function
 

@@ -97,7 +97,7 @@ def _explain_missing_gpu(api: Any, error: Exception) -> str:
     )
 
 
-def described(cupy: Any, count: int) -> str:
+def describe_gpus(cupy: Any, count: int) -> str:
     """Return the names of the GPUs and the versions of the driver and CuPy in one line."""
     api = cupy.cuda.runtime
     names = [api.getDeviceProperties(n)["name"].decode() for n in range(count)]
@@ -113,7 +113,7 @@ def version(number: int) -> str:
 # ---- the compiler ------------------------------------------------------------------------
 
 
-def compiled(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
+def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
     """Compile a kernel, load it on the current device, and return its function.
 
     Raises DeviceError if there is no compiler, or it rejects the kernel.

@@ -78,7 +78,7 @@ def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
             return
         is_done = False
         try:
-            is_done = gpu.has_happened(pair[0])
+            is_done = gpu.is_done(pair[0])
         finally:
             if not is_done:
                 _held.append(pair)

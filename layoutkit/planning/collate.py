@@ -27,7 +27,7 @@ from ..spec import CPU, DType
 from .channels import parse_channels
 from .loops import steps_of
 from .options import Task, make_task
-from .padding import Canvas, fill_values
+from .padding import Padding, fill_values
 from .plan import Part, Plan
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
@@ -550,7 +550,7 @@ def _folded_sizes(axes: Axes, move: Move) -> dict[str, int]:
 def pixel_of(options: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
     values = options.fill or (0.0,)
-    canvas = Canvas((), (), values)
+    canvas = Padding((), (), values)
     if options.channels is not None:
         if len(values) > 1 and max(options.channels) >= len(values):
             raise ShapeError(

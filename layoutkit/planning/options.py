@@ -27,7 +27,7 @@ from ..spec import (
 )
 from ..threads.limits import MAX_THREADS
 from .channels import Picks, parse_channels, picked
-from .padding import Canvas, parse_padding
+from .padding import Padding, parse_padding
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -49,7 +49,7 @@ class Task(NamedTuple):
     sizes: dict[str, int]
     memory: Layout | None = None
     threads: int | None = None
-    canvas: Canvas | None = None
+    canvas: Padding | None = None
     channels: tuple[int, ...] | None = None  # of x, in result order; None: all
     is_part: bool = False
 

@@ -23,7 +23,7 @@ Window = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Canvas:
+class Padding:
     """The padded sizes of some axes, the padding before x along them, and the fill values."""
 
     sizes: tuple[tuple[str, int], ...]
@@ -39,7 +39,7 @@ class Canvas:
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         return keywords
 
-    def place(self, move: Move) -> Place:
+    def place(self, move: Move) -> PaddedRegion:
         """Return the region of the padded result that x fills; `move` is the unpadded conversion.
 
         Raises
@@ -61,7 +61,7 @@ class Canvas:
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
-        return Place(tuple(folds), tuple(full.values()), window)
+        return PaddedRegion(tuple(folds), tuple(full.values()), window)
 
     def pixel(self, dtype: DType, channels: int | None) -> Array:
         """Return the fill values in the dtype of x: one number, or one per channel.
@@ -87,7 +87,7 @@ class Canvas:
 
 
 @dataclass(frozen=True)
-class Place:
+class PaddedRegion:
     """The region of a padded result that x fills.
 
     shape : tuple of int        the result's shape
@@ -120,7 +120,7 @@ def fill_region_for(paint: Array, border: Window) -> Window:
     return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
-def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
+def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Padding | None:
     """Return the padding of three keyword arguments, None without `pad_to`.
 
     Raises
@@ -145,7 +145,7 @@ def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
             raise ArgumentError(
                 f"pad_before has {name}, but pad_to does not; give its size there too"
             )
-    return Canvas(sizes, begins, fill_values(fill))
+    return Padding(sizes, begins, fill_values(fill))
 
 
 def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:

@@ -36,8 +36,8 @@ from .channels import Picks
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .loops import CanonicalLoops, steps_of
 from .options import Task, check_out
-from .padding import Place
-from .select import Choice, Sides, kernel_reason, select_kernel_for_channels, work
+from .padding import PaddedRegion
+from .select import Choice, Sides, kernel_reason, kernel_work, select_kernel_for_channels
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Plan:
     saturate: bool = False
     formula: Formula | None = None
     memory: str | None = None  # the layout in memory, if it is not the result's
-    place: Place | None = None  # the region of x in a padded result
+    place: PaddedRegion | None = None  # the region of x in a padded result
     picks: Picks | None = None  # the channel selection
     selects_first: bool = False  # the selected channels are copied first
 
@@ -140,7 +140,7 @@ class Plan:
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
-            details.append(("work", work(self.choice)))
+            details.append(("work", kernel_work(self.choice)))
         if self.formula is not None:
             details.append(("formula", f"{self._formula(self.formula)}, as it passes"))
         elif self.epilogue is not None and self.epilogue.source != self.epilogue.target:
@@ -326,7 +326,7 @@ def planned(
         )
         plan = replace(plan, memory=str(task.memory))
     elif task.canvas is not None:
-        plan, region = window(task, shape, strides, source, device, out, has_half)
+        plan, region = plan_inner_region(task, shape, strides, source, device, out, has_half)
         result_shape = region.shape
         filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
         plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
@@ -370,7 +370,7 @@ def refuse_out(task: Task, out: Any) -> None:
 # ---- pad_to= -----------------------------------------------------------------------------
 
 
-def window(
+def plan_inner_region(
     task: Task,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
@@ -378,7 +378,7 @@ def window(
     device: str,
     out: Any,
     has_half: SupportsFloat16,
-) -> tuple[Plan, Place]:
+) -> tuple[Plan, PaddedRegion]:
     """Return the plan that converts x into its region of a padded result, and that region.
 
     Folded axes of the result are split, because a region of a folded axis has no strides.
@@ -442,7 +442,7 @@ def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
     return Larger(move.sizes, full, region_in_source, pixel.reshape(fill_shape))
 
 
-def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
+def fill_conversion(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
     """Return the conversion of the fill values, and its input: as small an array as possible."""
     canvas = task.canvas
     region = place_of(task, shape)
@@ -468,7 +468,7 @@ def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Arra
     return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
 
 
-def place_of(task: Task, shape: tuple[int, ...]) -> Place:
+def place_of(task: Task, shape: tuple[int, ...]) -> PaddedRegion:
     """Return the region of the result that an x of `shape` fills."""
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")

@@ -30,7 +30,7 @@ from .loops import ITEMS, CanonicalLoops, Loop, canonical, steps_of
 MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
 
-def length(loops: Sequence[Loop]) -> int:
+def count_iterations(loops: Sequence[Loop]) -> int:
     """Return the number of iterations of nested loops."""
     return prod(loop.count for loop in loops)
 
@@ -57,7 +57,7 @@ class Choice:
     @property
     def count(self) -> int:
         """The number of items that the loops visit."""
-        return length((*self.outer, *self.rows, *self.run))
+        return count_iterations((*self.outer, *self.rows, *self.run))
 
 
 class Roles(NamedTuple):
@@ -146,7 +146,7 @@ def _contiguous(inner: InnerLoops, *, pure: bool) -> Roles | None:
     pixels = len(loops) > 1 and last.coef > 0 and last.count <= MAX_TABLE
     if pixels and _gapless(loops[-2], last) and not loops[-2].coef:
         run = loops[-2:]  # the coefficients repeat along the outer loop
-    short = length(run) * min(inner.item, inner.target_item) < SHORT_RUN
+    short = count_iterations(run) * min(inner.item, inner.target_item) < SHORT_RUN
     return None if short and len(loops) > len(run) else inner.roles(run)
 
 
@@ -216,7 +216,11 @@ def _transpose(inner: InnerLoops) -> Roles | None:
         rows = _fuse_rows(inner.loops, row, last, inner.item)
     if _is_short(last, inner.item):
         run = _fuse_run(inner.loops, last, rows)
-    return inner.roles(run, rows) if min(length(rows), length(run)) >= side else None
+    return (
+        inner.roles(run, rows)
+        if min(count_iterations(rows), count_iterations(run)) >= side
+        else None
+    )
 
 
 def _is_short(loop: Loop, item: int) -> bool:
@@ -249,7 +253,7 @@ def _gather(inner: InnerLoops) -> Roles:
     if inner.last.dst == inner.target_item:
         for loop in reversed(inner.loops[:-1]):
             gapless = loop.dst == run[0].count * run[0].dst
-            if not gapless or loop.coef or length(run) > MAX_TABLE:
+            if not gapless or loop.coef or count_iterations(run) > MAX_TABLE:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
@@ -356,13 +360,13 @@ def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
     return row.why_on_a_gpu or row.why if on_a_gpu else row.why
 
 
-def work(choice: Choice) -> str:
+def kernel_work(choice: Choice) -> str:
     """Return the work line of a plan: the number of iterations and the work of each."""
     size = choice.source_item
     done = _kernel_row(choice.kernel).work.format(
-        times=length(choice.outer),
-        run=length(choice.run),
-        rows=length(choice.rows),
+        times=count_iterations(choice.outer),
+        run=count_iterations(choice.run),
+        rows=count_iterations(choice.rows),
         pixels=choice.run[0].count,
         channels=choice.channels,
     )

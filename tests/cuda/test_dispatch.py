@@ -27,7 +27,7 @@ from layoutkit import (
 )
 from layoutkit.backends.gradients import spread, stopped
 from layoutkit.cuda.cupy_runtime import CupyRuntime
-from layoutkit.planning.select import KERNELS, why
+from layoutkit.planning.select import KERNELS, kernel_reason
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -546,7 +546,7 @@ def test_plans_say_where_they_run(gpu):
 
 def test_every_kernel_has_its_words_on_a_gpu():
     for row in KERNELS:
-        words = why(row.name, on_a_gpu=False), why(row.name, on_a_gpu=True)
+        words = kernel_reason(row.name, on_a_gpu=False), kernel_reason(row.name, on_a_gpu=True)
         assert all(words)
         # What a CPU does with its registers is nothing that a GPU does.
         assert "register" not in words[1]

@@ -126,8 +126,16 @@ def test_a_converter_says_and_pickles_it():
         ({"pad_to": {"q": 9}}, layoutkit.ShapeError, "the axes are b, c, h, w"),
         ({"pad_to": {"h": 9}, "pad_before": {"h": 6}}, layoutkit.ShapeError, "give at most 5"),
         ({"pad_to": {"h": 9}, "pad_before": {"w": 0}}, layoutkit.ArgumentError, "pad_to does not"),
-        ({"pad_to": {"h": 9}, "fill": 256}, layoutkit.DtypeError, "fill=256 cannot be represented in uint8"),
-        ({"pad_to": {"h": 9}, "fill": 0.5}, layoutkit.DtypeError, "fill=0.5 cannot be represented in uint8"),
+        (
+            {"pad_to": {"h": 9}, "fill": 256},
+            layoutkit.DtypeError,
+            "fill=256 cannot be represented in uint8",
+        ),
+        (
+            {"pad_to": {"h": 9}, "fill": 0.5},
+            layoutkit.DtypeError,
+            "fill=0.5 cannot be represented in uint8",
+        ),
         ({"pad_to": {"h": 9}, "fill": (1, 2)}, layoutkit.ShapeError, "axis c has size 3"),
         ({"pad_to": {"h": 9}, "fill": "grey"}, layoutkit.ArgumentError, "a number, or a flat list"),
         ({"fill": 114}, layoutkit.ArgumentError, "give it too"),
