@@ -248,7 +248,7 @@ def _history(work):
 
 
 def _loop():
-    """Whether seven batches of growing and of equal size come through a Converter unharmed."""
+    """Return whether a Converter transfers seven batches of growing and equal sizes correctly."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     sizes = (2, 3, 3, 2, 3, 3, 4, 4, 2, 3, 3)
     results = [converter(np.full((b, 4, 5, 3), b * 16 + n, np.uint8)) for n, b in enumerate(sizes)]
