@@ -1,1 +1,7 @@
-"""Plans made ready and run on the CPU; `layoutkit.cuda` has the same rooms for GPUs."""
+"""Execute plans on the CPU; `layoutkit.cuda` executes them on GPUs.
+
+program         conversions: kernels and the casts that NumPy does before and after them
+accumulate      sums
+collate         batches of windows
+window_table    the plans of windows by strides, and the argument block of the batch kernel
+"""

@@ -1,7 +1,4 @@
-"""A sum made ready to run: machine code, tiles, and what has to be done before and after.
-
-What is done before and after is decided in `planning.sums`, and done here by NumPy.
-"""
+"""Execute the plan of a sum on the CPU: machine code, tiles, and NumPy casts before and after."""
 
 from __future__ import annotations
 
@@ -16,46 +13,45 @@ from ..buffers import empty, empty_with_address
 from ..kernels.cpu.accumulate_launch import MAX_NEST, Summation, prepare_sum
 from ..kernels.cpu.params import LINE
 from ..memory import Array, address
-from ..planning.accumulate import Stage, SumRequest, conversion, make_sum_plan, operand
+from ..planning.accumulate import Stage, SumRequest, make_sum_plan, operand, plan_single_part
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .program import Program, cast_into, has_half
-
-__all__ = ["Sum", "prepared"]
 
 Run = Callable[[Sequence[Array], Array | None], Array]
 
 
 def prepared(request: SumRequest, threads: int | None = None) -> Run:
-    """What sums arrays like those of a request into an output or new memory, on so many threads."""
+    """Return a function that sums arrays like those of a request into `out` or new memory."""
     if len(request.moves) > 1:
         return Sum(request, threads)
-    mover = Program(conversion(request, has_half), threads)
+    mover = Program(plan_single_part(request, has_half), threads)
     return lambda parts, out: mover(parts[0], parts[0], out)
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A sum for one alignment of the output."""
+    """The job of a sum for one alignment of the output."""
 
     job: Job
     area: int
-    summation: Summation = field(repr=False)  # owns what the job's parameters point to
+    summation: Summation = field(repr=False)  # owns the memory that the job's parameters point to
 
 
 class Sum:
-    """What an `Accumulator` keeps for arrays of these shapes, strides and dtypes.
+    """The executable sum that an `Accumulator` caches for given shapes, strides and dtypes.
 
-    Safe to call from many threads: it is not changed, except that jobs are added.
+    Safe to call from many threads: only the cache of jobs is ever changed.
     """
 
     def __init__(self, request: SumRequest, threads: int | None = None) -> None:
-        self._request, self._threads = request, threads
+        self._request = request
+        self._threads = threads
         self._empty = 0 in request.shape
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
             self._plan = make_sum_plan(request, has_half, MAX_NEST)
-            self._stages = [_ready(stage) for stage in self._plan.stages]
+            self._stages = [_stage_function(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
         """Sum the arrays into `out` or new memory."""
@@ -80,10 +76,10 @@ class Sum:
         sources = map(int.__add__, map(address, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
         ready.job.run(address(call), dst)
-        del areas  # lent until here
+        del areas  # kept alive until the job has run
 
     def _prepare(self, alignment: int) -> _Ready:
-        """Make the job; of two threads that do so at once, one wins, and both are right."""
+        """Return the cached job for an alignment; threads that race build equal jobs."""
         plan, computed = self._plan, self._request.computed
         parts = [operand(dtype) for dtype in plan.dtypes]
         sides = operand(computed), operand(plan.written)
@@ -91,14 +87,18 @@ class Sum:
             summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
         item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(
-            summation.kernel, summation.params, summation.units, summation.grain,
-            item * prod(self._request.shape), self._threads,
-        )  # fmt: skip
+            summation.kernel,
+            summation.params,
+            summation.units,
+            summation.grain,
+            item * prod(self._request.shape),
+            self._threads,
+        )
         return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
 
 
-def _ready(stage: Stage | None) -> Callable[[Array], Array] | None:
-    """A stage as what NumPy and CPU kernels do."""
+def _stage_function(stage: Stage | None) -> Callable[[Array], Array] | None:
+    """Return a function that executes a stage with NumPy and CPU kernels."""
     if stage is None:
         return None
     if stage.plan is not None:

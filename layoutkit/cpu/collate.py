@@ -1,8 +1,8 @@
-"""Batches of windows, made by one job: a table of what every sample has to have done to it.
+"""Collate windows on the CPU with one job, from a table with one row per window.
 
-`kernels/cpu/collate.py` writes the table: windows of a kind that is known (kinds.py) have one plan.
-Those that reach outside of their samples are copied first, by the thread that converts them.
-`kernels/cpu/collate.py` does what is in it.
+A kernel of `kernels/cpu/collate.py` writes the table: all windows of a known kind
+(`window_table.py`) share one plan. Another kernel converts the windows of the table. A window that
+reaches outside of its sample is first copied by the thread that converts it.
 """
 
 from __future__ import annotations
@@ -21,50 +21,72 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, address, check_writable, contiguous
 from ..normalize import CHANNEL
 from ..planning.channels import evenly
-from ..planning.collate import Axes, Frame, Windows, check_inside, make_frame, pixel_of, said
+from ..planning.collate import (
+    Axes,
+    Frame,
+    Windows,
+    check_inside,
+    make_frame,
+    parse_crop_and_flip,
+    pixel_of,
+)
 from ..planning.plan import Plan
 from ..spec import DType
 from ..threads.pool import Job
 from .program import has_half
-from .window_table import Known, Sheet, Sources, freed, make_kind, spelled_out
+from .window_table import (
+    CollateArgs,
+    Sources,
+    WindowPlanTable,
+    generalize_strides,
+    make_window_plan,
+    spelled_out,
+)
 
-__all__ = ["Gathering"]
-
-KEPT_BYTES = 4 << 20  # of a sheet that is used again: larger ones are for thousands of samples
-MOST_KINDS = 64  # that are known at once, unless a batch has more
+KEPT_BYTES = 4 << 20  # a larger sheet, of a batch of thousands of samples, is not reused
+MOST_KINDS = 64  # kinds of windows that are cached, unless a batch has more
 
 
 class Gathering:
-    """What makes the memory of a `Frame`, for samples of one dtype wherever they lie.
+    """The executable collation of a `Frame`, for samples of one dtype.
 
-    Safe to call from many threads: it is not changed, except that what was planned is added.
+    Safe to call from many threads: only caches are ever changed.
     """
 
     def __init__(
-        self, asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType,
+        self,
+        options: Windows,
+        axes: Axes,
+        count: int,
+        window: tuple[int, ...],
+        source: DType,
         out: Array | None,
-    ) -> None:  # fmt: skip
-        self.frame = make_frame(asked, axes, count, window, source, out, has_half)
-        self._asked, self._axes, self._source, self._count = asked, axes, source, count
+    ) -> None:
+        self.frame = make_frame(options, axes, count, window, source, out, has_half)
+        self._asked = options
+        self._axes = axes
+        self._source = source
+        self._count = count
         self._places = axes.places()
-        # Channels that no step leads to one after the other: windows are copied with these alone.
-        self._is_listed = asked.channels is not None and evenly(asked.channels) is None
+        # Selected channels without a common stride: each window is copied with only these channels.
+        self._copies_channels = options.channels is not None and evenly(options.channels) is None
         self._is_empty = 0 in self.frame.shape
-        self._span = _span(self.frame)
-        self._known: dict[int, Known] = {}  # by the alignment of samples in the output
-        self._sheets: list[Sheet] = []
-        self._jobs: dict[tuple[int, bool], Job] = {}  # by rows, and whether windows are copied
-        self._copies, self._keep = self._of_copies()
+        self._byte_span = _byte_span(self.frame)
+        self._known: dict[int, WindowPlanTable] = {}  # by the alignment of samples in the output
+        self._sheets: list[CollateArgs] = []
+        self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
+        self._copies, self._kept_alive = self._copy_params()
 
     def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
-        """The memory with what windows hold, or `out`."""
-        frame, span = self.frame, (0, 0)
+        """Convert the windows of a batch into `out` or new memory, and return that."""
+        frame = self.frame
+        span = 0, 0
         if out is None:
             out, dst = empty_with_address(frame.shape, frame.dtype)
         else:
             dst = address(out)
-            span = dst + self._span[0], dst + self._span[1]
-        sheet, known = self._laid(sources, offset, flip, dst, span)
+            span = dst + self._byte_span[0], dst + self._byte_span[1]
+        sheet, known = self._fill_table(sources, offset, flip, dst, span)
         try:
             if sheet.head.item(t.FOUND) & t.NEAR:
                 for number, array in enumerate(sources.arrays):
@@ -77,82 +99,92 @@ class Gathering:
         return out
 
     def plans(self, sources: Sources, offset: Any, flip: Any) -> list[Plan]:
-        """How windows are moved, one plan for each kind of them."""
+        """Return the plan of each kind of windows."""
         if self._is_empty:
             return []
-        sheet, known = self._laid(sources, offset, flip, LINE, (0, 0))
+        sheet, known = self._fill_table(sources, offset, flip, LINE, (0, 0))
         return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
 
-    # -- where windows lie -----------------------------------------------------------------
+    # -- the table of windows --------------------------------------------------------------
 
-    def _laid(
+    def _fill_table(
         self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
-    ) -> tuple[Sheet, Known]:
-        """The table of a batch; raises what is wrong with samples."""
-        offsets, flips = said(self._asked, self._places, offset, flip, self._count)
+    ) -> tuple[CollateArgs, WindowPlanTable]:
+        """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
+        offsets, flips = parse_crop_and_flip(self._asked, self._places, offset, flip, self._count)
         grid = self._grid(dst)
-        known = self._known.get(grid) or Known.of(())
-        lay = _lay()
+        known = self._known.get(grid) or WindowPlanTable.of(())
+        lay = _table_kernel()
         while True:
-            sheet = self._sheet(known)
+            sheet = self._new_args(known)
             sheet.describe(sources, known, offsets, flips, span)
             lay(b"", sheet.address, 0, 0, self._count)
-            found = sheet.head.item(t.FOUND) & ~t.NEAR
-            if not found or (self._is_empty and found == t.UNKNOWN):
+            flags = sheet.head.item(t.FOUND) & ~t.NEAR
+            if not flags or (self._is_empty and flags == t.UNKNOWN):
                 return sheet, known
-            if found & (t.ODD | t.OUTSIDE):
-                sources = self._checked(sources, sheet, found)
+            if flags & (t.ODD | t.OUTSIDE):
+                sources = self._check_samples(sources, sheet, flags)
             else:
-                known = self._learned(known, sheet, grid)
+                known = self._add_kind(known, sheet, grid)
 
     def _grid(self, dst: int) -> int:
-        """The power of two, at most a line, on which all samples begin in the output."""
-        both = self.frame.step | dst | LINE
-        return both & -both
+        """Return the alignment of all windows in the output: a power of two up to a cache line."""
+        bits = self.frame.step | dst | LINE
+        return bits & -bits
 
-    def _sheet(self, known: Known) -> Sheet:
-        """A sheet for this batch, from one before where that is long enough."""
+    def _new_args(self, known: WindowPlanTable) -> CollateArgs:
+        """Return a sheet for this batch, reused from an earlier batch if it is long enough."""
         while self._sheets:
             try:
                 sheet = self._sheets.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 break
             if sheet.longest >= known.longest:
                 return sheet
-        asked, frame = self._asked, self.frame
-        sheet = Sheet(self._count, len(frame.window), known.longest)
-        head, packed = sheet.head, contiguous(frame.window, self._source)
+        options = self._asked
+        frame = self.frame
+        sheet = CollateArgs(self._count, len(frame.window), known.longest)
+        head = sheet.head
+        packed = contiguous(frame.window, self._source)
         sheet.of_axes(t.WINDOW)[:] = frame.window
         sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
         sheet.of_axes(t.PACKED)[:] = packed
-        head[t.STEP], head[t.BYTES] = frame.step, prod(frame.window) * self._source.itemsize
-        head[t.FILLED], head[t.COPIED] = asked.fill is not None, self._is_listed
+        head[t.STEP] = frame.step
+        head[t.BYTES] = prod(frame.window) * self._source.itemsize
+        head[t.FILLED] = options.fill is not None
+        head[t.COPIED] = self._copies_channels
         head[t.CHANNEL] = -1
-        if asked.channels is not None:
-            head[t.CHANNEL], head[t.MOST] = self._axes.places()[CHANNEL], max(asked.channels) + 1
-            head[t.FIRST], head[t.APART] = evenly(asked.channels) or (0, 1)
+        if options.channels is not None:
+            head[t.CHANNEL] = self._axes.places()[CHANNEL]
+            head[t.MOST] = max(options.channels) + 1
+            head[t.FIRST], head[t.APART] = evenly(options.channels) or (0, 1)
         return sheet
 
-    def _checked(self, sources: Sources, sheet: Sheet, found: int) -> Sources:
-        """Raise what is wrong with samples; the same with their places where it is only a dtype
-        that is another object.
+    def _check_samples(self, sources: Sources, sheet: CollateArgs, flags: int) -> Sources:
+        """Raise the error of invalid samples, or return them with their addresses.
+
+        Samples are valid if only their dtype objects differ, which machine code compares by
+        identity.
         """
-        whole = spelled_out(sources)
-        if whole.places is not None:
-            self._axes.window(self._asked, whole.places.sizes)
-        if not found & t.ODD:
+        located = spelled_out(sources)
+        if located.places is not None:
+            self._axes.window(self._asked, located.places.sizes)
+        if not flags & t.ODD:
             begins, sizes = sheet.of_windows(t.BEGINS), sheet.of_windows(t.LENGTHS)
             window = self.frame.window
             outside = (begins < 0) | (begins + np.array(window) > sizes)
             check_inside(self._axes, begins, sizes, window, outside)
-        if whole is sources:
-            raise RuntimeError("samples were refused, and nothing is wrong with them")
-        return whole
+        if located is sources:
+            raise RuntimeError("the table kernel refused valid samples")
+        return located
 
     # -- kinds -----------------------------------------------------------------------------
 
-    def _learned(self, known: Known, sheet: Sheet, grid: int) -> Known:
-        """What is known, and what serves the first window that is of no kind."""
+    def _add_kind(self, known: WindowPlanTable, sheet: CollateArgs, grid: int) -> WindowPlanTable:
+        """Return the kinds with one more for the first window of an unknown kind.
+
+        If new kinds are not generalized to other strides yet, they are generalized instead.
+        """
         frame = self.frame
         stream = self._is_streamed()
         kinds = known.kinds
@@ -160,26 +192,28 @@ class Gathering:
             number = int(np.flatnonzero(sheet.states == -t.UNKNOWN)[0])
             steps = tuple(sheet.of_windows(t.STEPS)[number].tolist())
             most = max(MOST_KINDS, self._count)
-            kinds = (*kinds[1 - most :], make_kind(frame, self._source, steps, grid, stream))
+            kinds = (*kinds[1 - most :], make_window_plan(frame, self._source, steps, grid, stream))
         else:
             kinds = tuple(
-                k if k.tried else freed(k, frame, self._source, grid, stream) for k in kinds
+                k if k.tried else generalize_strides(k, frame, self._source, grid, stream)
+                for k in kinds
             )
-        found = Known.of(kinds)
+        table = WindowPlanTable.of(kinds)
         with fork.making:
-            self._known[grid] = found
-        return found
+            self._known[grid] = table
+        return table
 
     def _is_streamed(self) -> bool:
         with fork.making:
             from ..kernels.cpu.launch import STREAM_BYTES
         return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
 
-    # -- the job ---------------------------------------------------------------------------
+    # -- execution -------------------------------------------------------------------------
 
-    def _run(self, sheet: Sheet, known: Known, dst: int) -> None:
-        """Do what is in the table."""
-        table, copies = sheet.table, sheet.head.item(t.COPIES)
+    def _run(self, sheet: CollateArgs, known: WindowPlanTable, dst: int) -> None:
+        """Run the job of a filled table."""
+        table = sheet.table
+        copies = sheet.head.item(t.COPIES)
         if copies:
             memory = empty_with_address((copies * sheet.head.item(t.BYTES),), np.dtype("u1"))
             copied = table[:, t.E_BEFORE] != 0
@@ -191,8 +225,8 @@ class Gathering:
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
         job.run(address(table), dst)
 
-    def _spread(self, sheet: Sheet, known: Known) -> Array:
-        """The table with a row for each place that a kernel begins at."""
+    def _spread(self, sheet: CollateArgs, known: WindowPlanTable) -> Array:
+        """Return the table with a row for each launch of a window."""
         rows = []
         for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
             places = known.kinds[state].places
@@ -204,7 +238,7 @@ class Gathering:
         return np.array(rows)
 
     def _job(self, rows: int, copied: bool) -> Job:
-        """The job of a table of so many rows, each of which is cut into as many shares."""
+        """Return the job of a table with `rows` rows; every row is cut into equal shares."""
         with fork.making:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import shares
@@ -216,32 +250,36 @@ class Gathering:
         params = struct.pack("2q", count, address(self._copies))
         return Job(kernel, params, rows * count, grain, moved)
 
-    def _of_copies(self) -> tuple[Array, Any]:
-        """What is said of copies of windows, and what it points to."""
-        asked, axes, window = self._asked, self._axes, self.frame.window
-        channel, channels = -1, np.array(asked.channels or (), np.int64)
-        if self._is_listed:
+    def _copy_params(self) -> tuple[Array, Any]:
+        """Return the parameters of window copies, and the arrays they point to."""
+        options = self._asked
+        axes = self._axes
+        window = self.frame.window
+        channel = -1
+        channels = np.array(options.channels or (), np.int64)
+        if self._copies_channels:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
-        if asked.fill is not None:
-            pixel, at = pixel_of(asked, axes, window, self._source), axes.places().get(CHANNEL)
-            spread = [len(pixel) if axis == at else 1 for axis in range(len(window))]
-            paint = np.array(np.broadcast_to(pixel.reshape(spread), window), order="C")
+        if options.fill is not None:
+            pixel = pixel_of(options, axes, window, self._source)
+            channel_axis = axes.places().get(CHANNEL)
+            pixel_shape = [len(pixel) if axis == channel_axis else 1 for axis in range(len(window))]
+            paint = np.array(np.broadcast_to(pixel.reshape(pixel_shape), window), order="C")
         head = len(window), self._source.itemsize, address(paint), channel, address(channels)
         return np.array([*head, *window], np.int64), (paint, channels)
 
 
-def _span(frame: Frame) -> tuple[int, int]:
-    """Where the memory of a batch begins and ends, from its first element."""
+def _byte_span(frame: Frame) -> tuple[int, int]:
+    """Return the byte offsets of the memory of a batch, relative to its first element."""
     if 0 in frame.shape:
         return 0, 0
-    far = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
-    return sum(min(0, f) for f in far), sum(max(0, f) for f in far) + frame.dtype.itemsize
+    extents = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
+    return sum(min(0, f) for f in extents), sum(max(0, f) for f in extents) + frame.dtype.itemsize
 
 
 @cache
-def _lay() -> Any:
-    """The kernel that writes tables; it is done before the GIL would be back."""
+def _table_kernel() -> Any:
+    """Return the kernel that writes tables; it keeps the GIL, as reacquiring it is slower."""
     with fork.making:
         from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
 

@@ -1,11 +1,11 @@
-"""A plan made ready to run: machine code, parameter block, and where the memory comes from.
+"""Execute the plan of a conversion on the CPU: machine code, parameter block and memory.
 
-Programs that are one conversion and something more; see `planning/composed.py`.
+`Program` executes one plan. `Laid` and `Placed` execute `memory=` and `pad_to=`, which need one
+more step (see `planning/plan.py`).
 
-The casts that kernels leave to NumPy: dtypes they do not know, and what C leaves undefined.
-
-NumPy's own `astype` is not enough: it warns where an imaginary part goes, it cannot cast between
-some dtypes of ml_dtypes, and it does not saturate.
+`cast_into` is the cast that NumPy does for kernels: of dtypes that they do not support, and where C
+leaves the value undefined. `ndarray.astype` is not enough: it warns when it drops an imaginary
+part, cannot cast between some dtypes of ml_dtypes, and does not saturate.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..layout.pattern import Move
 from ..memory import Array, address
 from ..planning.channels import Picks
 from ..planning.options import Task
-from ..planning.padding import of_paint
-from ..planning.plan import Plan, around, made, order, refuse_out, window
+from ..planning.padding import fill_region_for
+from ..planning.plan import Plan, fill_conversion, made, order, plan_inner_region, refuse_out
 from ..spec import CPU, DType, integer_bounds, kind_of
 from ..threads.pool import Job, announce
 
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
     with np.errstate(all="ignore"):
-        np.copyto(out, _prepared(values, out.dtype, saturate), casting="unsafe")
+        np.copyto(out, _castable_values(values, out.dtype, saturate), casting="unsafe")
 
 
-def _prepared(values: Array, target: DType, saturate: bool) -> Array:
-    """Values that NumPy can cast to `target` without a word."""
+def _castable_values(values: Array, target: DType, saturate: bool) -> Array:
+    """Return values that NumPy can cast to `target` without a warning."""
     if kind_of(values.dtype) == "c":
-        values = _real(values, target)
+        values = _as_numpy_complex(values, target)
     if saturate and kind_of(target) in "ui":
-        values = _saturated(values, target)
+        values = _saturate(values, target)
     if not np.can_cast(values.dtype, target, "unsafe"):
-        # Only among the smallest dtypes of ml_dtypes, and these hold their values exactly.
+        # Happens only among the smallest dtypes of ml_dtypes, which these dtypes represent exactly.
         values = values.astype(np.complex64 if kind_of(target) == "c" else np.float32)
     return values
 
 
-def _real(values: Array, target: DType) -> Array:
-    """Complex values as NumPy's own, or their real part where the target has no other."""
+def _as_numpy_complex(values: Array, target: DType) -> Array:
+    """Return complex values in a dtype of NumPy, or their real part if the target is real."""
     if values.dtype.kind != "c":
         values = values.astype(np.complex64)
     return values if kind_of(target) in "cb" else values.real
 
 
-def _saturated(values: Array, target: DType) -> Array:
-    """Values as 64-bit integers: rounded half to even, in the target's range, 0 for NaN."""
+def _saturate(values: Array, target: DType) -> Array:
+    """Return values as 64-bit integers, rounded half to even and clipped, with 0 for NaN."""
     low, high = integer_bounds(target)
     wide = np.uint64 if low == 0 else np.int64
     if kind_of(values.dtype) in "bui":
@@ -64,43 +64,48 @@ def _saturated(values: Array, target: DType) -> Array:
         limits = np.iinfo(values.dtype)
         return values.clip(max(low, int(limits.min)), min(high, int(limits.max)))
     if values.dtype.itemsize < 4:
-        values = values.astype(np.float32)  # the bounds are beyond float16
-    whole = np.rint(values)
-    rounded = np.where(np.isnan(whole), 0, whole).astype(wide)
-    # high + 1 is a power of two, which every float holds; high itself may not be one.
-    rounded = np.where(whole >= float(high + 1), wide(high), rounded)
-    return np.where(whole <= float(low), wide(low), rounded)
+        values = values.astype(np.float32)  # float16 cannot represent the bounds
+    rounded_values = np.rint(values)
+    rounded = np.where(np.isnan(rounded_values), 0, rounded_values).astype(wide)
+    # high + 1 is a power of two, which every float represents; high itself may be rounded.
+    rounded = np.where(rounded_values >= float(high + 1), wide(high), rounded)
+    return np.where(rounded_values <= float(low), wide(low), rounded)
 
 
 def has_half() -> bool:
-    """Whether this CPU converts float16 in hardware."""
+    """Return whether this CPU converts float16 in hardware."""
     with fork.making:
         from ..kernels.cpu.compiler import cpu_features
 
         return not cpu_features().isdisjoint({"f16c", "neon"})
 
 
-_BYTES_A_CHANNEL = 32  # a factor and a term for each job, of which most have two
+_BYTES_A_CHANNEL = 32  # a factor and a term per job; most programs have two jobs
 
 
 class Program:
-    """What a Converter keeps for arrays of one shape, strides and dtype.
+    """The executable plan that a Converter caches for one shape, strides and dtype.
 
-    Safe to call from many threads: it is not changed, except that jobs are added.
+    Safe to call from many threads: only the cache of jobs is ever changed.
 
-    threads    how many the conversion may use; None: as many as others
+    threads    the number of threads the conversion may use; None: that of `set_num_threads`
     is_part    whether results are written past the caches, however small they are
-    nbytes     what the constants take beside the program
+    nbytes     the size of the constants, which are allocated beside the program
     """
 
     def __init__(self, plan: Plan, threads: int | None = None, is_part: bool = False) -> None:
-        self.plan, self.threads, self._stream = plan, threads, is_part or None
+        self.plan = plan
+        self.threads = threads
+        self._stream = is_part or None
         self.nbytes = plan.formula.channels * _BYTES_A_CHANNEL if plan.formula else 0
-        self._shape, self._dtype = plan.target.shape, plan.target.dtype
+        self._shape = plan.target.shape
+        self._dtype = plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
-        self._simple, self._same = plan.is_one_pass, plan.move.is_identity
+        self._simple = plan.is_one_pass
+        self._same = plan.move.is_identity
         if plan.loops is not None:
-            self._src, self._dst = plan.loops.src_offset, plan.loops.dst_offset
+            self._src = plan.loops.src_offset
+            self._dst = plan.loops.dst_offset
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Any:
         """Convert `array`, which shares the memory of the user's `x`, into `out` or new memory."""
@@ -122,10 +127,11 @@ class Program:
         return result
 
     def _stages(self, array: Array, result: Array) -> None:
-        """Run all stages of the plan, and the loops that are too many for a kernel."""
-        before, after = self.plan.before, self.plan.after
-        if self.plan.picked_first and self.plan.picks is not None:
-            array = _copied(array, self.plan.move, self.plan.picks)
+        """Run all stages of the plan, with one launch per iteration of surplus outer loops."""
+        before = self.plan.before
+        after = self.plan.after
+        if self.plan.selects_first and self.plan.picks is not None:
+            array = _copy_channels(array, self.plan.move, self.plan.picks)
         if before is not None:
             with np.errstate(all="ignore"):
                 array = array.astype(before, order="C")
@@ -137,7 +143,7 @@ class Program:
             cast_into(result, middle, saturate=self.plan.saturate)
 
     def prepare(self, alignment: int) -> Job:
-        """Make the job; of two threads that do so at once, one wins, and both are right."""
+        """Return the cached job for an alignment; threads that race build equal jobs."""
         plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
@@ -152,59 +158,62 @@ class Program:
         return self._jobs.setdefault(alignment, job)
 
 
-def _copied(array: Array, move: Move, picks: Picks) -> Array:
-    """The channels that are taken, in an array of their own."""
+def _copy_channels(array: Array, move: Move, picks: Picks) -> Array:
+    """Return the selected channels in a new array."""
     opened = array.reshape(picks.whole(move).sizes)
-    found: Array = np.take(opened, picks.order, picks.axis(move))
-    return found.reshape(move.source_shape)
+    selected: Array = np.take(opened, picks.order, picks.axis(move))
+    return selected.reshape(move.source_shape)
 
 
 class Laid:
-    """What gives a view of memory that is laid out in another order."""
+    """A program whose result is a view of new memory in another layout: `memory=`."""
 
-    nbytes = 0  # of its own
+    nbytes = 0  # the program of the memory is cached by its own Converter
 
     def __init__(self, converter: Converter, out: Array | None) -> None:
         refuse_out(converter.task, out)
-        self._made, self._task = converter.derived(made), converter.task
+        self._made = converter.derived(made)
+        self._task = converter.task
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
-        """Convert `array` into new memory, and turn its axes."""
-        found: Array = self._made(x)
-        return found.transpose(order(self._task, found.ndim))
+        """Convert `array` into new memory, and return a transposed view of it."""
+        converted: Array = self._made(x)
+        return converted.transpose(order(self._task, converted.ndim))
 
 
 class Placed:
-    """What converts x into a window of a larger result, and fills what is around it."""
+    """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
 
     def __init__(self, task: Task, array: Array, out: Array | None) -> None:
-        shape, dtype = array.shape, array.dtype
-        plan, self._place = window(task, shape, array.strides, dtype, CPU, out, has_half)
-        self._inside, self._dtype = Program(plan, task.threads), plan.target.dtype
+        shape = array.shape
+        dtype = array.dtype
+        plan, self._place = plan_inner_region(task, shape, array.strides, dtype, CPU, out, has_half)
+        self._inside = Program(plan, task.threads)
+        self._dtype = plan.target.dtype
         self._borders = self._place.borders()
-        self._paint = _paint(task, array, plan.target.dtype, self._place.full)
-        self.nbytes = self._inside.nbytes + self._paint.nbytes
+        self._fill_array = _fill_array(task, array, plan.target.dtype, self._place.full)
+        self.nbytes = self._inside.nbytes + self._fill_array.nbytes
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
-        """Convert `array` into its window of `out` or new memory, and fill the rest."""
+        """Convert `array` into its region of `out` or new memory, and fill the rest."""
         if out is None:
             out = empty_with_address(self._place.shape, self._dtype)[0]
-        full = out.reshape(self._place.full)  # folds are taken apart, which needs no copy
+        full = out.reshape(self._place.full)  # splits folded axes without a copy
         self._inside(x, array, full[self._place.window])
         for border in self._borders:
-            np.copyto(full[border], self._paint[of_paint(self._paint, border)])
+            np.copyto(full[border], self._fill_array[fill_region_for(self._fill_array, border)])
         return out
 
 
-def _paint(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
-    """What is around x, in the result's units: of size 1 along axes where it is all the same."""
-    turned, pixel = around(task, array.shape, array.dtype)
-    plan = turned._replace(dtype=dtype).plan(
+def _fill_array(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
+    """Return the converted fill values, of size 1 along axes where they are constant."""
+    fill_options, pixel = fill_conversion(task, array.shape, array.dtype)
+    plan = fill_options._replace(dtype=dtype).plan(
         pixel.shape, pixel.strides, pixel.dtype, CPU, None, has_half
     )
-    found: Array = Program(plan)(pixel, pixel, None)
-    if found.shape[-1] > 1:
-        # A whole row: NumPy copies long runs at the speed of memory, and pixels at a tenth of it.
-        shape = (*found.shape[:-2], *full[-2:])
-        found = np.array(np.broadcast_to(found, shape))
-    return found
+    converted: Array = Program(plan)(pixel, pixel, None)
+    if converted.shape[-1] > 1:
+        # A full row: NumPy copies long runs at memory speed, single pixels at a tenth of it.
+        shape = (*converted.shape[:-2], *full[-2:])
+        converted = np.array(np.broadcast_to(converted, shape))
+    return converted

@@ -1,12 +1,12 @@
-"""Kinds of windows: those that are moved by one plan, whatever lies between their lines.
+"""The kinds of windows, the argument block of a batch, and the addresses of samples.
 
-A plan is integers: it tells kernels by how many bytes to step. Where a step of the samples only
-changes numbers in the parameters of the kernel, and each of them evenly, one plan serves all
-samples; that it does is tried with two other steps.
+`WindowPlan` is the plan of windows with many possible strides of their samples. A plan holds
+integers that depend on strides. If a stride of the samples changes only numbers in the parameters
+of the kernel, and each of them linearly, one plan is used for all such strides. Linearity is tested
+by planning with two other strides.
 
-The sheet of a batch of windows: what kernels/cpu/collate.py reads and writes, as NumPy arrays.
-
-Samples as memory: arrays of their own, or rows of one array.
+`CollateArgs` is the argument block of a batch, which kernels/cpu/collate.py reads and writes, as
+NumPy arrays. `Sources` are the samples of a batch: separate arrays, or positions of one array.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from ..errors import LayoutkitError
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import HAS_KNOWN_HEADER, Array, address, addresses
-from ..planning.collate import Frame, Said, check_alike
+from ..planning.collate import Frame, PerSampleArgs, check_same_rank_and_dtype
 from ..planning.plan import Plan
 from ..spec import CPU, DType
 from .program import has_half
 
-# Bytes that are added to a step to see what changes: no others are fused or aligned by them.
+# Bytes that are added to a stride to test linearity: they do not change fusion or alignment.
 TRIED = 3 << 12, 5 << 12
 
 
-class Kind(NamedTuple):
-    """Windows of some steps, and what serves them.
+class WindowPlan(NamedTuple):
+    """The windows that one plan converts, and its machine code and parameters.
 
-    least     for each axis, how long other steps have to be; -1: there are no others
-    code      the machine code
-    places    byte offsets in the source and the output at which it begins
-    patches   rows of (parameter, axis, growth) for steps that are others
-    tried     whether it was tried which steps can be others
+    steps     the strides of the samples for which `params` were computed
+    least     the minimum of other supported strides per axis; -1: no other stride
+    code      the address of the machine code
+    places    the byte offsets in the source and the output of each launch
+    patches   rows of (parameter, axis, growth per byte of stride) for other strides
+    tried     whether other strides were tested
     """
 
     plan: Plan
@@ -55,7 +56,7 @@ class Kind(NamedTuple):
     tried: bool
 
     def row(self) -> Iterator[int]:
-        """As a row of the table of kinds (see kernels/cpu/collate_params.py)."""
+        """Yield the row of the table of kinds (see kernels/cpu/collate_params.py)."""
         (source, output), *_ = self.places
         yield from (self.code, address(self.params), len(self.params), self.units, source, output)
         yield from (len(self.patches), address(self.patches))
@@ -63,18 +64,18 @@ class Kind(NamedTuple):
         yield from self.least
 
 
-class Known(NamedTuple):
-    """The kinds that are known for outputs of one alignment, and their table."""
+class WindowPlanTable(NamedTuple):
+    """The known kinds for outputs of one alignment, and their table."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WindowPlan, ...]
     table: Array
-    address: int  # of the table
-    longest: int  # words of the parameters that may have to be written anew
-    is_spread: bool  # whether a kernel begins at several places of a window
+    address: int  # of the table's memory
+    longest: int  # words of the longest parameters that other strides patch
+    is_spread: bool  # whether a window needs several launches
 
     @classmethod
-    def of(cls, kinds: Sequence[Kind]) -> Known:
-        """These kinds."""
+    def of(cls, kinds: Sequence[WindowPlan]) -> WindowPlanTable:
+        """Return the table of these kinds."""
         rows = [list(kind.row()) for kind in kinds]
         longest = max((len(k.params) for k in kinds if max(k.least, default=-1) >= 0), default=0)
         table = np.array(rows, np.int64)
@@ -83,7 +84,7 @@ class Known(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A plan for some steps, with all numbers that depend on them in one row."""
+    """The plan and launch parameters for some strides."""
 
     plan: Plan
     spec: Any
@@ -92,73 +93,88 @@ class _Ready(NamedTuple):
     params: Array
 
     def numbers(self) -> Array:
-        """The parameters, and behind them where the kernel begins in the source."""
+        """Return the parameters, followed by the source offset of the first launch."""
         return np.append(self.params, self.places[0][0])
 
     def is_like(self, other: _Ready) -> bool:
-        """Whether the same machine code does as much, and in one place of the output."""
+        """Return whether both differ only in numbers: equal code, work and output offset."""
         ours, theirs = ((r.spec, r.units, len(r.params)) for r in (self, other))
         one = len(self.places) == len(other.places) == 1
         return ours == theirs and one and self.places[0][1] == other.places[0][1]
 
 
-def make_kind(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> Kind:
-    """The kind of windows with these steps alone, as long as nothing was tried."""
+def make_window_plan(
+    frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool
+) -> WindowPlan:
+    """Return a kind of windows with exactly these strides; others are tested later."""
     ready = _ready(frame, source, steps, grid, stream)
     from ..kernels.cpu.compiler import load
 
     code = load(ready.spec).address
     none = np.empty((0, t.PATCH_WORDS), np.int64)
     least = (-1,) * len(steps)
-    return Kind(
+    return WindowPlan(
         ready.plan, steps, least, code, ready.params, ready.units, ready.places, none, False
     )
 
 
-def freed(kind: Kind, frame: Frame, source: DType, grid: int, stream: bool) -> Kind:
-    """The same kind, for all steps that only change numbers."""
-    here = _ready(frame, source, kind.steps, grid, stream)
-    least, patches = [], []
+def generalize_strides(
+    kind: WindowPlan, frame: Frame, source: DType, grid: int, stream: bool
+) -> WindowPlan:
+    """Return `kind` generalized to all strides that only change numbers linearly."""
+    base = _ready(frame, source, kind.steps, grid, stream)
+    least = []
+    patches = []
     for axis, step in enumerate(kind.steps):
         grown = [step + (more if step >= 0 else -more) for more in TRIED]
-        found = _growth(here, frame, source, kind.steps, axis, grown, grid, stream)
-        if found is None or (found.any() and abs(step) < LINE):
+        growth = _find_growth(base, frame, source, kind.steps, axis, grown, grid, stream)
+        if growth is None or (growth.any() and abs(step) < LINE):
             least.append(-1)
             continue
-        # Along shorter steps another kernel may do: it would be the wrong plan, if a right one.
-        least.append(LINE if found.any() else 0)
-        last = len(found) - 1
-        patches += [(at if at < last else -1, axis, found[at]) for at in np.flatnonzero(found)]
+        # Shorter strides may select another kernel: this plan would be correct, but slower.
+        least.append(LINE if growth.any() else 0)
+        last = len(growth) - 1
+        patches += [
+            (index if index < last else -1, axis, growth[index]) for index in np.flatnonzero(growth)
+        ]
     rows = np.array(patches, np.int64).reshape(-1, t.PATCH_WORDS)
     return kind._replace(least=tuple(least), patches=rows, tried=True)
 
 
-def _growth(
-    here: _Ready, frame: Frame, source: DType, steps: tuple[int, ...], axis: int,
-    others: Sequence[int], grid: int, stream: bool,
-) -> Array | None:  # fmt: skip
-    """By how much all numbers grow for each byte of a step; None where this is not all."""
-    found: Array | None = None
-    for other in others:
+def _find_growth(
+    base: _Ready,
+    frame: Frame,
+    source: DType,
+    steps: tuple[int, ...],
+    axis: int,
+    other_steps: Sequence[int],
+    grid: int,
+    stream: bool,
+) -> Array | None:
+    """Return the growth of all numbers per byte of stride; None if they are not linear."""
+    growth: Array | None = None
+    for other_step in other_steps:
         try:
-            there = _ready(frame, source, (*steps[:axis], other, *steps[axis + 1 :]), grid, stream)
+            changed = _ready(
+                frame, source, (*steps[:axis], other_step, *steps[axis + 1 :]), grid, stream
+            )
         except LayoutkitError:
             return None
-        if not here.is_like(there):
+        if not base.is_like(changed):
             return None
-        more = there.numbers() - here.numbers()
-        growth, rest = np.divmod(more, other - steps[axis])
-        if rest.any() or (found is not None and (growth != found).any()):
+        more = changed.numbers() - base.numbers()
+        slope, rest = np.divmod(more, other_step - steps[axis])
+        if rest.any() or (growth is not None and (slope != growth).any()):
             return None
-        found = growth
-    return found
+        growth = slope
+    return growth
 
 
 def _ready(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> _Ready:
-    """Plan one window, and cut it for the CPU."""
+    """Plan one window, and compute its launch parameters."""
     plan = frame.task.plan(frame.window, steps, source, CPU, frame.lies, has_half)
     if plan.choice is None or not (plan.is_one_pass or plan.choice.beyond):
-        raise RuntimeError(f"{plan.pattern}: a sample is more than one pass, and all are not")
+        raise RuntimeError(f"{plan.pattern}: a sample needs several passes, but the batch only one")
     places = tuple(plan.launches())
     with fork.making:
         from ..kernels.cpu.launch import prepare
@@ -170,7 +186,7 @@ def _ready(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, strea
 
 
 class Places(NamedTuple):
-    """Addresses of samples; sizes and strides, a row for each sample or one for all."""
+    """The addresses of samples, and their sizes and strides (one row per sample, or one row)."""
 
     starts: Array
     sizes: Array
@@ -178,40 +194,41 @@ class Places(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Samples as memory.
+    """The samples of a batch.
 
-    shape     of the first sample, or of all
-    arrays    the samples; none where they lie in one array
-    places    where they are, None where machine code will ask the arrays
+    shape     the shape of the first sample
+    arrays    the samples; empty if they are parts of one array
+    places    the addresses of samples; None: machine code reads them from `arrays`
     """
 
     dtype: DType
     shape: tuple[int, ...]
-    count: int  # type: ignore[assignment]  # hides tuple.count, which is of no use here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     arrays: Sequence[Array]
     places: Places | None
 
 
 def of_samples(arrays: Sequence[Array]) -> Sources:
-    """Samples that are arrays of their own."""
+    """Return samples that are separate arrays."""
     first = arrays[0]
-    found = Sources(first.dtype, first.shape, len(arrays), arrays, None)
-    return found if HAS_KNOWN_HEADER else spelled_out(found)
+    samples = Sources(first.dtype, first.shape, len(arrays), arrays, None)
+    return samples if HAS_KNOWN_HEADER else spelled_out(samples)
 
 
 def spelled_out(sources: Sources) -> Sources:
-    """The same samples with their places; raises if one is of another rank or dtype."""
+    """Return samples with their addresses; raise if their ranks or dtypes differ."""
     if sources.places is not None:
         return sources
-    arrays, rank = sources.arrays, len(sources.shape)
-    check_alike([(array.shape, array.dtype) for array in arrays])
-    found = ([array.shape for array in arrays], [array.strides for array in arrays])
-    rows = (np.array(each, np.int64).reshape(len(arrays), rank) for each in found)
+    arrays = sources.arrays
+    rank = len(sources.shape)
+    check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+    shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
+    rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
     return sources._replace(places=Places(np.array(addresses(arrays), np.int64), *rows))
 
 
 def of_rows(array: Array, axis: int, rows: Array) -> Sources:
-    """Samples at proven positions of one array."""
+    """Return samples that are parts of one array, at validated positions along `axis`."""
     array = np.moveaxis(array, axis, 0) if axis else array
     starts = address(array) + rows * array.strides[0]
     forms = (np.array([form[1:]], np.int64) for form in (array.shape, array.strides))
@@ -219,11 +236,11 @@ def of_rows(array: Array, axis: int, rows: Array) -> Sources:
 
 
 _EACH_TIME = Struct(f"{t.EACH_TIME}q").pack_into
-HEADER = object.__basicsize__  # bytes of an object before what is NumPy's
+HEADER = object.__basicsize__  # bytes of a Python object before NumPy's fields
 
 
-class Sheet:
-    """A sheet for so many samples of a rank, all in one array, which is used again."""
+class CollateArgs:
+    """The reusable argument block for `count` samples of one rank, in a single array."""
 
     def __init__(self, count: int, rank: int, longest: int) -> None:
         row = t.ROW + 4 * rank
@@ -231,31 +248,38 @@ class Sheet:
         ends = list(added((head, count, count * row, count * t.ENTRY, count, count * longest)))
         self.words = np.zeros(ends[-1], np.int64)
         self.address = address(self.words)
-        self.longest, self._rank = longest, rank
+        self.longest = longest
+        self._rank = rank
         parts = [self.words[first:last] for first, last in pairwise([0, *ends])]
         self.head, self._objects, rows, table, self.states, _ = parts
-        self.rows, self.table = rows.reshape(count, row), table.reshape(count, t.ENTRY)
+        self.rows = rows.reshape(count, row)
+        self.table = table.reshape(count, t.ENTRY)
         self.head[[t.COUNT, t.AXES, t.HEADER]] = count, rank, HEADER
         begins = [self.address + 8 * end for end in ends]
         self._objects_at, *written = begins[:-1]
         self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = written
-        self._is_said = False  # of windows
+        self._is_said = False  # whether the head has offsets or flips
         self._write_objects = Struct(f"{count}q").pack_into
 
     def of_axes(self, which: int) -> Array:
-        """What is said of each axis in the head, such as its size in a window."""
+        """Return a per-axis list of the head, such as the window sizes."""
         first = t.SHEET + which * self._rank
         return self.head[first : first + self._rank]
 
     def of_windows(self, which: int) -> Array:
-        """What is known of each axis of all windows, such as where they begin."""
+        """Return a per-axis list of all windows, such as their starts."""
         first = t.ROW + which * self._rank
         return self.rows[:, first : first + self._rank]
 
     def describe(
-        self, sources: Sources, known: Known, offsets: Said, flips: Said, out: tuple[int, int]
+        self,
+        sources: Sources,
+        known: WindowPlanTable,
+        offsets: PerSampleArgs,
+        flips: PerSampleArgs,
+        out: tuple[int, int],
     ) -> None:
-        """Write what is another in each batch. The arrays that it tells of have to live on."""
+        """Write the arguments that differ between batches; the caller keeps their arrays alive."""
         kinds = len(known.kinds), known.address
         if sources.places is None:
             self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
@@ -267,11 +291,12 @@ class Sheet:
         _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
         if not (offsets or flips or self._is_said):
             return
-        head, rank = self.head, self._rank
+        head = self.head
+        rank = self._rank
         head[t.SHEET : t.SHEET + t.WINDOW * rank] = 0
         self._is_said = bool(offsets or flips)
         for first, values in (t.CORNERS, offsets), (t.FLIPS, flips):
             for axis, value in values.items():
-                at = t.SHEET + first * rank + axis
-                head[at] = address(value)
-                head[at + rank] = value.strides[0] if value.ndim else 0
+                pos = t.SHEET + first * rank + axis
+                head[pos] = address(value)
+                head[pos + rank] = value.strides[0] if value.ndim else 0

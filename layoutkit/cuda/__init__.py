@@ -1,1 +1,12 @@
-"""Plans made ready and run on GPUs; `layoutkit.cpu` has the same rooms for the CPU."""
+"""Execute plans on GPUs; `layoutkit.cpu` executes them on the CPU.
+
+program         conversions: kernels, casts, and the fast path of cached launches
+accumulate      sums
+collate         batches of windows
+transfers       copies between host and device, through page-locked staging buffers
+memory          device arrays, and the adapter protocol of the libraries that own them
+streams         ordering and lifetime across the streams of several libraries
+runtime         the one runtime of the process
+cupy_runtime    the runtime protocol, and its implementation with CuPy
+driver          CuPy, NVRTC and the driver, with error messages that name a fix
+"""

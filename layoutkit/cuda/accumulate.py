@@ -1,7 +1,7 @@
-"""A sum made ready to run on a GPU, what `layoutkit.cpu.accumulate` is for the CPU.
+"""Execute the plan of a sum on a GPU; `layoutkit.cpu.accumulate` is the CPU's counterpart.
 
-One launch adds up to `MAX_PARTS` arrays. More are added in turns, each beginning with what the one
-before has summed, in the dtype that sums are computed in: the result is that of one pass.
+One launch adds up to `MAX_PARTS` arrays. More arrays are added in several launches, each of which
+adds to the previous sum in the accumulation dtype, so the result equals that of one launch.
 """
 
 from __future__ import annotations
@@ -15,43 +15,48 @@ from .._utils.cache import PROGRAM_BYTES, Cache, remember
 from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from ..kernels.cuda.launch import MAX_PARTS, WORD
 from ..memory import layout_key
-from ..planning.accumulate import Stage, SumPlan, SumRequest, conversion, make_sum_plan, operand
+from ..planning.accumulate import (
+    Stage,
+    SumPlan,
+    SumRequest,
+    make_sum_plan,
+    operand,
+    plan_single_part,
+)
 from ..planning.loops import SumLoop
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_writable
 from .program import DeviceProgram, QuickSum, aligned, cast, cast_into, check_warm, has_half
 from .runtime import runtime
 
-__all__ = ["DeviceSums"]
-
 Plan = Callable[[Sequence[Any], Any], SumRequest]
 
 
 class DeviceSums:
-    """What an `Accumulator` keeps for GPUs; `plan` says how parts that lie so are summed."""
+    """The GPU sums that an `Accumulator` caches; `plan` makes the request for given parts."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sums: Cache[_DeviceSum] = Cache()
-        # By what the library of the parts says of them and of out; None where there is none.
+        # By the library's description of the parts and of out; None if there is no fast path.
         self.quick: Cache[QuickSum | None] = Cache()
 
     def run(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
     ) -> Any:
-        """The library's array of the sum; `out`'s where that is given."""
+        """Sum the arrays, and return the library's array of the result, or of `out` if given."""
         ordinal = arrays[0].ordinal
         arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
         ready = self._find(arrays, out)
         if out is not None:
-            for at, array in enumerate(arrays):
-                check_writable(array, out, f"part {at}")
+            for number, array in enumerate(arrays):
+                check_writable(array, out, f"part {number}")
         adapter.check(ready.result)
         with runtime().on(ordinal):
             return ready(arrays, out, adapter)
 
     def learn(self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
-        """Keep the quick way of parts like these, which were summed, by a key of theirs."""
+        """Cache the fast path, by `key`, for parts like these, which were just summed."""
         if key not in self.quick and all(array.is_aligned for array in arrays):
             quick = self._find(arrays, out).quick(arrays, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
@@ -62,8 +67,8 @@ class DeviceSums:
         ready = self._sums.get(key)
         if ready is None:
             request = replace(self._plan(arrays, out), device=arrays[0].device)
-            made = _DeviceSum(request, ordinal)
-            ready = remember(self._sums, key, made, PROGRAM_BYTES * len(arrays))
+            new_sum = _DeviceSum(request, ordinal)
+            ready = remember(self._sums, key, new_sum, PROGRAM_BYTES * len(arrays))
         return ready
 
 
@@ -71,20 +76,21 @@ class _DeviceSum:
     """The sum of arrays of these shapes, strides and dtypes on one GPU."""
 
     def __init__(self, request: SumRequest, ordinal: int) -> None:
-        self._request, self._ordinal = request, ordinal
+        self._request = request
+        self._ordinal = ordinal
         self.result = request.result
         self._mover: DeviceProgram | None = None
         self._chained = len(request.moves) > MAX_PARTS
-        # By the first part of their turn, and the alignment of its parts and its output.
+        # By the first part of the launch, and the alignment of its parts and its output.
         self._kernels: dict[tuple[int, ...], Any] = {}
         self._empty = 0 in request.shape
         if len(request.moves) == 1:
-            self._mover = DeviceProgram(conversion(request, has_half), ordinal)
+            self._mover = DeviceProgram(plan_single_part(request, has_half), ordinal)
         elif not self._empty:
-            # Turns write memory without gaps, of which each item has its place in every dtype.
+            # Chained launches write contiguous memory, indexed by item for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
             self._sum = make_sum_plan(alone, has_half, MAX_AXES)
-            self._stages = [self._ready(stage) for stage in self._sum.stages]
+            self._stages = [self._stage_function(stage) for stage in self._sum.stages]
 
     def __call__(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -98,14 +104,14 @@ class _DeviceSum:
         return final.owner
 
     def quick(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> QuickSum | None:
-        """The quick way; None where it is more than one kernel, or none."""
+        """Return the fast path; None unless the sum is exactly one kernel launch."""
         if self._mover is not None or self._empty or self._chained:
             return None
         if not self._sum.in_place or any(self._stages):
             return None
         offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
-        made = self._request.shape, self.result
-        return QuickSum(self._kernels, offsets, arrays, out, made)
+        result = self._request.shape, self.result
+        return QuickSum(self._kernels, offsets, arrays, out, result)
 
     def _fill(
         self,
@@ -114,7 +120,7 @@ class _DeviceSum:
         is_given: bool,
         adapter: DeviceAdapter,
     ) -> None:
-        """Sum into `final`, at once or through memory of another dtype; `is_given`: by the user."""
+        """Sum into `final`, if needed through scratch memory; `is_given`: it is the caller's."""
         plan = self._sum
         in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
         total = final
@@ -122,69 +128,74 @@ class _DeviceSum:
             total = adapter.scratch(self._request.shape, plan.written, self._ordinal)
         pairs = zip(arrays, self._stages, strict=True)
         parts = [array if stage is None else stage(array, adapter) for array, stage in pairs]
-        self._add(plan, parts, total, adapter)
+        self._launch_all(plan, parts, total, adapter)
         if total is not final:
             cast_into(final, total, adapter)
 
-    def _ready(
+    def _stage_function(
         self, stage: Stage | None
     ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
-        """A stage as what kernels and the array's library do."""
+        """Return a function that executes a stage with kernels and the array's library."""
         if stage is None:
             return None
         if stage.plan is None:
             dtype = stage.dtype
             return lambda array, adapter: cast(array, dtype, adapter)
-        return partial(_staged, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
+        return partial(_run_stage, DeviceProgram(stage.plan, self._ordinal), self._ordinal)
 
-    def _add(
+    def _launch_all(
         self, plan: SumPlan, parts: list[DeviceArray], total: DeviceArray, adapter: DeviceAdapter
     ) -> None:
-        """Launch once for each turn: all parts, or so many at a time as a launch adds."""
-        stream, computed = adapter.stream(self._ordinal), self._request.computed
+        """Launch kernels until all parts are added, at most `MAX_PARTS` arrays per launch."""
+        stream = adapter.stream(self._ordinal)
+        computed = self._request.computed
         sum_so_far: DeviceArray | None = None
-        at = 0
-        while at < len(parts):
-            end = min(len(parts), at + MAX_PARTS - (sum_so_far is not None))
+        start = 0
+        while start < len(parts):
+            end = min(len(parts), start + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
-            made = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
+            target = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
             sources = [] if sum_so_far is None else [sum_so_far.address]
-            offsets = plan.nest.src_offsets[at:end]
-            sources += [p.address + o for p, o in zip(parts[at:end], offsets, strict=True)]
-            output = made.address + plan.nest.dst_offset
-            places = [address % WORD for address in (*sources, output)]
-            kernel = self._kernels.get((at, *places)) or self._load(plan, at, end, places, stream)
+            offsets = plan.nest.src_offsets[start:end]
+            sources += [p.address + o for p, o in zip(parts[start:end], offsets, strict=True)]
+            output = target.address + plan.nest.dst_offset
+            alignments = [address % WORD for address in (*sources, output)]
+            kernel = self._kernels.get((start, *alignments)) or self._load(
+                plan, start, end, alignments, stream
+            )
             runtime().launch(kernel, [output, *sources], stream)
-            sum_so_far, at = made, end
+            sum_so_far = target
+            start = end
 
-    def _load(self, plan: SumPlan, at: int, end: int, places: list[int], stream: Any) -> Any:
-        """The kernel of one turn, for addresses of which the last bits are `places`."""
+    def _load(self, plan: SumPlan, start: int, end: int, alignments: list[int], stream: Any) -> Any:
+        """Return the kernel of one launch for addresses with alignment offsets `alignments`."""
         computed = self._request.computed
         written = plan.written if end == len(plan.dtypes) else computed
-        loops = [self._place(loop, plan, written, at, end) for loop in plan.nest.loops]
-        dtypes = ([computed] if at else []) + list(plan.dtypes[at:end])
+        loops = [self._place(loop, plan, written, start, end) for loop in plan.nest.loops]
+        dtypes = ([computed] if start else []) + list(plan.dtypes[start:end])
         sides = operand(computed), operand(written)
-        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, places)
+        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, alignments)
         check_warm(launch, self._ordinal, stream, "a sum")
-        return self._kernels.setdefault((at, *places), runtime().load(launch, self._ordinal))
+        return self._kernels.setdefault((start, *alignments), runtime().load(launch, self._ordinal))
 
-    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, at: int, end: int) -> SumLoop:
-        """A loop of one turn: its output, what was summed before, and its own parts."""
+    def _place(self, loop: SumLoop, plan: SumPlan, written: DType, start: int, end: int) -> SumLoop:
+        """Return a loop for one launch: over its output, the previous sum, and its parts."""
         if not self._chained:
             return loop
-        item, computed = plan.written.itemsize, self._request.computed.itemsize
-        before = (loop.dst // item * computed,) if at else ()
-        srcs = (*before, *loop.srcs[at:end])
+        item = plan.written.itemsize
+        computed = self._request.computed.itemsize
+        before = (loop.dst // item * computed,) if start else ()
+        srcs = (*before, *loop.srcs[start:end])
         return SumLoop(loop.count, loop.dst // item * written.itemsize, srcs)
 
 
-def _staged(
+def _run_stage(
     program: DeviceProgram, ordinal: int, array: DeviceArray, adapter: DeviceAdapter
 ) -> DeviceArray:
-    """A part after its stage: a view of it, or memory of the sum's own."""
+    """Return a part after its stage: a view of it, or scratch memory."""
     if program.plan.kernel == "view":
         return adapter.located(program(array, None, adapter))
     target = program.plan.target
-    made = adapter.scratch(target.shape, target.dtype, ordinal)
-    program(array, made, adapter)
-    return made
+    converted = adapter.scratch(target.shape, target.dtype, ordinal)
+    program(array, converted, adapter)
+    return converted

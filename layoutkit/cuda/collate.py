@@ -1,7 +1,7 @@
-"""Windows of samples that are on a GPU, gathered there as they are, to be converted as one batch.
+"""Gather windows of samples on a GPU into one array, to be converted as one batch.
 
-What `layoutkit.cpu.collate` is for the CPU. A window is an address and strides, moved by the
-kernels of conversions, one launch for each piece of it; nothing is waited for.
+`layoutkit.cpu.collate` is the CPU's counterpart. A window is an address and strides, and is copied
+by the kernels of conversions, with one launch per piece. Everything is asynchronous.
 """
 
 from __future__ import annotations
@@ -19,118 +19,143 @@ from ..normalize import CHANNEL
 from ..planning.collate import (
     Axes,
     Windows,
-    check_alike,
     check_inside,
+    check_same_rank_and_dtype,
     cut,
     of_channels,
     pixel_of,
     positions,
 )
 from ..planning.options import make_task
-from ..planning.padding import Place
+from ..planning.padding import PaddedRegion
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
 from .program import DevicePrograms
 from .runtime import runtime
 from .transfers import sent
 
-__all__ = ["DeviceGathering"]
-
 
 class DeviceGathering:
-    """What a Collator keeps for samples on GPUs."""
+    """The GPU programs of a Collator: gathers windows of samples into one array."""
 
-    def __init__(self, asked: Windows) -> None:
-        self._asked = asked
+    def __init__(self, options: Windows) -> None:
+        self._asked = options
         self._programs: dict[int, DevicePrograms] = {}  # by rank
 
     def __call__(
-        self, arrays: Sequence[DeviceArray], indices: Any, offset: Any, flip: Any,
-        out: DeviceArray | None, adapter: DeviceAdapter,
-    ) -> DeviceArray:  # fmt: skip
-        """The windows in one array, with the axis of samples where the pattern has it."""
-        asked, first = self._asked, arrays[0]
+        self,
+        arrays: Sequence[DeviceArray],
+        indices: Any,
+        offset: Any,
+        flip: Any,
+        out: DeviceArray | None,
+        adapter: DeviceAdapter,
+    ) -> DeviceArray:
+        """Return the windows in one array, with the sample axis at its index in the pattern."""
+        options = self._asked
+        first = arrays[0]
         for number, array in enumerate(arrays):
-            name = "x" if asked.whole else f"sample {number}"
-            check_same_device(first, "x" if asked.whole else "sample 0", array.device, name)
+            name = "x" if options.whole else f"sample {number}"
+            check_same_device(first, "x" if options.whole else "sample 0", array.device, name)
             if out is not None:
                 check_writable(array, out, name)
-        check_alike([(array.shape, array.dtype) for array in arrays])
-        samples, axes, at = self._samples(arrays, indices)
-        shapes = np.array([each.shape for each in (samples or arrays)], np.int64)
+        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+        samples, axes, sample_axis = self._samples(arrays, indices)
+        shapes = np.array([window_rows.shape for window_rows in (samples or arrays)], np.int64)
         if not samples:
-            shapes = np.delete(shapes, at, axis=1)
-        window = axes.window(asked, shapes)
-        sizes = of_channels(asked, axes, shapes)
-        found = cut(asked, axes, sizes, np.array(window), offset, flip, len(samples))
-        outside = (found.begins < 0) | (found.begins + np.array(window) > sizes)
-        pixel = pixel_of(asked, axes, window, first.dtype)
-        if asked.fill is None:
-            check_inside(axes, found.begins, sizes, window, outside)
+            shapes = np.delete(shapes, sample_axis, axis=1)
+        window = axes.window(options, shapes)
+        sizes = of_channels(options, axes, shapes)
+        cropped = cut(options, axes, sizes, np.array(window), offset, flip, len(samples))
+        outside = (cropped.begins < 0) | (cropped.begins + np.array(window) > sizes)
+        pixel = pixel_of(options, axes, window, first.dtype)
+        if options.fill is None:
+            check_inside(axes, cropped.begins, sizes, window, outside)
         adapter.check(first.dtype)
-        made = adapter.empty((*window[:at], len(samples), *window[at:]), first.dtype, first.ordinal)
-        if not made.size:
-            return made
-        rows_of = (np.broadcast_to(each, (len(samples), len(window))) for each in (*found, sizes))
-        with runtime().on(made.ordinal):
-            paint = self._paint(pixel, axes, made, adapter) if outside.any() else None
-            for number, (sample, *each) in enumerate(zip(samples, *rows_of, strict=True)):
-                begins, flips, of = (row.tolist() for row in each)
-                to = _turned(_without(made, at, number), flips)
-                for source, place in self._pieces(axes, sample, begins, of, window, paint):
-                    self._move(source, _part(to, place), adapter)
-        return made
+        batch = adapter.empty(
+            (*window[:sample_axis], len(samples), *window[sample_axis:]), first.dtype, first.ordinal
+        )
+        if not batch.size:
+            return batch
+        rows_of = (
+            np.broadcast_to(window_rows, (len(samples), len(window)))
+            for window_rows in (*cropped, sizes)
+        )
+        with runtime().on(batch.ordinal):
+            paint = self._paint(pixel, axes, batch, adapter) if outside.any() else None
+            for number, (sample, *window_rows) in enumerate(zip(samples, *rows_of, strict=True)):
+                begins, flips, of = (row.tolist() for row in window_rows)
+                to = _flip_axes(_without(batch, sample_axis, number), flips)
+                for source, region in self._window_pieces(axes, sample, begins, of, window, paint):
+                    self._move(source, _part(to, region), adapter)
+        return batch
 
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
     ) -> tuple[list[DeviceArray], Axes, int]:
-        """The samples one by one, their axes, and the place of the axis of samples."""
-        asked, first = self._asked, arrays[0]
-        if not asked.whole:
-            return [*arrays], asked.completed(len(first.shape)), 0
-        asked.check_whole(first.shape)
-        axes = asked.completed(len(first.shape) - 1)
-        at = axes.pattern.source.groups.index(asked.letter)
-        found = positions(indices, first.shape[at]).tolist()
-        return [_without(first, at, row) for row in found], axes, at
+        """Return the selected samples, their axes, and the index of the sample axis."""
+        options = self._asked
+        first = arrays[0]
+        if not options.whole:
+            return [*arrays], options.completed(len(first.shape)), 0
+        options.check_whole(first.shape)
+        axes = options.completed(len(first.shape) - 1)
+        sample_axis = axes.pattern.source.groups.index(options.letter)
+        numbers = positions(indices, first.shape[sample_axis]).tolist()
+        return [_without(first, sample_axis, row) for row in numbers], axes, sample_axis
 
     def _paint(
-        self, pixel: Array, axes: Axes, made: DeviceArray, adapter: DeviceAdapter
+        self, pixel: Array, axes: Axes, batch: DeviceArray, adapter: DeviceAdapter
     ) -> DeviceArray:
-        """What is outside of samples: a pixel that seems to be in every place."""
-        there = adapter.located(sent(pixel, made.device, adapter))
-        ndim, channel = len(axes.sample.groups), axes.places().get(CHANNEL)
+        """Return the fill values on the GPU, broadcast with stride 0."""
+        device_pixel = adapter.located(sent(pixel, batch.device, adapter))
+        ndim = len(axes.sample.groups)
+        channel = axes.places().get(CHANNEL)
         strides = [0] * ndim
         if len(pixel) > 1 and channel is not None:
             strides[channel] = pixel.itemsize
-        return replace(there, shape=(1,) * ndim, strides=tuple(strides))
+        return replace(device_pixel, shape=(1,) * ndim, strides=tuple(strides))
 
-    def _pieces(
-        self, axes: Axes, sample: DeviceArray, begins: list[int], sizes: list[int],
-        window: tuple[int, ...], paint: DeviceArray | None,
-    ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:  # fmt: skip
-        """What goes to which part of a window: the inside, and what is around it."""
+    def _window_pieces(
+        self,
+        axes: Axes,
+        sample: DeviceArray,
+        begins: list[int],
+        sizes: list[int],
+        window: tuple[int, ...],
+        paint: DeviceArray | None,
+    ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:
+        """Yield (source, region of the window) for the inside and for the padding around it."""
         spans = zip(begins, sizes, window, strict=True)
         ends = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]
-        inside = tuple(slice(start, max(start, stop)) for start, stop in ends)
-        of = tuple(slice(p.start + b, p.stop + b) for p, b in zip(inside, begins, strict=True))
+        inner = tuple(slice(start, max(start, stop)) for start, stop in ends)
+        source_region = tuple(
+            slice(p.start + b, p.stop + b) for p, b in zip(inner, begins, strict=True)
+        )
         if self._asked.channels is None:
-            yield _part(sample, of), inside
+            yield _part(sample, source_region), inner
         else:
             channel = axes.places()[CHANNEL]
-            for first, apart, place in _runs(self._asked.channels):
-                taken = _stepped(sample, channel, first, apart)
-                some = (*of[:channel], slice(0, place.stop - place.start), *of[channel + 1 :])
-                yield _part(taken, some), (*inside[:channel], place, *inside[channel + 1 :])
+            for first, step, channel_slice in _runs(self._asked.channels):
+                taken = _slice_axis(sample, channel, first, step)
+                channel_region = (
+                    *source_region[:channel],
+                    slice(0, channel_slice.stop - channel_slice.start),
+                    *source_region[channel + 1 :],
+                )
+                yield (
+                    _part(taken, channel_region),
+                    (*inner[:channel], channel_slice, *inner[channel + 1 :]),
+                )
         if paint is not None:
-            for border in Place(window, window, inside).borders():
+            for border in PaddedRegion(window, window, inner).borders():
                 yield _part(paint, border), border
 
     def _move(self, source: DeviceArray, to: DeviceArray, adapter: DeviceAdapter) -> None:
-        """Copy a piece, on the stream of the adapter."""
+        """Copy a piece on the stream of the adapter."""
         if not to.size:
             return
         if not to.shape:
-            source, to = (replace(each, shape=(1,), strides=(0,)) for each in (source, to))
+            source, to = (replace(side, shape=(1,), strides=(0,)) for side in (source, to))
         ndim = len(to.shape)
         programs = self._programs.get(ndim)
         if programs is None:
@@ -139,42 +164,44 @@ class DeviceGathering:
         programs.find(source, to)(source, to, adapter)
 
 
-def _without(array: DeviceArray, at: int, number: int) -> DeviceArray:
-    """One place along an axis, which is gone."""
-    shape, strides = (side[:at] + side[at + 1 :] for side in (array.shape, array.strides))
-    address = array.address + number * array.strides[at]
+def _without(array: DeviceArray, axis: int, number: int) -> DeviceArray:
+    """Return the array at one index of an axis, without that axis."""
+    shape, strides = (side[:axis] + side[axis + 1 :] for side in (array.shape, array.strides))
+    address = array.address + number * array.strides[axis]
     return replace(array, address=address, shape=shape, strides=strides)
 
 
 def _part(array: DeviceArray, window: tuple[slice, ...]) -> DeviceArray:
-    """The part of an array that slices with both ends say."""
+    """Return a region of an array; slices must have both ends."""
     pairs = zip(window, array.strides, strict=True)
     address = array.address + sum(part.start * step for part, step in pairs)
     return replace(array, address=address, shape=tuple(p.stop - p.start for p in window))
 
 
-def _turned(array: DeviceArray, flips: list[bool]) -> DeviceArray:
-    """The array with some axes backward."""
+def _flip_axes(array: DeviceArray, flips: list[bool]) -> DeviceArray:
+    """Return the array with some axes reversed."""
     facts = list(zip(array.shape, array.strides, flips, strict=True))
-    address = array.address + sum((size - 1) * step for size, step, turned in facts if turned)
-    strides = tuple(-step if turned else step for _, step, turned in facts)
+    address = array.address + sum(
+        (size - 1) * step for size, step, is_flipped in facts if is_flipped
+    )
+    strides = tuple(-step if is_flipped else step for _, step, is_flipped in facts)
     return replace(array, address=address, strides=strides)
 
 
 def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
-    """Channels that are evenly apart: the first, how far apart, and their places in the result."""
+    """Yield runs of evenly spaced channels: start, step, and their slice of the result."""
     start = 0
     while start < len(channels):
         rest = channels[start:]
-        apart = rest[1] - rest[0] if len(rest) > 1 else 1
-        even = takewhile(lambda n: rest[n] == rest[0] + n * apart, range(len(rest)))  # noqa: B023
-        stop = start + sum(1 for _ in even)
-        yield rest[0], apart, slice(start, stop)
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        evenly_spaced = takewhile(lambda n: rest[n] == rest[0] + n * step, range(len(rest)))  # noqa: B023
+        stop = start + sum(1 for _ in evenly_spaced)
+        yield rest[0], step, slice(start, stop)
         start = stop
 
 
-def _stepped(array: DeviceArray, at: int, first: int, apart: int) -> DeviceArray:
-    """The array along one axis from a place on, in such steps."""
-    step = array.strides[at]
-    strides = (*array.strides[:at], step * apart, *array.strides[at + 1 :])
-    return replace(array, address=array.address + first * step, strides=strides)
+def _slice_axis(array: DeviceArray, axis: int, first: int, step: int) -> DeviceArray:
+    """Return the array with one axis starting at `first`, with a step of `step`."""
+    stride = array.strides[axis]
+    strides = (*array.strides[:axis], stride * step, *array.strides[axis + 1 :])
+    return replace(array, address=array.address + first * stride, strides=strides)

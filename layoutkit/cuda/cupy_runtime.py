@@ -1,15 +1,13 @@
-"""What layoutkit asks of a GPU, whoever answers: `CupyRuntime`, or what tests put there.
+"""The GPU runtime protocol, and its implementation with CuPy.
 
-Says what can be asked and no more: imports no library of a GPU. Arrays are the runtime's own, which
-nobody but an adapter looks into.
+`Runtime` lists all GPU operations that layoutkit uses; tests replace it. Its arrays are opaque to
+all code but the adapters.
 
-What does things on GPUs: compiled kernels, memory, streams, all of CuPy's.
+`CupyRuntime` is the only code that calls CuPy, which `driver.py` loads. The rest of
+`layoutkit.cuda` decides which kernel runs where, in what order and on what memory.
 
-The only module that calls CuPy, which `driver.py` finds. It decides nothing: which kernel runs
-where, in what order and on what memory, is for `layoutkit.cuda` to say.
-
-Nothing here waits for a GPU but `Event.synchronize`, which callers ask for, and the upload of the
-constants of a formula, once for a plan and on a stream of its own.
+All operations are asynchronous, except `Event.synchronize` and the upload of the constants of a
+formula, which happens once per plan, on a stream of its own.
 """
 
 from __future__ import annotations
@@ -25,100 +23,105 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
-from .driver import compiled, count_devices, described, load_cupy, relaxed
+from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed
 
 
 class CudaStream(Protocol):
-    """What work is put on, and done in order."""
+    """A CUDA stream: a queue of work that runs in order."""
 
     def wait_event(self, event: Any) -> None:
-        """Let what is put on it from now on wait for an event."""
+        """Make future work on the stream wait for an event."""
 
 
 class CudaEvent(Protocol):
-    """A place in a stream."""
+    """A CUDA event: a position in a stream."""
 
     def record(self, stream: Any) -> None:
-        """Be the place behind all that is on the stream now."""
+        """Set the event after all present work of the stream."""
 
     def synchronize(self) -> None:
-        """Wait until the GPU has come to it."""
+        """Wait until the GPU has reached the event."""
 
 
 class DeviceKernel(Protocol):
-    """A kernel that a GPU has loaded."""
+    """A kernel loaded on a GPU."""
 
     @property
     def launch(self) -> CudaLaunch:
-        """What it was loaded for."""
+        """The launch that the kernel was loaded for."""
 
 
 class Runtime(Protocol):
-    """Everything that is asked of the GPUs of a machine, which have ordinals from 0 on."""
+    """The operations on the GPUs of a machine, which have ordinals from 0 on."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
 
     def describe(self) -> str:
-        """What was found, in a line."""
+        """Return the GPUs and versions in one line."""
 
     # -- devices and streams ---------------------------------------------------------------
 
     def current(self) -> int:
-        """The ordinal of the current device of this thread."""
+        """Return the ordinal of the current device of this thread."""
 
     def device_of(self, address: int) -> int:
-        """The ordinal of the device that memory is on."""
+        """Return the ordinal of the device that owns an address."""
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
-        """Makes a device the current one of this thread for a while."""
+        """Return a context manager that makes a device the current one of this thread."""
 
     def stream(self, ordinal: int) -> CudaStream:
-        """The current stream of a device."""
+        """Return the current stream of a device."""
 
     def stream_at(self, pointer: int) -> CudaStream:
-        """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
+        """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
 
     def new_stream(self, ordinal: int) -> CudaStream:
-        """A stream that does not wait for the default one."""
+        """Return a new stream that does not wait for the default stream."""
 
     def is_capturing(self, stream: Any) -> bool:
-        """Whether a CUDA graph is made of what is put on a stream."""
+        """Return whether a CUDA graph is being captured on a stream."""
 
     def new_event(self, ordinal: int) -> CudaEvent:
-        """An event that was not recorded yet."""
+        """Return an event that is not recorded yet."""
 
-    def has_happened(self, event: Any) -> bool:
-        """Whether the GPU has come to an event; may be asked while a graph is captured."""
+    def is_done(self, event: Any) -> bool:
+        """Return whether the GPU has reached an event; allowed while a graph is captured."""
 
     # -- memory ----------------------------------------------------------------------------
 
     def empty(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int, stream: Any = None
     ) -> Any:
-        """An array from the pool, of memory that `stream`, else the current one, may use."""
+        """Return an array from the memory pool of `stream` (default: the current stream)."""
 
     def wrap(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...],
-        dtype: np.dtype[Any], ordinal: int, owner: Any,
-    ) -> Any:  # fmt: skip
-        """The array of memory that `owner` holds."""
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        ordinal: int,
+        owner: Any,
+    ) -> Any:
+        """Return an array of memory that `owner` keeps alive."""
 
     def from_dlpack(self, x: Any, ordinal: int) -> Any:
-        """The array that shares the memory of another one, ordered after what made it."""
+        """Return an array that shares the memory of `x`, ordered after pending work on `x`."""
 
     def pinned(self, nbytes: int, ordinal: int) -> npt.NDArray[np.uint8]:
-        """Bytes of page-locked memory from the pool, as a NumPy array that holds them."""
+        """Return page-locked memory from the pool, as a NumPy array that keeps it alive."""
 
     def release(self, ordinal: int, stream: Any) -> None:
-        """Let go what is kept of page-locked memory, and of memory for a stream."""
+        """Free the unused memory of the page-locked pool and of a stream's pool."""
 
     def copy_in(self, address: int, host: npt.NDArray[Any], stream: Any) -> None:
-        """Begin to copy page-locked bytes to a device."""
+        """Start to copy page-locked bytes to a device."""
 
     def copy_out(self, host: npt.NDArray[Any], address: int, stream: Any) -> None:
-        """Begin to copy bytes of a device to page-locked memory."""
+        """Start to copy bytes of a device to page-locked memory."""
 
     def cast_into(self, out: Any, values: Any, stream: Any) -> None:
         """Write one array to another as NumPy's unsafe cast does."""
@@ -126,22 +129,22 @@ class Runtime(Protocol):
     # -- kernels ---------------------------------------------------------------------------
 
     def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
-        """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
+        """Return whether `load` needs to compile, allocate and copy nothing."""
 
     def load(self, launch: CudaLaunch, ordinal: int) -> DeviceKernel:
-        """The kernel of a launch on a device, compiled if it is not kept from before."""
+        """Return the kernel of a launch on a device, compiled if it is not cached."""
 
     def launch(self, kernel: Any, pointers: Sequence[int], stream: Any) -> None:
-        """Put a kernel on a stream. `pointers`: the output, and then the sources."""
+        """Launch a kernel on a stream. `pointers`: the output, then the sources."""
 
 
-_DEFAULT = (0, 1)  # the default stream's names
-_STAYS = nullcontext()  # a tenth of what it costs to set a device that is set
-_MOST_STREAMS = 64  # of other libraries that are kept
+_DEFAULT = (0, 1)  # the pointers of the default stream
+_STAYS = nullcontext()  # a tenth of the cost of setting the current device again
+_MOST_STREAMS = 64  # cached streams of other libraries
 
 
 class CudaKernel:
-    """A loaded kernel with everything that does not change from call to call."""
+    """A loaded kernel with all arguments that are constant between calls."""
 
     __slots__ = (
         "block",
@@ -156,89 +159,92 @@ class CudaKernel:
     )
 
     def __init__(self, launch: CudaLaunch, function: Any, constants: int) -> None:
-        self.launch, self.function, self.constants = launch, function, constants
-        self.grid, self.block = (launch.grid, 1, 1), (launch.block, 1, 1)
+        self.launch = launch
+        self.function = function
+        self.constants = constants
+        self.grid = (launch.grid, 1, 1)
+        self.block = (launch.block, 1, 1)
         # CuPy passes NumPy arrays of one element by value, whatever the size of the element.
         self.params = np.frombuffer(launch.params, f"V{len(launch.params)}")
         self.words = np.dtype(f"V{8 * launch.pointers}")
         self.pack = struct.Struct(f"{launch.pointers}Q").pack
-        self.spare = (0,) * (launch.pointers - 2)  # for sources that are not there
+        self.spare = (0,) * (launch.pointers - 2)  # for absent sources
 
 
 class CupyRuntime:
     """CuPy on the GPUs of this machine.
 
-    Streams are CuPy's: objects with `ptr`, `wait_event`. Raises DeviceError without CuPy, with one
-    that is too old, and without a driver or a GPU.
+    Streams are CuPy's: objects with `ptr`, `wait_event`. Raises DeviceError if CuPy is missing or
+    too old, or if there is no driver or no GPU.
     """
 
     def __init__(self) -> None:
-        self.cupy = load_cupy()
+        self.cupy = import_cupy()
         self.count = count_devices(self.cupy)
         self._functions: dict[Any, Any] = {}
         self._kept: dict[tuple[bytes, int], Any] = {}
-        self._foreign: dict[int, Any] = {}  # streams by pointer: CuPy's object knows no more
+        self._foreign: dict[int, Any] = {}  # streams by pointer
         self._lock = threading.Lock()
 
     def describe(self) -> str:
-        """What was found, in a line."""
-        return described(self.cupy, self.count)
+        """Return the GPUs and versions in one line."""
+        return describe_gpus(self.cupy, self.count)
 
     # -- devices and streams ---------------------------------------------------------------
 
     def current(self) -> int:
-        """The ordinal of the current device of this thread."""
+        """Return the ordinal of the current device of this thread."""
         return int(self.cupy.cuda.runtime.getDevice())
 
     def device_of(self, address: int) -> int:
-        """The ordinal of the device that memory is on."""
+        """Return the ordinal of the device that owns an address."""
         return int(self.cupy.cuda.runtime.pointerGetAttributes(address).device)
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
-        """Makes a device the current one of this thread for a while."""
+        """Return a context manager that makes a device the current one of this thread."""
         if self.cupy.cuda.runtime.getDevice() == ordinal:
             return _STAYS
         device: AbstractContextManager[Any] = self.cupy.cuda.Device(ordinal)
         return device
 
     def stream(self, ordinal: int) -> Any:
-        """The current stream of CuPy on a device."""
+        """Return the current stream of CuPy on a device."""
         return self.cupy.cuda.get_current_stream(ordinal)
 
     def stream_at(self, pointer: int) -> Any:
-        """Another library's stream by its `cudaStream_t`; the other library keeps it alive."""
-        found = self._foreign.get(pointer)
-        if found is None:
+        """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
+        stream = self._foreign.get(pointer)
+        if stream is None:
             if len(self._foreign) >= _MOST_STREAMS:
                 self._foreign.clear()
             foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
-            found = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
-        return found
+            stream = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
+        return stream
 
     def new_stream(self, ordinal: int) -> Any:
-        """A stream that does not wait for the default one."""
+        """Return a new stream that does not wait for the default stream."""
         with self.on(ordinal):
             return self.cupy.cuda.Stream(non_blocking=True)
 
     def is_capturing(self, stream: Any) -> bool:
-        """Whether a CUDA graph is made of what is put on a stream."""
-        # The default stream never captures, and may not be asked while another one does.
+        """Return whether a CUDA graph is being captured on a stream."""
+        # The default stream never captures, and must not be queried while another one does.
         return stream.ptr not in _DEFAULT and bool(stream.is_capturing())
 
     def new_event(self, ordinal: int) -> Any:
-        """An event of CuPy that was not recorded yet."""
+        """Return an event of CuPy that is not recorded yet."""
         with self.on(ordinal):
             return self.cupy.cuda.Event(disable_timing=True)
 
-    def has_happened(self, event: Any) -> bool:
-        """Whether the GPU has come to an event; may be asked while a graph is captured."""
+    def is_done(self, event: Any) -> bool:
+        """Return whether the GPU has reached an event; allowed while a graph is captured."""
         with relaxed():
             return bool(event.done)
 
     # -- memory ----------------------------------------------------------------------------
 
     def empty(self, shape: tuple[int, ...], dtype: Any, ordinal: int, stream: Any = None) -> Any:
-        """A CuPy array from CuPy's pool, of memory that `stream`, else the current one, may use."""
+        """Return an array from CuPy's pool of `stream` (default: the current stream)."""
         with self.on(ordinal):
             if stream is None:
                 return self.cupy.empty(shape, dtype)
@@ -246,39 +252,44 @@ class CupyRuntime:
                 return self.cupy.empty(shape, dtype)
 
     def wrap(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any,
-        ordinal: int, owner: Any,
-    ) -> Any:  # fmt: skip
-        """The CuPy array of memory that `owner` holds."""
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: Any,
+        ordinal: int,
+        owner: Any,
+    ) -> Any:
+        """Return a CuPy array of memory that `owner` keeps alive."""
         cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, 0, owner, ordinal)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.cupy.ndarray(shape, dtype, pointer, strides)
 
     def from_dlpack(self, x: Any, ordinal: int) -> Any:
-        """The CuPy array that shares the memory of an array, ordered after what made it."""
+        """Return a CuPy array that shares the memory of `x`, ordered after pending work on `x`."""
         with self.on(ordinal):
             return self.cupy.from_dlpack(x)
 
     def pinned(self, nbytes: int, ordinal: int) -> Any:
-        """Bytes of page-locked memory from CuPy's pool, as a NumPy array that holds them."""
-        with self.on(ordinal):  # else a context is made on whichever device is current
+        """Return page-locked memory from CuPy's pool, as a NumPy array that keeps it alive."""
+        with self.on(ordinal):  # else a context is created on the current device
             memory = self.cupy.cuda.alloc_pinned_memory(nbytes)
         return np.frombuffer(memory, np.uint8, nbytes)
 
     def release(self, ordinal: int, stream: Any) -> None:
-        """Let go what CuPy's pools keep of page-locked memory, and of memory for a stream."""
+        """Free the unused memory of CuPy's page-locked pool and of its pool of a stream."""
         with self.on(ordinal):
             self.cupy.get_default_memory_pool().free_all_blocks(stream)
             self.cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def copy_in(self, address: int, host: Any, stream: Any) -> None:
-        """Begin to copy page-locked bytes to a device."""
+        """Start to copy page-locked bytes to a device."""
         api = self.cupy.cuda.runtime
         api.memcpyAsync(address, host.ctypes.data, host.nbytes, api.memcpyHostToDevice, stream.ptr)
 
     def copy_out(self, host: Any, address: int, stream: Any) -> None:
-        """Begin to copy bytes of a device to page-locked memory."""
+        """Start to copy bytes of a device to page-locked memory."""
         api = self.cupy.cuda.runtime
         api.memcpyAsync(host.ctypes.data, address, host.nbytes, api.memcpyDeviceToHost, stream.ptr)
 
@@ -290,20 +301,20 @@ class CupyRuntime:
     # -- kernels ---------------------------------------------------------------------------
 
     def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
-        """Whether `load` finds all that it needs: nothing is compiled, lent or copied."""
+        """Return whether `load` needs to compile, allocate and copy nothing."""
         constants = (launch.coefficients, ordinal)
         known = not launch.coefficients or constants in self._kept
         return known and (launch.family, launch.defines, ordinal) in self._functions
 
     def load(self, launch: CudaLaunch, ordinal: int) -> CudaKernel:
-        """The kernel of a launch on a device, compiled if it is not kept from before."""
+        """Return the kernel of a launch on a device, compiled if it is not cached."""
         function = self._function(launch, ordinal)
         return CudaKernel(launch, function, self._constants(launch.coefficients, ordinal))
 
     def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
-        """Put a kernel on a stream. `pointers`: the output, and then the sources."""
-        # Anew each time: a block that is kept could be filled for another launch, by a finaliser
-        # that runs here, before this one is put on its stream.
+        """Launch a kernel on a stream. `pointers`: the output, then the sources."""
+        # A new argument block for each launch: a finalizer that runs here could fill a shared one
+        # for another launch before this launch is put on its stream.
         spare = kernel.spare[len(pointers) - 1 :]
         words = kernel.pack(pointers[0], kernel.constants, *pointers[1:], *spare)
         arguments = (kernel.params, np.frombuffer(words, kernel.words))
@@ -311,21 +322,23 @@ class CupyRuntime:
 
     def _function(self, launch: CudaLaunch, ordinal: int) -> Any:
         key = (launch.family, launch.defines, ordinal)
-        found = self._functions.get(key)
-        if found is None:
+        function = self._functions.get(key)
+        if function is None:
             options = tuple(f"-D{name}={value}" for name, value in launch.defines)
             with self._lock, self.on(ordinal):
-                found = self._functions.get(key)  # again: others may have compiled it meanwhile
-                if found is None:
-                    found = compiled(self.cupy, source(launch.family), options, launch.family)
-                    self._functions[key] = found
-        return found
+                function = self._functions.get(key)  # again: another thread may have compiled it
+                if function is None:
+                    function = compile_kernel(
+                        self.cupy, source(launch.family), options, launch.family
+                    )
+                    self._functions[key] = function
+        return function
 
     def _constants(self, coefficients: bytes, ordinal: int) -> int:
-        """The address of bytes on a device, where every stream may read them at once; 0 for none.
+        """Return the device address of cached bytes, which every stream may read; 0 if empty.
 
-        They stay until the process ends: kernels that wait in a stream, and captured graphs, read
-        them after those who asked for them are gone.
+        They are kept until the process ends, because queued kernels and captured graphs may read
+        them after the program that uploaded them is gone.
         """
         if not coefficients:
             return 0
@@ -336,12 +349,12 @@ class CupyRuntime:
             return int(self._kept[key].data.ptr)
 
     def _uploaded(self, coefficients: bytes, ordinal: int) -> Any:
-        # A stream of its own, and memory of that stream, so that nobody's work is waited for.
+        # A new stream and memory of that stream, so that no other work is waited for.
         stream = self.new_stream(ordinal)
-        found = self.empty((len(coefficients),), np.uint8, ordinal, stream)
+        constants = self.empty((len(coefficients),), np.uint8, ordinal, stream)
         host = self.pinned(len(coefficients), ordinal)
         host[:] = np.frombuffer(coefficients, np.uint8)
         with self.on(ordinal):
-            self.copy_in(found.data.ptr, host, stream)
+            self.copy_in(constants.data.ptr, host, stream)
             stream.synchronize()
-        return found
+        return constants

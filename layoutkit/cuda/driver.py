@@ -1,6 +1,7 @@
-"""CuPy, the compiler and the driver as they are found on a machine, and what is wrong in words.
+"""Load CuPy, the compiler and the driver, and explain what is missing.
 
-CuPy's own errors say which call failed; these say what to install, or to do otherwise.
+CuPy's own errors name the call that failed; the errors of this module name what to install or to
+change.
 """
 
 from __future__ import annotations
@@ -16,43 +17,41 @@ from typing import Any
 
 from ..errors import DeviceError
 
-__all__ = ["compiled", "count_devices", "described", "load_cupy", "relaxed"]
-
-LEAST_CUPY = (14, 2)  # the first to load kernels from its disk cache whatever they are called
+LEAST_CUPY = (14, 2)  # the first that loads kernels of any name from its disk cache
 
 _EXTRA = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver of CUDA 12)'
 
 
-# ---- what is there -----------------------------------------------------------------------
+# ---- CuPy, driver and GPUs ---------------------------------------------------------------
 
 
-def load_cupy() -> Any:
-    """The module, of a version that does.
+def import_cupy() -> Any:
+    """Return the module `cupy`.
 
-    Raises DeviceError where it is not installed, does not load or is too old.
+    Raises DeviceError if it is not installed, does not load or is too old.
     """
     try:
         cupy = import_module("cupy")
     except ImportError as error:
         raise DeviceError(f"a GPU needs CuPy, which does not load here: {_EXTRA}") from error
-    except OSError as error:  # it makes the folder of its kernels when it is imported
+    except OSError as error:  # CuPy creates its kernel cache folder on import
         raise DeviceError(
             f"a GPU needs CuPy, which cannot keep its kernels here ({_line(error)}); let "
             "CUPY_CACHE_DIR name a folder that may be written"
         ) from error
-    found = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
-    if found < LEAST_CUPY:
+    installed = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
+    if installed < LEAST_CUPY:
         least = ".".join(map(str, LEAST_CUPY))
         raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {_EXTRA}")
     return cupy
 
 
 def count_devices(cupy: Any) -> int:
-    """How many GPUs there are; DeviceError where there is none, or no driver for this CuPy."""
+    """Return the number of GPUs; raise DeviceError if there is none, or no driver for CuPy."""
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception as error:  # CuPy's own class, which has no base of its own
-        raise DeviceError(_why_none(cupy.cuda.runtime, error)) from error
+    except Exception as error:  # CuPy's own class, derived from Exception
+        raise DeviceError(_explain_missing_gpu(cupy.cuda.runtime, error)) from error
     if count == 0:
         raise DeviceError(_NO_GPU)
     return count
@@ -64,23 +63,25 @@ _NO_GPU = (
 )
 
 
-def _why_none(api: Any, error: Exception) -> str:
-    """What to do where the driver counts no devices."""
+def _explain_missing_gpu(api: Any, error: Exception) -> str:
+    """Return the message for a driver that cannot count devices."""
     name = str(error).partition(":")[0]
-    driver, wanted = api.driverGetVersion(), api.runtimeGetVersion()
+    driver = api.driverGetVersion()
+    needed = api.runtimeGetVersion()
     if driver == 0:
         return "a GPU needs the NVIDIA driver, and none was found: install one for CUDA 12 or newer"
-    if driver // 1000 < min(12, wanted // 1000):
+    if driver // 1000 < min(12, needed // 1000):
         return (
             f"a GPU needs the NVIDIA driver, and one for CUDA {version(driver)} was found: install "
             "one for CUDA 12 or newer"
         )
-    if driver // 1000 < wanted // 1000:
-        major, of = driver // 1000, wanted // 1000
+    if driver // 1000 < needed // 1000:
+        major = driver // 1000
+        cupy_major = needed // 1000
         return (
-            f"the NVIDIA driver is for CUDA {version(driver)}, but this CuPy is for CUDA {of}: pip "
-            f'uninstall cupy-cuda{of}x, and then pip install "layoutkit[cuda{major}]"; or install '
-            f"a driver for CUDA {of}"
+            f"the NVIDIA driver is for CUDA {version(driver)}, but this CuPy is for CUDA "
+            f"{cupy_major}: pip uninstall cupy-cuda{cupy_major}x, and then pip install "
+            f'"layoutkit[cuda{major}]"; or install a driver for CUDA {cupy_major}'
         )
     if name == "cudaErrorInitializationError":
         return (
@@ -96,8 +97,8 @@ def _why_none(api: Any, error: Exception) -> str:
     )
 
 
-def described(cupy: Any, count: int) -> str:
-    """The GPUs, the driver and CuPy, in a line."""
+def describe_gpus(cupy: Any, count: int) -> str:
+    """Return the names of the GPUs and the versions of the driver and CuPy in one line."""
     api = cupy.cuda.runtime
     names = [api.getDeviceProperties(n)["name"].decode() for n in range(count)]
     driver = version(api.driverGetVersion())
@@ -105,41 +106,41 @@ def described(cupy: Any, count: int) -> str:
 
 
 def version(number: int) -> str:
-    """A version of CUDA as people write it."""
+    """Return a CUDA version number as text, such as 13.0."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 # ---- the compiler ------------------------------------------------------------------------
 
 
-def compiled(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
-    """The function of a kernel on the current device, which is loaded there.
+def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
+    """Compile a kernel, load it on the current device, and return its function.
 
-    Raises DeviceError where there is no compiler, or it refuses the kernel.
+    Raises DeviceError if there is no compiler, or it rejects the kernel.
     """
     module = cupy.RawModule(code=code, options=options, backend="nvrtc")
     try:
-        found = module.get_function(name)
+        function = module.get_function(name)
     except cupy.cuda.compiler.CompileException as error:
         raise DeviceError(
             f"NVRTC does not compile the kernel {name} for this GPU ({_line(error)}); a GPU older "
             "than CUDA 13 supports needs layoutkit[cuda12]"
         ) from error
     except Exception as error:
-        # Of cuda-pathfinder, or what CuPy makes of it; both are classes of packages that need not
-        # be there to be named.
+        # The error of cuda-pathfinder, or CuPy's error from it. Compared by name, as these packages
+        # may not be installed.
         if type(error).__name__ == "DynamicLibNotFoundError" or "nvrtc" in str(error).lower():
             raise DeviceError(
                 f"CuPy does not find NVRTC, which compiles the kernels ({_line(error)}): {_EXTRA}"
             ) from error
         raise
-    # Asking loads it now, as a driver before CUDA 12.3 may not while a graph is captured.
-    _ = found.num_regs
-    return found.kernel
+    # Reading an attribute loads it now: drivers before CUDA 12.3 cannot during a graph capture.
+    _ = function.num_regs
+    return function.kernel
 
 
 def _line(error: Exception) -> str:
-    """The class of an error and the first line of what it says."""
+    """Return the class name of an error and the first line of its message."""
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}"[:200]
 
@@ -149,10 +150,10 @@ def _line(error: Exception) -> str:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """Lets this thread ask whether an event has happened, while others capture graphs.
+    """Allow this thread to query events while other threads capture graphs.
 
-    To ask breaks a capture that goes on in any thread, unless the one that asks has said that it
-    knows what it does.
+    A query invalidates a capture in any thread, unless the querying thread has set the relaxed
+    capture mode.
     """
     exchange = _exchange()
     before = exchange(_RELAXED)
@@ -168,7 +169,7 @@ _found: Callable[[int], int] | None = None
 
 
 def _exchange() -> Callable[[int], int]:
-    """What sets the mode of this thread and gives the one before; CuPy has no name for it."""
+    """Return the driver's cuThreadExchangeStreamCaptureMode, which CuPy does not wrap."""
     global _found
     with _making:
         _found = _found or _of_driver()
@@ -178,7 +179,7 @@ def _exchange() -> Callable[[int], int]:
 def _of_driver() -> Callable[[int], int]:
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:  # where there is no driver, nothing is captured
+    except OSError:  # without a driver there are no captures
         return lambda mode: mode
 
     def exchange(mode: int) -> int:

@@ -1,4 +1,4 @@
-"""An array on a GPU as kernels see it, and what is asked of the library that holds it."""
+"""Device arrays as kernels see them, and the protocol of the libraries that own them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from ..layout.pattern import Move
 from ..memory import Array, overlaps
 from ..spec import DType, name_of
 
-__all__ = ["DeviceAdapter", "DeviceArray", "check_same_device", "check_writable", "span"]
-
-_ALIGNMENT = 16  # bytes; more does not matter to a kernel
+_ALIGNMENT = 16  # bytes; kernels use no larger alignment
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """Memory on a GPU. `strides` are in bytes; `owner` is the library's array, which holds it."""
+    """A strided array on a GPU. `strides` are in bytes; `owner` is the library's array."""
 
     address: int
     shape: tuple[int, ...]
@@ -37,7 +35,7 @@ class DeviceArray:
 
     @property
     def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
-        """Shape, strides, dtype and device: what plans are made of."""
+        """Shape, strides, dtype and device, the arguments of a plan."""
         return self.shape, self.strides, self.dtype, self.device
 
     @property
@@ -47,45 +45,45 @@ class DeviceArray:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether every element begins at a multiple of its size, or of what complex ones have."""
+        """True if the address of every element is a multiple of its size (at most 16 bytes)."""
         item = gcd(self.dtype.itemsize, _ALIGNMENT)
         pairs = zip(self.strides, self.shape, strict=True)
         return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
 
 
 class DeviceAdapter(Protocol):
-    """The library of the arrays that come and go: what it makes, and where it expects work.
+    """The array library of inputs and results: allocation, views, casts and the stream.
 
-    `layoutkit.backends.cupy.CudaAdapter` is one, and so are those that derive from it.
+    Implemented by `layoutkit.backends.cupy.CudaAdapter` and its subclasses.
     """
 
     def located(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Where an array lies that `empty`, `view` or a conversion has made."""
+        """Return the device array of an array that `empty`, `view` or a conversion returned."""
 
     def stream(self, ordinal: int) -> Any:
-        """The stream on which the library's users expect work."""
+        """Return the library's current stream."""
 
     def check(self, dtype: DType) -> None:
-        """Raise DtypeError unless the library has the dtype."""
+        """Raise DtypeError unless the library supports the dtype."""
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """A new contiguous array."""
+        """Return a new contiguous array."""
 
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """The same, of a conversion's own, which a graph that is captured writes for ever."""
+        """Return a temporary array, kept until the process ends if a graph is captured."""
 
     def view(self, array: DeviceArray, move: Move) -> Any:
-        """The library's array that shares the memory, moved where nothing has to move."""
+        """Return the library's view of the array's memory, with its axes permuted by `move`."""
 
     def real(self, array: DeviceArray) -> DeviceArray:
-        """The real part of complex elements; it shares their memory."""
+        """Return a view of the real part of a complex array."""
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
-        """Write one array to another as NumPy's unsafe cast does, in the library's words."""
+        """Write one array to another as NumPy's unsafe cast does, by the library."""
 
 
 def check_same_device(first: DeviceArray, name: str, other: str, other_name: str) -> None:
-    """Raise DeviceError unless `other`, a device, is that of the first array."""
+    """Raise DeviceError unless the device `other` is the device of the first array."""
     if other != first.device:
         raise DeviceError(
             f"{name} is on {first.device}, but {other_name} is on {other}; bring both to one "
@@ -94,7 +92,7 @@ def check_same_device(first: DeviceArray, name: str, other: str, other_name: str
 
 
 def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> None:
-    """Raise unless `out` may be written without touching `array`, the one called `name`."""
+    """Raise unless `out` is writeable and does not overlap `array`, which errors call `name`."""
     if not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     if array.size and out.size and overlaps(_shadow(array), _shadow(out)):
@@ -102,9 +100,10 @@ def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> Non
 
 
 def span(array: DeviceArray) -> tuple[int, int]:
-    """Where the bytes of an array begin and end, counted from its address; it has elements."""
+    """Return the first and last byte offset of a non-empty array, relative to its address."""
     ends = [(count - 1) * step for count, step in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(min(0, end) for end in ends), sum(max(0, end) for end in ends)
+    low = sum(min(0, end) for end in ends)
+    high = sum(max(0, end) for end in ends)
     return low, high + array.dtype.itemsize
 
 
@@ -120,8 +119,8 @@ class _Interface:
 
 
 def _shadow(array: DeviceArray) -> Array:
-    """A NumPy array at the same addresses, whose elements nobody may look at.
+    """Return a NumPy array with the device addresses, whose elements must not be accessed.
 
-    Exists because NumPy decides exactly whether strided arrays overlap, from addresses alone.
+    NumPy's exact overlap test for strided arrays needs only addresses.
     """
     return np.asarray(_Interface(array))

@@ -1,22 +1,15 @@
-"""A plan made ready to run on a GPU: kernels, and the stages before and after them.
+"""Execute the plan of a conversion on a GPU; `layoutkit.cpu.program` is the CPU's counterpart.
 
-What `layoutkit.cpu.program` is for the CPU. Nothing is waited for.
+All work goes to one stream and is asynchronous, so conversions whose kernels are loaded can be
+captured in a CUDA graph. Kernels are loaded once per alignment of both sides, and cached.
 
-The kernels of a plan, put on a stream: loaded once for each alignment of both sides, and kept.
+`Quick` and `QuickSum` are the fast path for arrays of a layout that was converted before: the
+checks and the plan are valid for all arrays of that layout. Only their addresses remain to be
+checked: the alignment decides the kernel, and `out` must not overlap x. If the fast path cannot
+decide this, it returns False and the caller takes the normal path.
 
-Everything is put on one stream and nothing is waited for, so that what is loaded already can be
-captured in a CUDA graph.
-
-The quick way of what came before: one kernel, on arrays that lie as those did.
-
-What was checked and planned then holds for all arrays of the same layout. What is left is what
-their addresses decide: how the kernel may read and write, and whether out shares memory with x.
-Where that is not plain, the long way decides it.
-
-The casts and copies before and after kernels, on arrays of a GPU.
-
-What `layoutkit.cpu.program` is for the CPU. Kernels do them where they know both dtypes; the array's
-library does what C leaves undefined, and what no kernel knows (complex, float8).
+`cast_into` is the cast before and after kernels. Kernels do it if they support both dtypes; the
+array's library casts where C leaves the value undefined, and other dtypes (complex, float8).
 """
 
 from __future__ import annotations
@@ -41,61 +34,63 @@ from .runtime import runtime
 
 
 def has_half() -> bool:
-    """Every GPU converts float16."""
+    """Return True: every GPU converts float16."""
     return True
 
 
 class Launches:
-    """The kernel of a plan on one GPU.
+    """The loaded kernels of a plan on one GPU.
 
-    Safe to use from many threads: it is not changed, except that kernels are added.
+    Safe to use from many threads: only the cache of kernels is ever changed.
     """
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
-        self.plan, self.ordinal = plan, ordinal
+        self.plan = plan
+        self.ordinal = ordinal
         self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
 
     def __call__(self, array: DeviceArray, result: DeviceArray, stream: Any) -> None:
-        """Launch it, once for each place of the loops that are too many for a kernel."""
+        """Launch the kernel, once per iteration of surplus outer loops."""
         for src, dst in self.plan.launches():
             x, y = array.address + src, result.address + dst
             kernel = self.kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
             runtime().launch(kernel, (y, x), stream)
 
     def warm(self) -> str:
-        """Load the kernel for memory of the pool; what it is called."""
+        """Load the kernel for the alignment of pool memory, and return a description of it."""
         launch = self._load(0, 0).launch
         words = " ".join(f"{name}={value}" for name, value in launch.defines)
         return f"{name_of(self.ordinal)} {launch.family} {words}"
 
     def _load(self, src: int, dst: int, stream: Any = None) -> Any:
-        """The kernel for sides at such addresses, of which the last four bits matter."""
+        """Return the kernel for addresses with these last four bits."""
         with fork.making:
             from ..kernels.cuda.launch import prepare
 
-        found, plan = runtime(), self.plan
+        gpu = runtime()
+        plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
         launch = prepare(plan.choice, plan.epilogue, src, dst)
         if stream is not None:
             check_warm(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
-        return self.kernels.setdefault((src, dst), found.load(launch, self.ordinal))
+        return self.kernels.setdefault((src, dst), gpu.load(launch, self.ordinal))
 
 
-def check_warm(launch: Any, ordinal: int, stream: Any, what: str) -> None:
-    """Raise where a kernel would have to be compiled while a graph is captured."""
-    found = runtime()
-    if not found.is_loaded(launch, ordinal) and found.is_capturing(stream):
+def check_warm(launch: Any, ordinal: int, stream: Any, description: str) -> None:
+    """Raise DeviceError if a kernel would have to be compiled while a graph is captured."""
+    gpu = runtime()
+    if not gpu.is_loaded(launch, ordinal) and gpu.is_capturing(stream):
         raise DeviceError(
-            f"{what} runs for the first time while a CUDA graph is captured; call it once, or "
-            "layoutkit.warmup, before the capture"
+            f"{description} runs for the first time while a CUDA graph is captured; call it once, "
+            "or layoutkit.warmup, before the capture"
         )
 
 
 class Quick:
-    """One kernel for arrays that lie in one way on one GPU.
+    """A cached kernel launch for arrays of one layout on one GPU: the fast path.
 
-    shape, dtype    of the result
+    shape, dtype    the shape and dtype of the result
     """
 
     __slots__ = ("_from", "_kernels", "_near", "_to", "dtype", "ordinal", "shape")
@@ -104,13 +99,14 @@ class Quick:
         self, plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
     ) -> None:
         self.ordinal = array.ordinal
-        self.shape, self.dtype = plan.target.shape, plan.target.dtype
+        self.shape = plan.target.shape
+        self.dtype = plan.target.dtype
         self._kernels = launches.kernels
         ((self._from, self._to),) = plan.launches()
         self._near = None if out is None else _near(array, out)
 
     def __call__(self, x: int, y: int, stream: Any) -> bool:
-        """Put it on a stream, from address to address; whether that was possible."""
+        """Launch the kernel from address `x` to `y`; return False if the normal path has to."""
         if self._near is not None and self._near[0] < y - x < self._near[1]:
             return False
         x += self._from
@@ -118,17 +114,17 @@ class Quick:
         kernel = self._kernels.get((x & 15, y & 15))
         if kernel is None:
             return False
-        found = runtime()
-        with found.on(self.ordinal):
-            found.launch(kernel, (y, x), stream)
+        gpu = runtime()
+        with gpu.on(self.ordinal):
+            gpu.launch(kernel, (y, x), stream)
         return True
 
 
 class QuickSum:
-    """The same of a sum: one kernel, by the alignment of its parts and its output.
+    """A cached kernel launch of a sum on one GPU: the fast path.
 
-    `kernels` are the sum's own, with a 0 before that; `offsets` are bytes from the address of each
-    part, and last of the output, to where the kernel begins.
+    `kernels` are the sum's, by 0 and the alignment of its parts and its output. `offsets` are the
+    bytes from the address of each part, and last of the output, to the kernel's first element.
     """
 
     __slots__ = ("_kernels", "_near", "_offsets", "_to", "dtype", "ordinal", "shape")
@@ -139,15 +135,16 @@ class QuickSum:
         offsets: Sequence[int],
         arrays: Sequence[DeviceArray],
         out: DeviceArray | None,
-        made: tuple[tuple[int, ...], DType],
+        result: tuple[tuple[int, ...], DType],
     ) -> None:
-        self.ordinal, (self.shape, self.dtype) = arrays[0].ordinal, made
+        self.ordinal = arrays[0].ordinal
+        self.shape, self.dtype = result
         self._kernels = kernels
         *self._offsets, self._to = offsets
         self._near = [] if out is None else [_near(array, out) for array in arrays]
 
     def __call__(self, parts: Sequence[int], out: int, stream: Any) -> bool:
-        """Put it on a stream, from these addresses to that; whether that was possible."""
+        """Launch the kernel from `parts` to `out`; return False if the normal path has to."""
         for x, (low, high) in zip(parts, self._near, strict=False):
             if low < out - x < high:
                 return False
@@ -156,31 +153,31 @@ class QuickSum:
         kernel = self._kernels.get((0, *[x & 15 for x in sources], out & 15))
         if kernel is None:
             return False
-        found = runtime()
-        with found.on(self.ordinal):
-            found.launch(kernel, [out, *sources], stream)
+        gpu = runtime()
+        with gpu.on(self.ordinal):
+            gpu.launch(kernel, [out, *sources], stream)
         return True
 
 
 def _near(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
-    """Between how many bytes behind an array's address an out may overlap it."""
+    """Return the range of address differences for which `out` may overlap `array`."""
     low, high = span(array)
     first, last = span(out)
     return low - last, high - first
 
 
-def quick_of(
+def cache_launch(
     plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
 ) -> Quick | None:
-    """The quick way of a plan; None where it is more than one kernel, or none."""
+    """Return the fast path of a plan; None unless it is exactly one kernel launch."""
     return Quick(plan, launches, array, out) if plan.is_one_pass else None
 
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
-    """A contiguous copy in another dtype: NumPy's unsafe cast."""
-    made = adapter.scratch(array.shape, dtype, array.ordinal)
-    cast_into(made, array, adapter)
-    return made
+    """Return a contiguous copy in another dtype, by NumPy's unsafe cast."""
+    copy = adapter.scratch(array.shape, dtype, array.ordinal)
+    cast_into(copy, array, adapter)
+    return copy
 
 
 def cast_into(
@@ -192,30 +189,30 @@ def cast_into(
         return
     values = values if values.is_aligned else aligned(values, adapter)
     if not out.is_aligned:
-        made = adapter.scratch(out.shape, out.dtype, out.ordinal)
-        cast_into(made, values, adapter, saturate=saturate)
-        _move(out, made, adapter)
+        temporary = adapter.scratch(out.shape, out.dtype, out.ordinal)
+        cast_into(temporary, values, adapter, saturate=saturate)
+        _move(out, temporary, adapter)
         return
     if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
         values = adapter.real(values)
     saturate = saturate and kind_of(out.dtype) in "ui"
     if saturate and not is_known(values.dtype, has_half):
         values = cast(values, np.dtype(np.float32), adapter)
-    if _is_for_kernels(values.dtype, out.dtype, saturate):
+    if _kernel_casts(values.dtype, out.dtype, saturate):
         _move(out, values, adapter, "saturate" if saturate else "unsafe")
     else:
         adapter.cast_into(out, values)
 
 
 def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
-    """A contiguous copy of an array whose elements begin anywhere."""
-    made = adapter.scratch(array.shape, array.dtype, array.ordinal)
+    """Return an aligned contiguous copy of an unaligned array."""
+    copy = adapter.scratch(array.shape, array.dtype, array.ordinal)
     with runtime().on(array.ordinal):
-        _move(made, array, adapter)
-    return made
+        _move(copy, array, adapter)
+    return copy
 
 
-def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
+def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
     if not (is_known(source, has_half) and is_known(target, has_half)):
         return False
     return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
@@ -224,7 +221,7 @@ def _is_for_kernels(source: DType, target: DType, saturate: bool) -> bool:
 def _move(
     out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, casting: str = "same_kind"
 ) -> None:
-    """Write by a kernel. Where nothing is cast, elements may begin anywhere."""
+    """Copy or cast with a kernel. A pure copy may be unaligned."""
     launches = _launches(
         values.shape, values.strides, values.dtype, out.strides, out.dtype, casting, out.ordinal
     )
@@ -233,10 +230,15 @@ def _move(
 
 @lru_cache(maxsize=MAX_KEPT)
 def _launches(
-    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType,
-    out_strides: tuple[int, ...], out_dtype: DType, casting: str, ordinal: int,
-) -> Launches:  # fmt: skip
-    """What writes an array that lies so to one that lies so: kept, as they come again."""
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    out_strides: tuple[int, ...],
+    out_dtype: DType,
+    casting: str,
+    ordinal: int,
+) -> Launches:
+    """Return the cached kernels of a copy or cast between two layouts."""
     out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
     plan = _identity(len(shape), casting).plan(
         shape, strides, dtype, name_of(ordinal), out, has_half
@@ -250,9 +252,9 @@ def _identity(ndim: int, casting: str) -> Task:
 
 
 class DevicePrograms:
-    """What a Converter keeps for GPUs: a program for each GPU and memory layout it has seen.
+    """The GPU programs that a Converter caches, by GPU and memory layout.
 
-    `others` is for what else is kept by memory layout, such as ways between devices.
+    `others` caches other objects by memory layout, such as the plans of transfers.
     """
 
     def __init__(self, task: Task) -> None:
@@ -260,39 +262,39 @@ class DevicePrograms:
         self.others: dict[Any, Any] = {}
         self._programs: Cache[DeviceProgram] = Cache()
         self._stays: dict[Any, DevicePrograms] = {}
-        # By what the library of an array says of it and of out; None where there is no quick way.
+        # By the library's description of x and of out; None if there is no fast path.
         self.quick: Cache[Quick | None] = Cache()
 
     def find(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
-        """What converts an array that lies so, into `out` if given."""
+        """Return the program for arrays with the layout of `array` (and of `out`)."""
         key = (array.ordinal, *layout_key(array, out))
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             plan = self.task.plan(*array.facts, out, has_half)
-            program = DeviceProgram(plan, array.ordinal)
-            found = remember(self._programs, key, program, PROGRAM_BYTES)
-        return found
+            new_program = DeviceProgram(plan, array.ordinal)
+            program = remember(self._programs, key, new_program, PROGRAM_BYTES)
+        return program
 
     def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
-        """Keep the quick way of arrays like these, which were converted, by a key of theirs.
+        """Cache the fast path, by `key`, for arrays like this one, which was just converted.
 
-        Where the key is None, there is none.
+        Does nothing if the key is None.
         """
         if key is not None and key not in self.quick:
-            found = self.find(array, out)
-            quick = quick_of(found.plan, found.launches, array, out)
+            program = self.find(array, out)
+            quick = cache_launch(program.plan, program.launches, array, out)
             remember(self.quick, key, quick, PROGRAM_BYTES)
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:
-        """The programs of the same conversion, to `dtype`, of an array that stays on its GPU."""
-        found = self._stays.get((dtype, copy))
-        if found is None:
-            made = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
-            found = remember(self._stays, (dtype, copy), made)
-        return found
+        """Return the programs of this conversion to `dtype` without a change of device."""
+        programs = self._stays.get((dtype, copy))
+        if programs is None:
+            new_programs = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
+            programs = remember(self._stays, (dtype, copy), new_programs)
+        return programs
 
     def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """The library's array that `array` is converted to; `out`'s where that is given."""
+        """Convert `array`, and return the library's array of the result, or of `out` if given."""
         program = self.find(array, out)
         if out is not None:
             check_writable(array, out)
@@ -305,21 +307,22 @@ class DevicePrograms:
 
 
 def programs_of(converter: Any) -> DevicePrograms:
-    """What a Converter keeps for GPUs, made with the first array that is on one or goes there."""
+    """Return the GPU programs of a Converter, created on its first conversion that uses a GPU."""
     if converter.on_gpus is None:
         converter.on_gpus = DevicePrograms(converter.task)
-    found: DevicePrograms = converter.on_gpus
-    return found
+    programs: DevicePrograms = converter.on_gpus
+    return programs
 
 
 class DeviceProgram:
-    """What converts arrays of one shape, strides and dtype on one GPU.
+    """The executable plan for arrays of one shape, strides and dtype on one GPU.
 
-    Safe to call from many threads: it is not changed, except that kernels are added.
+    Safe to call from many threads: only the cache of kernels is ever changed.
     """
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
-        self.plan, self._ordinal = plan, ordinal
+        self.plan = plan
+        self._ordinal = ordinal
         self.launches = Launches(plan, ordinal)
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
@@ -345,5 +348,5 @@ class DeviceProgram:
             cast_into(result, middle, adapter, saturate=plan.saturate)
 
     def warm(self) -> str:
-        """Load the kernel for memory of the pool; what it is called."""
+        """Load the kernel for the alignment of pool memory, and return a description of it."""
         return self.launches.warm()

@@ -1,7 +1,7 @@
-"""The one runtime: what does things on GPUs. Made from CuPy when a GPU is first asked for.
+"""The one GPU runtime of the process, created when a GPU is first used.
 
-It is a `layoutkit.cuda.cupy_runtime.CupyRuntime`, or what tests put in its place: everything
-that layoutkit asks of a GPU is asked of it.
+It is a `layoutkit.cuda.cupy_runtime.CupyRuntime`, or a replacement of the tests. All GPU operations
+of layoutkit go through it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _forked = False  # from a process that had a runtime
 
 
 def runtime() -> Runtime:
-    """What does things on GPUs, made now if it was not before.
+    """Return the runtime, and create it on the first call.
 
     Raises
     ------
@@ -44,19 +44,19 @@ def runtime() -> Runtime:
 
 
 def check_device(device: Any) -> str:
-    """The canonical name of a device that is there.
+    """Return the canonical name of an existing device.
 
     Raises
     ------
     DeviceError
-        It is no device; or CuPy, the driver or a GPU of that ordinal is missing.
+        `device` is invalid, or CuPy, the driver or a GPU of that ordinal is missing.
     """
     if device is None or canonical(device) == CPU:
         return CPU
-    found = runtime()
-    name = canonical(device)  # again: only now it is known which one is current
-    if ordinal_of(name) >= found.count:
-        has = "one GPU, cuda:0" if found.count == 1 else f"{found.count} GPUs, from cuda:0 on"
+    gpu = runtime()
+    name = canonical(device)  # again: only the runtime knows the current device
+    if ordinal_of(name) >= gpu.count:
+        has = "one GPU, cuda:0" if gpu.count == 1 else f"{gpu.count} GPUs, from cuda:0 on"
         raise DeviceError(f"device={device!r}, but this machine has {has}; name one that is there")
     return name
 

@@ -1,10 +1,10 @@
-"""Order and lifetime where libraries and CUDA graphs meet, of which each knows only its own.
+"""Ordering and lifetime of arrays across the streams of several libraries, and in CUDA graphs.
 
-A library orders work on its arrays by its stream, and hands memory on in that order. So of work on
-another stream somebody has to say what it waits for (`wait_for`), and to hold what it reads until
-it is done (`hold`). A graph writes to the same memory at every replay, so what a conversion takes
-for itself while one is captured is never given back (`keep_captured`), and nothing outside may be
-waited for.
+A library orders the work on its arrays by its own stream, and reuses freed memory in that order.
+Work on another stream therefore must wait for that stream (`wait_for`), and must keep the arrays
+that it reads alive until it is done (`hold`). A CUDA graph writes to the same memory at every
+replay, so temporary memory of a captured conversion is never freed (`keep_captured`), and a
+captured conversion must not wait for a stream outside of the capture.
 """
 
 from __future__ import annotations
@@ -17,74 +17,75 @@ from ..errors import DeviceError
 from .memory import DeviceArray
 from .runtime import runtime
 
-__all__ = ["hold", "is_capturing", "keep_captured", "refuse_capture", "same_stream", "wait_for"]
+_DEFAULT = (0, 1)  # the pointers of the default stream
 
-_DEFAULT = (0, 1)  # the default stream's names
-
-# Arrays that kernels may not have done with, each behind an event. No lock guards them, as what is
-# let go may run a finaliser that comes here again.
+# Arrays that kernels may still read, each with the event that ends their use. There is no lock,
+# because releasing an array may run a finalizer that calls `hold` again.
 _held: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
-_captured: list[DeviceArray] = []  # until the process ends, as nobody says when a graph is gone
+_captured: list[
+    DeviceArray
+] = []  # until the process ends, as CUDA does not report when a graph is destroyed
 
 
 def same_stream(first: int, second: int) -> bool:
-    """Whether two pointers are one stream."""
+    """Return whether two pointers denote one stream."""
     return first == second or (first in _DEFAULT and second in _DEFAULT)
 
 
 def is_capturing(stream: Any) -> bool:
-    """Whether a CUDA graph is made of what is put on a stream."""
+    """Return whether a CUDA graph is being captured on a stream."""
     return runtime().is_capturing(stream)
 
 
-def wait_for(stream: Any, other: Any, ordinal: int, what: str) -> None:
-    """Let what is put on a stream from now on wait for what is on another one.
+def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
+    """Make future work on a stream wait for the present work on another stream.
 
-    `what` names the array that the other one has work on, in the error of a capture.
+    `arg_name` is the name of the other stream's array in the error raised during a capture.
     """
     if same_stream(stream.ptr, other.ptr):
         return
     if is_capturing(stream) or is_capturing(other):
-        refuse_capture(what)
-    found = runtime()
-    with found.on(ordinal):
-        event = found.new_event(ordinal)
+        refuse_capture(arg_name)
+    gpu = runtime()
+    with gpu.on(ordinal):
+        event = gpu.new_event(ordinal)
         event.record(other)
         stream.wait_event(event)
 
 
-def refuse_capture(what: str) -> None:
-    """Raise that an array of another library cannot be waited for in a capture."""
+def refuse_capture(arg_name: str) -> None:
+    """Raise the DeviceError of a capture that would have to wait for another library's stream."""
     raise DeviceError(
-        f"{what} belongs to a library with a stream of its own, which a CUDA graph cannot wait for "
-        "while it is captured; before the capture, copy it to an array of the library that captures"
+        f"{arg_name} belongs to a library with a stream of its own, which a CUDA graph cannot wait "
+        "for while it is captured; before the capture, copy it to an array of the library that "
+        "captures"
     )
 
 
 def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
-    """Hold arrays until what is on a stream now is done; let go those that were done before."""
-    found = runtime()
-    if not arrays or found.is_capturing(stream):  # whoever replays a graph keeps what it reads
+    """Keep arrays alive until the present work on a stream is done, and release earlier ones."""
+    gpu = runtime()
+    if not arrays or gpu.is_capturing(stream):  # the user of a graph keeps its inputs alive
         return
-    event = found.new_event(ordinal)
-    with found.on(ordinal):
+    event = gpu.new_event(ordinal)
+    with gpu.on(ordinal):
         event.record(stream)
     _held.append((event, arrays))
     for _ in range(len(_held)):
         try:
             pair = _held.popleft()
-        except IndexError:  # another thread was quicker
+        except IndexError:  # another thread took it
             return
         is_done = False
         try:
-            is_done = found.has_happened(pair[0])
+            is_done = gpu.is_done(pair[0])
         finally:
             if not is_done:
                 _held.append(pair)
 
 
 def keep_captured(array: DeviceArray, stream: Any) -> DeviceArray:
-    """An array that a conversion has for itself; kept for good where a graph is captured."""
+    """Return a temporary array, kept alive until the process ends if a graph is captured."""
     if is_capturing(stream):
         _captured.append(array)
     return array

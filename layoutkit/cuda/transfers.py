@@ -1,26 +1,23 @@
-"""Host to device and back: `device="cuda"` for arrays of the CPU, `device="cpu"` for a GPU's.
+"""Copies between host and device: `device="cuda"` for CPU arrays, `device="cpu"` for GPU arrays.
 
-Bytes cross in pieces, through the page-locked memory of the GPU's ring (`ring.py`).
+**Host to device.** Bytes are copied unconverted (uint8 stays uint8) and converted on the device.
+The caller's array is not read any more after the call returns.
 
-**Up.** They go as they are (uint8 stays uint8) and are converted on the device. When a call
-returns, the caller's array was read for the last time.
+**Device to host.** The result is computed on the device and copied to pool memory, or directly to
+the caller's output if that has the result's layout. The call waits for it.
 
-**Down.** The result is made on the device and brought to memory of the pool, or straight to the
-caller's output where that lies as the result does; the call waits for it.
+Bytes go through page-locked staging buffers, so copies overlap with kernels and CPU work. Each GPU
+has `PIECES` staging buffers per direction, whatever the size of arrays. To the device, the host
+fills a staging buffer, a separate copy stream copies it to a device block, and the caller's stream
+converts the block after its last copy:
 
-Page-locked memory, in pieces that go round: bytes cross the bus beside kernels and the CPU.
+    host               fill a | fill b | fill c |
+    copy stream                 copy a | copy b | copy c |
+    caller's stream                                        kernel of a, b and c
 
-Each GPU has some pieces for the way up and as many for the way down, whatever the size of arrays.
-Up, the host fills a piece, a stream of its own copies it to a block on the device, and the caller's
-stream converts the block when its last piece is there:
-
-    host      fill a | fill b | fill c |
-    copies             copy a | copy b | copy c |
-    caller's                                      kernel of a, b and c
-
-A piece is filled again when it was `copied`; that is all that the host waits for. The copies of an
-array begin when the kernel before the last one has read its block, whose memory they get, so that
-they go on beside the last one.
+The host waits only until a staging buffer's last copy (`copied`) is done before it fills it again.
+The copies of an array start when the kernel before the last one has read its block, whose memory
+they reuse, so they overlap with the last kernel.
 """
 
 from __future__ import annotations
@@ -50,74 +47,76 @@ from .program import DeviceProgram, DevicePrograms, has_half
 from .runtime import runtime
 
 PIECE_BYTES = 8 << 20  # long enough for PCIe's full speed
-PIECES = 4  # each way: one is copied, one filled, and two are for a host that is late
-WHOLE_BYTES = 64 << 20  # of what is made in a piece, which is as large then; more is copied there
+PIECES = 4  # per direction: one is copied, one is filled, and two absorb host delays
+WHOLE_BYTES = 64 << 20  # a larger deferred array is not written directly to a staging buffer
 
 Fill = Callable[[Array], Any]
 
 
 class Load(Protocol):
-    """What goes up: how it is packed, and what converts it there."""
+    """The packing of a host array for the copy to a device, and its conversion there."""
 
     nbytes: int
     program: DeviceProgram
 
     def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
-        """Where each piece begins and ends, and what fills page-locked memory with it."""
+        """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
-        """The bytes that went up, as an array at an address of the device."""
+        """Return the copied bytes at a device address as a device array."""
 
 
-class Piece:
-    """Page-locked memory, and the event behind the last copy from it or to it."""
+class StagingBuffer:
+    """A page-locked staging buffer, and the event of the last copy from it or to it."""
 
     def __init__(self, ordinal: int) -> None:
-        self._ordinal, self._was_used = ordinal, False
+        self._ordinal = ordinal
+        self._is_recorded = False
         self._memory: Array = np.empty(0, _BYTES)
         self.copied = runtime().new_event(ordinal)
 
     def free(self, nbytes: int) -> Array:
-        """So many bytes of it, once the last copy is done."""
+        """Wait for the last copy, and return `nbytes` bytes of the buffer."""
         self.wait()
         if nbytes > self._memory.nbytes:
-            self._memory = np.empty(0, _BYTES)  # first, so that its memory can be had again
+            self._memory = np.empty(0, _BYTES)  # frees the memory first, so that it can be reused
             self._memory = runtime().pinned(max(nbytes, PIECE_BYTES), self._ordinal)
         return self._memory[:nbytes]
 
     def record(self, stream: Any) -> None:
-        """Say that a copy was put on a stream."""
+        """Record that a copy was put on a stream."""
         self.copied.record(stream)
-        self._was_used = True
+        self._is_recorded = True
 
     def wait(self) -> None:
         """Wait for the last copy."""
-        if self._was_used:
+        if self._is_recorded:
             self.copied.synchronize()
 
 
-class Ring:
-    """The pieces of one GPU. One call at a time has those of a way."""
+class PinnedStaging:
+    """The staging buffers of one GPU. Each direction is used by one call at a time."""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
-        self._going_up, self._coming_down = threading.Lock(), threading.Lock()
+        self._upload_lock = threading.Lock()
+        self._download_lock = threading.Lock()
         self._copies = runtime().new_stream(ordinal)
         self._start()
 
     def _start(self) -> None:
-        self._up = deque(Piece(self._ordinal) for _ in range(PIECES))
-        self._down = deque(Piece(self._ordinal) for _ in range(PIECES))
-        self._read: deque[tuple[Any, Any]] = deque()  # blocks, each behind the kernel that reads it
+        self._up = deque(StagingBuffer(self._ordinal) for _ in range(PIECES))
+        self._down = deque(StagingBuffer(self._ordinal) for _ in range(PIECES))
+        self._read: deque[tuple[Any, Any]] = deque()  # (event of the kernel, block)
 
     def send(self, load: Load, x: Any, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """Bring x up and put its conversion on the stream of the adapter."""
+        """Copy x to the device and put its conversion on the stream of the adapter."""
         stream = adapter.stream(self._ordinal)
         refuse_capture(stream)
-        with self._going_up, runtime().on(self._ordinal):
-            # Memory of the stream that writes it: others never get it while a copy is under way.
+        with self._upload_lock, runtime().on(self._ordinal):
+            # Pool memory of the copy stream: no other stream gets it while a copy is pending.
             block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self._copies)
             used = runtime().new_event(self._ordinal)
             try:
@@ -127,10 +126,10 @@ class Ring:
             finally:
                 used.record(stream)
                 self._read.append((used, block))
-                self._let_go(1)
+                self._release_blocks(1)
 
     def _fill(self, load: Load, x: Any, address: int) -> Any:
-        """Put the copies of x on their stream; the event behind them."""
+        """Put the copies of x on the copy stream, and return the event of the last one."""
         for start, end, fill in load.pieces(x):
             self._up.rotate(-1)
             piece = self._up[0]
@@ -140,19 +139,21 @@ class Ring:
             piece.record(self._copies)
         return self._up[0].copied
 
-    def _let_go(self, kept: int) -> None:
-        """Give back all blocks but the last ones: to the stream of copies, behind their kernels."""
-        while len(self._read) > kept:
+    def _release_blocks(self, keep: int) -> None:
+        """Free all blocks but the last `keep`, for reuse by the copy stream after their kernels."""
+        while len(self._read) > keep:
             used, _ = self._read[0]
             self._copies.wait_event(used)
             del self._read[0]
 
-    def fetch(self, made: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]) -> None:
-        """Bring the bytes of a contiguous array down: `take` gets each piece of them."""
+    def fetch(
+        self, array: DeviceArray, stream: Any, take: Callable[[int, int, Array], Any]
+    ) -> None:
+        """Copy a contiguous device array to the host; `take` is called with each piece."""
         refuse_capture(stream)
-        nbytes = made.size * made.dtype.itemsize
-        with self._coming_down, runtime().on(self._ordinal):
-            coming: deque[tuple[Piece, int, int, Array]] = deque()
+        nbytes = array.size * array.dtype.itemsize
+        with self._download_lock, runtime().on(self._ordinal):
+            coming: deque[tuple[StagingBuffer, int, int, Array]] = deque()
             for start in range(0, nbytes, PIECE_BYTES):
                 if len(coming) == PIECES:
                     _taken(coming.popleft(), take)
@@ -160,49 +161,51 @@ class Ring:
                 self._down.rotate(-1)
                 piece = self._down[0]
                 host = piece.free(end - start)
-                runtime().copy_out(host, made.address + start, stream)
+                runtime().copy_out(host, array.address + start, stream)
                 piece.record(stream)
                 coming.append((piece, start, end, host))
             while coming:
                 _taken(coming.popleft(), take)
 
     def clear(self) -> None:
-        """Give back all memory, once the copies under way are done."""
-        with self._going_up, self._coming_down, runtime().on(self._ordinal):
+        """Free all memory after the pending copies are done."""
+        with self._upload_lock, self._download_lock, runtime().on(self._ordinal):
             for piece in (*self._up, *self._down):
                 piece.wait()
-            del piece  # it would keep its memory
-            self._let_go(0)
+            del piece  # the variable would keep its memory alive
+            self._release_blocks(0)
             self._start()
             runtime().release(self._ordinal, self._copies)
 
 
-def _taken(coming: tuple[Piece, int, int, Array], take: Callable[[int, int, Array], Any]) -> None:
-    """Wait for a piece, and hand it on."""
+def _taken(
+    coming: tuple[StagingBuffer, int, int, Array], take: Callable[[int, int, Array], Any]
+) -> None:
+    """Wait for the copy of a piece, and pass the piece to `take`."""
     piece, start, end, host = coming
     piece.wait()
     take(start, end, host)
 
 
-_rings: dict[Any, Ring] = {}  # by runtime and ordinal
+_rings: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
 _rings_lock = threading.Lock()
 
 
-def ring_of(ordinal: int) -> Ring:
-    """The ring of a GPU, made when the first array goes there or comes from there."""
+def staging_of(ordinal: int) -> PinnedStaging:
+    """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
     with _rings_lock:
         if key not in _rings:
-            _rings[key] = Ring(ordinal)
+            _rings[key] = PinnedStaging(ordinal)
         return _rings[key]
 
 
 def refuse_capture(stream: Any) -> None:
-    """Raise where a CUDA graph is made of what is put on a stream."""
+    """Raise DeviceError if a CUDA graph is being captured on a stream."""
     if runtime().is_capturing(stream):
         raise DeviceError(
-            "an array is to cross between the CPU and a GPU while a CUDA graph is captured; copy "
-            "it before, and capture the conversion on the device alone"
+            "an array cannot be copied between the CPU and a GPU while a CUDA graph is captured; "
+            "copy it before, and capture only the conversion on the device"
         )
 
 
@@ -217,18 +220,21 @@ buffers.on_clear(_clear)
 _BYTES = np.dtype(np.uint8)
 
 
-# ---- up ----------------------------------------------------------------------------------
+# ---- host to device ----------------------------------------------------------------------
 
 
 class Unmade:
-    """A contiguous array that `make` will write, when it is known to which memory."""
+    """A deferred contiguous array: `make(out)` writes it once its destination is known."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, make: Callable[[Array], Any]) -> None:
-        self.shape, self.dtype, self.make = shape, dtype, make
-        self.strides, self.size = contiguous(shape, dtype), prod(shape)
+        self.shape = shape
+        self.dtype = dtype
+        self.make = make
+        self.strides = contiguous(shape, dtype)
+        self.size = prod(shape)
 
     def made(self) -> Array:
-        """The array, in memory that the CPU converts."""
+        """Return the array in pool memory, for a conversion on the CPU."""
         out: Array = buffers.empty(self.shape, self.dtype)
         self.make(out)
         return out
@@ -237,23 +243,23 @@ class Unmade:
 def upload(
     programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None, adapter: DeviceAdapter
 ) -> Any:
-    """The library's array that `x` is converted to, on the task's device; `out`'s if given."""
+    """Convert `x` to the task's device, and return the library's array (of `out` if given)."""
     ordinal = ordinal_of(programs.task.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    shipment = _shipment(programs, x, out)
+    shipment = _host_to_device_plan(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
-    whole = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.wire == x.dtype
-    if isinstance(x, Unmade) and not whole:
+    fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.transfer_dtype == x.dtype
+    if isinstance(x, Unmade) and not fits_buffer:
         x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
-    return ring_of(ordinal).send(shipment, x, out, adapter)
+    return staging_of(ordinal).send(shipment, x, out, adapter)
 
 
-class Shipment:
-    """What is kept for arrays of one shape, strides and dtype that go to one GPU."""
+class HostToDevicePlan:
+    """The cached plan to copy and convert arrays of one layout to one GPU."""
 
     def __init__(
         self, programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
@@ -261,11 +267,11 @@ class Shipment:
         task = programs.task
         self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
         target = self.plan.target
-        self.wire = _wire(x.dtype, self.plan)
-        self.order = _dense_order(x) if self.wire == x.dtype else None
-        self.nbytes = x.size * self.wire.itemsize
-        self.strides = contiguous(x.shape, self.wire) if self.order is None else x.strides
-        moved = self.plan.formula is None and self.wire == target.dtype
+        self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
+        self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
+        self.nbytes = x.size * self.transfer_dtype.itemsize
+        self.strides = contiguous(x.shape, self.transfer_dtype) if self.order is None else x.strides
+        moved = self.plan.formula is None and self.transfer_dtype == target.dtype
         self._casting = task.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, ordinal_of(target.device))
@@ -274,62 +280,71 @@ class Shipment:
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
-        """The bytes that went up, as an array at an address of the device."""
-        return DeviceArray(address, shape, self.strides, self.wire, ordinal, owner)
+        """Return the copied bytes at a device address as a device array."""
+        return DeviceArray(address, shape, self.strides, self.transfer_dtype, ordinal, owner)
 
     def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
-        """Where each piece begins and ends, and what fills page-locked memory with it."""
+        """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
         if isinstance(x, Unmade):
             yield 0, self.nbytes, partial(self._made, x)
             return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
-            for at in range(0, self.nbytes, PIECE_BYTES):
-                piece = flat[at : at + PIECE_BYTES]
-                yield at, at + piece.nbytes, partial(_copier(piece.nbytes), piece, piece)
+            for start in range(0, self.nbytes, PIECE_BYTES):
+                piece = flat[start : start + PIECE_BYTES]
+                yield (
+                    start,
+                    start + piece.nbytes,
+                    partial(_copy_program(piece.nbytes), piece, piece),
+                )
             return
-        at = 0
-        for place in _boxes(x.shape, self.wire.itemsize):
-            box = x[place]
-            end = at + box.size * self.wire.itemsize
-            yield at, end, partial(self._packed, box)
-            at = end
+        start = 0
+        for index in _split_boxes(x.shape, self.transfer_dtype.itemsize):
+            box = x[index]
+            end = start + box.size * self.transfer_dtype.itemsize
+            yield start, end, partial(self._packed, box)
+            start = end
 
     def _made(self, x: Unmade, host: Array) -> None:
-        """Have an array made where it goes up from, which saves a copy."""
-        x.make(host.view(self.wire).reshape(x.shape))
+        """Write a deferred array directly to a staging buffer, which saves a copy."""
+        x.make(host.view(self.transfer_dtype).reshape(x.shape))
 
     def _packed(self, box: Array, host: Array) -> None:
-        """Write a part of x, without gaps and in the dtype that goes up."""
+        """Write a part of x contiguously, in the transfer dtype."""
         write = self._packers.get(box.shape)
         if write is None:
-            write = _writer(box.shape, box.strides, box.dtype, self.wire, self._casting)
+            write = _cast_program(
+                box.shape, box.strides, box.dtype, self.transfer_dtype, self._casting
+            )
             self._packers[box.shape] = write
-        write(box, box, host.view(self.wire).reshape(box.shape))
+        write(box, box, host.view(self.transfer_dtype).reshape(box.shape))
 
 
-def _boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
-    """The places of the parts of an array that follow each other, each of one piece at most."""
-    at, inner = 0, prod(shape[1:])
-    while at + 1 < len(shape) and inner * item > PIECE_BYTES:
-        at += 1
-        inner //= shape[at]
+def _split_boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the indices of consecutive parts of an array, each of at most one piece."""
+    axis = 0
+    inner = prod(shape[1:])
+    while axis + 1 < len(shape) and inner * item > PIECE_BYTES:
+        axis += 1
+        inner //= shape[axis]
     if not shape:
         yield (...,)
         return
     step = max(1, PIECE_BYTES // (inner * item))
-    for outer in np.ndindex(shape[:at]):
-        for begin in range(0, shape[at], step):
+    for outer in np.ndindex(shape[:axis]):
+        for begin in range(0, shape[axis], step):
             yield (*outer, slice(begin, begin + step), ...)
 
 
-def _shipment(programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None) -> Shipment:
+def _host_to_device_plan(
+    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+) -> HostToDevicePlan:
     key = ("up", *layout_key(x, out))
-    found: Shipment | None = programs.others.get(key)
-    return found or remember(programs.others, key, Shipment(programs, x, out))
+    shipment: HostToDevicePlan | None = programs.others.get(key)
+    return shipment or remember(programs.others, key, HostToDevicePlan(programs, x, out))
 
 
-def _writer(
+def _cast_program(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: DType,
@@ -337,20 +352,21 @@ def _writer(
     casting: str,
     out: Array | None = None,
 ) -> Program:
-    """What writes arrays that lie so, cast, to others: like `out`, or contiguous ones."""
+    """Return a program that copies and casts arrays of one layout, to one like `out` if given."""
     task = make_task(identity(len(shape)), dtype=target, casting=casting, copy=True)
     return Program(task.plan(shape, strides, dtype, CPU, out, has_half_here))
 
 
 @lru_cache(maxsize=64)
-def _copier(nbytes: int) -> Program:
-    """What copies so many bytes, on all threads."""
-    return _writer((nbytes,), (1,), _BYTES, None, "same_kind")
+def _copy_program(nbytes: int) -> Program:
+    """Return a program that copies `nbytes` bytes with all threads."""
+    return _cast_program((nbytes,), (1,), _BYTES, None, "same_kind")
 
 
-def _wire(dtype: DType, plan: Plan) -> DType:
-    """The dtype that goes up: x's in native byte order, unless only the CPU can cast it."""
-    native, target = as_dtype(dtype), plan.target.dtype
+def _transfer_dtype(dtype: DType, plan: Plan) -> DType:
+    """Return the transfer dtype: x's in native byte order, unless only the CPU can cast it."""
+    native = as_dtype(dtype)
+    target = plan.target.dtype
     if dtype.fields is not None or native == target or is_known(native, has_half):
         return native
     if native.kind == "c" and native.itemsize <= 16:
@@ -359,57 +375,59 @@ def _wire(dtype: DType, plan: Plan) -> DType:
 
 
 def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
-    """The order of axes in which the memory has no gaps; None where there is none."""
+    """Return the permutation of axes for which x is contiguous, or None."""
     if isinstance(x, Unmade):
         return tuple(range(len(x.shape)))
-    order = tuple(sorted(range(x.ndim), key=lambda at: -x.strides[at] if x.shape[at] > 1 else 0))
+    order = tuple(
+        sorted(range(x.ndim), key=lambda axis: -x.strides[axis] if x.shape[axis] > 1 else 0)
+    )
     return order if x.transpose(order).flags.c_contiguous else None
 
 
-# ---- down --------------------------------------------------------------------------------
+# ---- device to host ----------------------------------------------------------------------
 
 
-class Delivery:
-    """What is kept for arrays that lie so on one GPU and go to the CPU, into arrays like `out`."""
+class DeviceToHostPlan:
+    """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
         target = programs.task.plan(*array.facts, out, has_half).target
         self.programs = programs.staying(target.dtype, copy=None)
-        self.write: Program | None = None  # where out does not lie as the result does
+        self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous(target.shape, target.dtype)
         if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
-            self.write = _writer(target.shape, plain, target.dtype, None, "same_kind", out)
+            self.write = _cast_program(target.shape, plain, target.dtype, None, "same_kind", out)
 
 
 def download(
     programs: DevicePrograms, array: DeviceArray, out: Array | None, adapter: DeviceAdapter
 ) -> Array:
-    """The NumPy array, `out` if given, that an array of a GPU is converted to."""
+    """Convert an array of a GPU to the CPU, and return the NumPy array, `out` if given."""
     key = ("down", array.ordinal, *layout_key(array, out))
-    delivery: Delivery | None = programs.others.get(key)
+    delivery: DeviceToHostPlan | None = programs.others.get(key)
     if delivery is None:
-        delivery = remember(programs.others, key, Delivery(programs, array, out))
+        delivery = remember(programs.others, key, DeviceToHostPlan(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    made = adapter.located(delivery.programs.run(array, None, adapter))
+    result = adapter.located(delivery.programs.run(array, None, adapter))
     if delivery.write is None:
-        return _brought(made, out, adapter)
-    host = _brought(made, None, adapter)
+        return _copy_to_host(result, out, adapter)
+    host = _copy_to_host(result, None, adapter)
     delivery.write(host, host, out)
-    return out  # type: ignore[return-value]  # what is written is given
+    return out  # type: ignore[return-value]  # `write` implies `out`
 
 
-# ---- as they are -------------------------------------------------------------------------
+# ---- copies without a conversion ---------------------------------------------------------
 
 
 def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
-    """The NumPy array of an array on a GPU, in its own layout and dtype."""
-    made = _unmoved(len(array.shape), None).run(array, None, adapter)
-    return _brought(adapter.located(made), None, adapter)
+    """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
+    copy = _unmoved(len(array.shape), None).run(array, None, adapter)
+    return _copy_to_host(adapter.located(copy), None, adapter)
 
 
 def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
-    """The library's array on a GPU that has what `x` has."""
+    """Return a copy of `x` on a GPU, as the library's array."""
     return upload(_unmoved(x.ndim, device), x, None, adapter)
 
 
@@ -418,14 +436,14 @@ def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
     return DevicePrograms(make_task(identity(ndim), device=device))
 
 
-def _brought(made: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
-    """The NumPy array, `out` if given, of a contiguous array of a device; both lie alike."""
-    host = buffers.empty(made.shape, made.dtype) if out is None else out
-    if made.size:
+def _copy_to_host(array: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:
+    """Copy a contiguous device array to a NumPy array of one layout, `out` if given."""
+    host = buffers.empty(array.shape, array.dtype) if out is None else out
+    if array.size:
         flat = host.reshape(-1).view(_BYTES)
 
         def take(start: int, end: int, piece: Array) -> None:
-            _copier(end - start)(piece, piece, flat[start:end])
+            _copy_program(end - start)(piece, piece, flat[start:end])
 
-        ring_of(made.ordinal).fetch(made, adapter.stream(made.ordinal), take)
+        staging_of(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
     return host

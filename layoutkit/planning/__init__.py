@@ -1,1 +1,14 @@
-"""What a conversion or a sum will do: integers in, a plan out. Touches no array and no machine."""
+"""Plan conversions, batches and sums from shapes, strides and dtypes, without touching an array.
+
+options       the checked options of a Converter
+padding       the region of a padded result that x fills: `pad_to=`, `pad_before=`, `fill=`
+channels      the channel selection of `channels=`
+loops         the loops around a conversion or a sum, simplified
+select        the table of kernels and the choice of one
+epilogue      the casts and affine formulas that a kernel applies as it stores
+plan          the plan of one conversion, also with `memory=` or `pad_to=`
+collate       the options of a Collator and the plan of a batch
+accumulate    the plan of a sum
+chunked       the plan of a conversion of a chunked array
+gradient      the conversions that compute inverses and gradients
+"""

@@ -1,8 +1,8 @@
-"""The plan of a sum: its loops, what is done to each part before, and what is written.
+"""The plan of a sum: its loops, the preparation of each part, and the memory that is written.
 
-Parts whose dtype kernels do not know (float8, foreign byte orders, reals among complex numbers)
-are first cast. Where no one nest of loops fits all parts (`loops.nest`), each is first brought into
-the output's layout. Everything else is one pass over memory. Pure: no array is touched.
+Parts whose dtype kernels do not support (float8, foreign byte orders, reals among complex numbers)
+are cast first. If no loop nest fits all parts (`loops.nest`), each part is converted to the
+output's layout first. Everything else is one pass over memory.
 """
 
 from __future__ import annotations
@@ -20,20 +20,10 @@ from .epilogue import Operand, is_known, kernel_name
 from .loops import Nest, SumLoop, nest
 from .plan import Plan, Request, make_plan
 
-__all__ = [
-    "Stage",
-    "SumPlan",
-    "SumRequest",
-    "computed_dtype",
-    "conversion",
-    "make_sum_plan",
-    "operand",
-]
-
 
 @dataclass(frozen=True)
 class Stage:
-    """What is done to a part before it is added: a cast, or the conversion of a plan."""
+    """The preparation of a part before it is added: a cast, or the conversion of a plan."""
 
     dtype: DType
     plan: Plan | None = None
@@ -41,9 +31,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class SumRequest:
-    """Everything that decides how a sum runs, checked before.
+    """Everything that decides how a sum runs, checked by the caller.
 
-    `moves` lead from each part to the output. `out_strides` None: new contiguous memory.
+    `moves` go from each part to the output. `out_strides` None: new contiguous memory.
     """
 
     moves: tuple[Move, ...]
@@ -62,9 +52,9 @@ class SumRequest:
 
 @dataclass(frozen=True)
 class SumPlan:
-    """What the kernel sums: loops, dtypes of the parts, and what is done to each before.
+    """The loops of a sum kernel, the dtypes of its parts, and the preparation of each part.
 
-    `written` is the dtype of the memory that it writes, the caller's output if `in_place`.
+    `written` is the dtype of the memory that the kernel writes, the caller's output if `in_place`.
     """
 
     nest: Nest
@@ -75,23 +65,23 @@ class SumPlan:
 
 
 def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
-    """Where sums are exact enough: 64 bits for integers and float64, else float32."""
+    """Return the accumulation dtype: 64 bits for integers and float64, else float32."""
     kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
         return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
-    # NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
+    # Only NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
     wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
     return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 
-def conversion(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
-    """The plan of a sum of a single part: it is moved, and nothing is added."""
-    return _converted(request, 0, request.result, request.out_strides, False, has_half)
+def plan_single_part(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
+    """Return the plan of a sum of a single part, which is a conversion."""
+    return _part_plan(request, 0, request.result, request.out_strides, False, has_half)
 
 
 def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) -> SumPlan:
-    """Decide what kernels sum, in at most `most` loops, and what is done before and after."""
-    cast = [not _adds(dtype, request.computed, has_half) for dtype in request.dtypes]
+    """Plan a sum by a kernel that supports at most `most` loops."""
+    cast = [not _can_add(dtype, request.computed, has_half) for dtype in request.dtypes]
     dtypes, strides = list(request.dtypes), list(request.strides)
     stages: list[Stage | None] = [None] * len(cast)
     for part in [part for part, needed in enumerate(cast) if needed]:
@@ -99,29 +89,32 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
         strides[part] = contiguous(request.moves[part].source_shape, request.computed)
     written = (
         request.result
-        if _finishes(request.computed, request.result, has_half)
+        if _can_write(request.computed, request.result, has_half)
         else request.computed
     )
-    in_place = written == request.result and _runs(request)
+    in_place = written == request.result and _writes_runs(request)
     out = request.out_strides if in_place else None
     out = contiguous(request.shape, written) if out is None else out
-    found = nest(request.moves, strides, out)
-    if found is None or len(found.loops) > most:
-        return _rearranged(request, written, has_half)
-    return SumPlan(found, tuple(dtypes), tuple(stages), written, in_place)
+    nest_plan = nest(request.moves, strides, out)
+    if nest_plan is None or len(nest_plan.loops) > most:
+        return _plan_converted_parts(request, written, has_half)
+    return SumPlan(nest_plan, tuple(dtypes), tuple(stages), written, in_place)
 
 
-def _rearranged(request: SumRequest, written: DType, has_half: Callable[[], bool]) -> SumPlan:
-    """Every part is first converted to contiguous memory in the layout of the sum."""
-    computed, parts = request.computed, len(request.moves)
+def _plan_converted_parts(
+    request: SumRequest, written: DType, has_half: Callable[[], bool]
+) -> SumPlan:
+    """Plan a sum that first converts every part to contiguous memory in the sum's layout."""
+    computed = request.computed
+    parts = len(request.moves)
     loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
-    plans = [_converted(request, at, computed, None, True, has_half) for at in range(parts)]
+    plans = [_part_plan(request, part, computed, None, True, has_half) for part in range(parts)]
     stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result
     return SumPlan(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
 
 
-def _converted(
+def _part_plan(
     request: SumRequest,
     part: int,
     target: DType,
@@ -129,32 +122,41 @@ def _converted(
     may_view: bool,
     has_half: Callable[[], bool],
 ) -> Plan:
-    """The plan that brings a part into the layout of the sum, in memory of these strides."""
-    move, devices = request.moves[part], (request.device, request.device)
-    asked = Request(
-        f"{move.source}->{move.target}", move, request.dtypes[part], target, request.strides[part],
-        strides, None, "unsafe", may_view, devices,
-    )  # fmt: skip
-    return make_plan(asked, has_half)
+    """Return the plan that converts a part to the layout of the sum, in memory of these strides."""
+    move = request.moves[part]
+    devices = request.device, request.device
+    conversion_request = Request(
+        f"{move.source}->{move.target}",
+        move,
+        request.dtypes[part],
+        target,
+        request.strides[part],
+        strides,
+        None,
+        "unsafe",
+        may_view,
+        devices,
+    )
+    return make_plan(conversion_request, has_half)
 
 
-def _adds(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
-    """Whether a kernel adds parts of this dtype."""
+def _can_add(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
+    """Return whether a kernel adds parts of this dtype."""
     if kind_of(computed) == "c":
         return dtype == computed and dtype.isnative
     return is_known(dtype, has_half)
 
 
-def _finishes(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
-    """Whether a kernel writes the computed sum as `result`."""
+def _can_write(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
+    """Return whether a kernel writes the computed sum as `result`."""
     if computed == result:
         return result.isnative
     same_kind = (kind_of(computed) == "f") == (kind_of(result) == "f")
     return kind_of(computed) != "c" and same_kind and is_known(result, has_half)
 
 
-def _runs(request: SumRequest) -> bool:
-    """Whether the caller's output can be written in contiguous runs."""
+def _writes_runs(request: SumRequest) -> bool:
+    """Return whether the caller's output can be written in contiguous runs."""
     if request.out_strides is None:
         return True
     pairs = zip(request.out_strides, request.shape, strict=True)
@@ -163,7 +165,7 @@ def _runs(request: SumRequest) -> bool:
 
 
 def operand(dtype: DType) -> Operand:
-    """What kernels see of a dtype; complex numbers are added as pairs."""
+    """Return the kernel operand of a dtype; complex numbers are added as pairs."""
     if dtype.kind == "c":
         return Operand(dtype.itemsize, f"f{dtype.itemsize // 2}")
     return Operand(dtype.itemsize, kernel_name(dtype))

@@ -1,4 +1,4 @@
-"""Which channels of x a result has: `channels=`. Pure: integers in and out."""
+"""The channel selection of a conversion: `channels=`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from ..layout.parsing import Layout
 from ..layout.pattern import Move, Pattern
 from ..normalize import CHANNEL
 
-__all__ = ["Picks", "checked_channels", "evenly", "picked", "turned"]
-
 
 class Picks(NamedTuple):
-    """Channels of an x of one shape, which are not just all of them in their order.
+    """A channel selection that is not the identity, for inputs of one shape.
 
-    letter    of their axis
-    order     channels of x, in the order of the result
-    count     how many x has; hides tuple.count, which no picks need
-    shape     of x
+    letter    the letter of the channel axis
+    order     channels of x, in result order
+    count     the number of channels of x; hides tuple.count, which is not needed
+    shape     the shape of x
     """
 
     letter: str
@@ -33,39 +31,39 @@ class Picks(NamedTuple):
 
     @property
     def is_permutation(self) -> bool:
-        """Whether every channel of x is taken once."""
-        return len(self.order) == self.count and turned(self.order) is not None
+        """True if every channel of x is selected exactly once."""
+        return len(self.order) == self.count and inverse_permutation(self.order) is not None
 
     def whole(self, move: Move) -> Move:
-        """A move of what is picked, with the sizes that x has on its side."""
+        """Return the move of the selected channels with the full shape of x as its source."""
         sizes = zip(move.axes, move.sizes, strict=True)
-        found = tuple(self.count if letter == self.letter else size for letter, size in sizes)
-        return replace(move, sizes=found, source_shape=self.shape)
+        full_sizes = tuple(self.count if letter == self.letter else size for letter, size in sizes)
+        return replace(move, sizes=full_sizes, source_shape=self.shape)
 
     def axis(self, move: Move) -> int:
-        """Where the channels are among the axes of x, taken apart."""
+        """Return the index of the channel axis among the unfolded axes of x."""
         return move.axes.index(self.letter)
 
 
-def checked_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
-    """The channels as plain ints.
+def parse_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
+    """Return the channels as plain ints.
 
     Raises
     ------
     ArgumentError
-        They are no whole numbers from 0.
+        They are not whole numbers from 0.
     PatternError
-        x has no axis of channels.
+        x does not have a channel axis.
     """
     if channels is None:
         return None
     try:
-        found = tuple(map(as_int, channels))
+        numbers = tuple(map(as_int, channels))
     except TypeError:
-        found = ()
-    if not found or any(number is None or number < 0 for number in found):
+        numbers = ()
+    if not numbers or any(number is None or number < 0 for number in numbers):
         raise ArgumentError(
-            f"channels={channels!r}; it is the channels of x in the order of the result, counted "
+            f"channels={channels!r}; give the channels of x in the order of the result, counted "
             "from 0, such as (2, 1, 0)"
         )
     if CHANNEL not in map(pattern.source.name, pattern.source.letters):
@@ -73,46 +71,47 @@ def checked_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c; name '
             "it c"
         )
-    return found  # type: ignore[return-value]
+    return numbers  # type: ignore[return-value]
 
 
 def picked(
     pattern: Pattern, order: tuple[int, ...], shape: tuple[int, ...], sizes: Mapping[str, int]
 ) -> tuple[Move, Picks | None]:
-    """Where elements of these channels go, and which they are; None where they are all of x.
+    """Return the move of the selected channels, and the selection (None: the identity).
 
-    Raises ShapeError where x has not these channels, and what `Pattern.resolve` raises.
+    Raises ShapeError if x does not have these channels, and the errors of `Pattern.resolve`.
     """
-    letter = _letter(pattern.source)
+    letter = _channel_letter(pattern.source)
     spare = len(shape) - pattern.left.ndim
     fits = spare == 0 or (pattern.left.is_open and spare > 0)
     if not fits or letter not in pattern.left.groups:
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]
-        return _moved(move, _picks(pattern, letter, order, count, shape))
-    at = pattern.completed(len(shape)).left.groups.index(letter)
-    count, others = shape[at], {name: size for name, size in sizes.items() if name != CHANNEL}
+        return _select_in_fold(move, _selection(pattern, letter, order, count, shape))
+    axis = pattern.completed(len(shape)).left.groups.index(letter)
+    count = shape[axis]
+    other_sizes = {name: size for name, size in sizes.items() if name != CHANNEL}
     if sizes.get(CHANNEL, count) != count:
-        pattern.resolve(shape, sizes)  # for what it raises
-    picks = _picks(pattern, letter, order, count, shape)
-    return pattern.resolve((*shape[:at], len(order), *shape[at + 1 :]), others), picks
+        pattern.resolve(shape, sizes)  # raises the error
+    picks = _selection(pattern, letter, order, count, shape)
+    return pattern.resolve((*shape[:axis], len(order), *shape[axis + 1 :]), other_sizes), picks
 
 
-def _picks(
+def _selection(
     pattern: Pattern, letter: str, order: tuple[int, ...], count: int, shape: tuple[int, ...]
 ) -> Picks | None:
     if max(order) >= count:
         raise ShapeError(
             f'"{pattern.text}" on shape {shape}: channels={order} has {max(order)}, but x has '
-            f"{count} channels, counted from 0; take those that are there"
+            f"{count} channels, counted from 0; select only channels of x"
         )
     if len(order) == count and order == tuple(range(len(order))):
         return None
     return Picks(letter, order, count, shape)
 
 
-def _moved(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
-    """The move of what is picked, where x folds its channels."""
+def _select_in_fold(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
+    """Return the move of the selected channels for an x that folds its channel axis."""
     if picks is None:
         return move, None
 
@@ -120,39 +119,37 @@ def _moved(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
         pairs = zip(axes, sizes, strict=True)
         return tuple(len(picks.order) if axis == picks.letter else size for axis, size in pairs)
 
-    sizes, target_sizes = (
-        counted(move.axes, move.sizes),
-        counted(move.target_axes, move.target_sizes),
-    )
+    sizes = counted(move.axes, move.sizes)
+    target_sizes = counted(move.target_axes, move.target_sizes)
     moved = replace(
         move,
         sizes=sizes,
         target_sizes=target_sizes,
-        source_shape=_folded(move.source, sizes),
-        target_shape=_folded(move.target, target_sizes),
+        source_shape=_shape_of_groups(move.source, sizes),
+        target_shape=_shape_of_groups(move.target, target_sizes),
     )
     return moved, picks
 
 
-def _folded(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _shape_of_groups(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
     size = dict(zip(layout.letters, sizes, strict=True))
     return tuple(prod(size[letter] for letter in group) for group in layout.groups)
 
 
-def _letter(layout: Layout) -> str:
+def _channel_letter(layout: Layout) -> str:
     return next(letter for letter in layout.letters if layout.name(letter) == CHANNEL)
 
 
 def evenly(order: Sequence[int]) -> tuple[int, int] | None:
-    """The first of channels that are evenly apart, and how far; None where they are not."""
-    apart = order[1] - order[0] if len(order) > 1 else 1
-    if any(b - a != apart for a, b in pairwise(order)):
+    """Return (start, step) if the channels are evenly spaced, else None."""
+    step = order[1] - order[0] if len(order) > 1 else 1
+    if any(b - a != step for a, b in pairwise(order)):
         return None
-    return order[0], apart
+    return order[0], step
 
 
-def turned(order: Sequence[int]) -> tuple[int, ...] | None:
-    """The channels of a result in the order of x; None where they are not all, each once."""
+def inverse_permutation(order: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the inverse of a permutation; None if `order` is not a permutation."""
     if sorted(order) != list(range(len(order))):
         return None
     return tuple(sorted(range(len(order)), key=order.__getitem__))

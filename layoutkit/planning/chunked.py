@@ -1,7 +1,7 @@
-"""Conversions of arrays in chunks: how these have to be, what is asked of each, and their plan.
+"""Conversions of chunked arrays: the chunks they need, the conversion of a chunk, and the plan.
 
-Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. What lies
-inside of a fold, and channels that are taken, have to be in one chunk. Knows no library of such.
+Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. The inner
+axes of a fold, and an axis of which channels are selected, must be in one chunk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from ..normalize import Formula
 from .options import Task
 from .plan import Plan
 
-__all__ = ["ChunkedPlan", "Chunks", "Rechunked"]
-
 Chunks = tuple[int, ...]  # along an axis
 Sides = tuple[tuple[Chunks, ...], tuple[Chunks, ...]]  # of x and of the result
 
 
 class Rechunked(NamedTuple):
-    """What has to be in other chunks before it is converted: along which axes, and its bytes."""
+    """An array that is rechunked before it is converted: the axes, and its size in bytes."""
 
     axes: tuple[str, ...]
     nbytes: int
@@ -42,16 +40,16 @@ class Rechunked(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkedPlan(Plan):
-    """How an array in chunks will be converted, when it is computed; `print` it.
+    """The plan of a conversion of a lazy chunked array, for `print`.
 
     Attributes
     ----------
     chunks : (before, after)
-        Along each axis of x, as it is given, and of the result.
+        The chunks along each axis of x, before any rechunking, and of the result.
     tasks : int
-        How many tasks the conversion adds to the graph, those that rechunk included.
+        The number of tasks that the conversion adds to the graph, including rechunking.
     rechunked : tuple of Rechunked
-        What has to be in other chunks first. Empty where every chunk is converted as it is.
+        The arrays that are rechunked first. Empty if every chunk is converted as it is.
     """
 
     chunks: Sides = ((), ())
@@ -60,16 +58,16 @@ class ChunkedPlan(Plan):
 
     @classmethod
     def of(
-        cls, whole: Plan, chunks: Sides, tasks: int, moved: tuple[Rechunked, ...]
+        cls, plan: Plan, chunks: Sides, tasks: int, rechunked: tuple[Rechunked, ...]
     ) -> ChunkedPlan:
-        """The plan of the whole, with how it is cut."""
-        known = {field.name: getattr(whole, field.name) for field in fields(Plan)}
-        return cls(**known, chunks=chunks, tasks=tasks, rechunked=moved)
+        """Return `plan` with its chunks."""
+        known = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+        return cls(**known, chunks=chunks, tasks=tasks, rechunked=rechunked)
 
     @property
     def bytes_rechunked(self) -> int:
-        """How many bytes are put together anew before they are converted."""
-        return sum(each.nbytes for each in self.rechunked)
+        """The number of bytes that are rechunked before the conversion."""
+        return sum(array.nbytes for array in self.rechunked)
 
     def _details(self) -> list[tuple[str, str]]:
         sides = zip(self.chunks, (self.source, self.target), strict=True)
@@ -79,7 +77,7 @@ class ChunkedPlan(Plan):
             for shape, (_, spec) in zip(largest, sides, strict=True)
         ]
         counts = [prod(map(len, side)) for side in self.chunks]
-        lines = [("rechunk", str(each)) for each in self.rechunked]
+        lines = [("rechunk", str(array)) for array in self.rechunked]
         lines.append(
             ("chunks", f"{counts[0]:,} of {largest[0]} -> {counts[1]:,} of {largest[1]}, at most")
         )
@@ -87,50 +85,51 @@ class ChunkedPlan(Plan):
         return [*super()._details(), *lines, ("tasks", f"{self.tasks:,}")]
 
 
-# ---- how chunks are cut ------------------------------------------------------------------
+# ---- chunks ------------------------------------------------------------------------------
 
 
-def cuts_of(move: Move, chunks: Sequence[Chunks], whole: set[str]) -> dict[str, Chunks]:
-    """The chunks of every axis of x, taken apart, as they have to be; `whole` are in one."""
+def cuts_of(move: Move, chunks: Sequence[Chunks], unchunked: set[str]) -> dict[str, Chunks]:
+    """Return the chunks that every unfolded axis of x must have; axes in `unchunked` have one."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    inside = {letter for group in move.target.groups for letter in group[1:]} | whole
+    unsplit = {letter for group in move.target.groups for letter in group[1:]} | unchunked
     cuts: dict[str, Chunks] = {letter: (size,) for letter, size in sizes.items()}
-    for group, found in zip(move.source.groups, chunks, strict=True):
+    for group, axis_chunks in zip(move.source.groups, chunks, strict=True):
         rest = prod(sizes[letter] for letter in group[1:])
-        if group[0] not in inside and rest:
-            cuts[group[0]] = _counted(found, rest)
+        if group[0] not in unsplit and rest:
+            cuts[group[0]] = _in_units(axis_chunks, rest)
     return cuts
 
 
-def _counted(chunks: Chunks, rest: int) -> Chunks:
-    """Chunks in units of `rest`: those that divide one grow to its end."""
-    ends, place = [0], 0
+def _in_units(chunks: Chunks, rest: int) -> Chunks:
+    """Return chunks in units of `rest`: a chunk that ends inside a unit grows to its end."""
+    ends = [0]
+    stop = 0
     for size in chunks:
-        place += size
-        end = -(-place // rest)
-        if end > ends[-1]:
-            ends.append(end)
+        stop += size
+        unit_end = -(-stop // rest)
+        if unit_end > ends[-1]:
+            ends.append(unit_end)
     return tuple(b - a for a, b in itertools.pairwise(ends)) or (0,)
 
 
 def folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chunks, ...]:
-    """The chunks along every axis of a side, as folded as it is."""
-    found = []
+    """Return the chunks along every axis of a layout, from those of its unfolded axes."""
+    folded_chunks = []
     for group in layout.groups:
         rest = prod(sum(cuts.get(letter, (1,))) for letter in group[1:])
-        found.append(tuple(size * rest for size in cuts.get(group[0], (1,))))
-    return tuple(found)
+        folded_chunks.append(tuple(size * rest for size in cuts.get(group[0], (1,))))
+    return tuple(folded_chunks)
 
 
 class Along(NamedTuple):
-    """The constants of a formula where its axis is in several chunks."""
+    """The constants of a formula whose axis is in several chunks."""
 
     letter: str
     formulas: tuple[Formula, ...]
 
 
 def along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> Along | None:
-    """The constants chunk by chunk; None where all chunks have the same."""
+    """Return the constants per chunk; None if all chunks use equal constants."""
     letter = None if formula is None else formula.letter(move)
     if formula is None or letter is None or len(cuts.get(letter, ())) < 2:
         return None
@@ -149,7 +148,7 @@ def along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> Al
 
 
 def of_chunks(task: Task, move: Move, cuts: Mapping[str, Chunks]) -> Task:
-    """The conversion of a chunk, whose sizes are its own along axes in several."""
+    """Return the conversion of a chunk; sizes of axes that have several chunks are not fixed."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     known = {
         move.source.name(letter): sizes[letter]

@@ -1,14 +1,11 @@
-"""What a Collator is asked to do, checked: windows of samples, and the batch that they become.
+"""The checked options of a Collator, and the plan of a batch of windows.
 
-Everything is said by one pattern, that of the stacked windows: it has the axis of samples on both
-sides. Pure: of samples it wants sizes, and gives integers.
+A window is the crop of a sample that goes into the batch. The pattern of the options converts the
+stacked windows: it has the sample axis on both sides. `cut` reads the arguments of one call:
+`offset=`, `flip=` and `indices=`.
 
-Where windows begin and which are reversed: `offset=`, `flip=` and `indices=` of a call. Pure.
-
-Where windows of samples go in the memory of a batch. Pure.
-
-A `Frame` is what a batch of so many windows of one size and dtype is made by: the conversion of one
-sample, the memory that it goes to, and what is done to all of it after.
+A `Frame` describes a batch of a number of windows of one size and dtype: the conversion of one
+window, the memory layout of the batch, and the conversion of the whole batch afterwards, if any.
 """
 
 from __future__ import annotations
@@ -27,24 +24,23 @@ from ..layout.pattern import Move, Pattern, axis_name, check_rank
 from ..memory import Array, contiguous
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
-from .channels import checked_channels
+from .channels import parse_channels
 from .loops import steps_of
 from .options import Task, make_task
-from .padding import Canvas, fill_values
+from .padding import Padding, fill_values
 from .plan import Part, Plan
 
-_SAMPLES = ("b", "batch")  # what the axis of samples is called
+_SAMPLES = ("b", "batch")  # the names of the sample axis
 
 
 class Windows(NamedTuple):
-    """What is asked of a Collator.
+    """The checked options of a Collator.
 
     task        the conversion of the stacked windows
-    text        the pattern as it was given
-    letter      of the axis of samples
-    whole       whether samples come as one array, which has this axis
-    fill        what is outside of samples; None: nothing may be
-    channels    of samples, in the order of the result; None: all as they are
+    letter      the letter of the sample axis
+    whole       whether samples are one array that has this axis
+    fill        the values outside of samples; None: windows must lie inside
+    channels    the channels of samples, in result order; None: all
     """
 
     task: Task
@@ -54,20 +50,20 @@ class Windows(NamedTuple):
     channels: tuple[int, ...] | None
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that ask for this, without those that say the default."""
-        found: dict[str, Any] = {}
+        """Return the keyword arguments of these options, without defaults."""
+        keywords: dict[str, Any] = {}
         if self.fill is not None:
-            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         if self.channels is not None:
-            found["channels"] = self.channels
-        return found | self.task.keywords()
+            keywords["channels"] = self.channels
+        return keywords | self.task.keywords()
 
     def asked(self) -> tuple[Any, ...]:
-        """All of it in a form that hashes; equal where the same was asked."""
+        """Return a hashable tuple of all options, equal for equal options."""
         return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
 
     def check_whole(self, shape: tuple[int, ...]) -> None:
-        """Raise unless the one array that has all samples has an axis for each of the left side."""
+        """Raise ShapeError unless an array of all samples has the rank of the left side."""
         pattern = self.task.pattern
         try:
             check_rank(pattern.left, shape)
@@ -75,71 +71,74 @@ class Windows(NamedTuple):
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
     def completed(self, ndim: int) -> Axes:
-        """The axes of samples of a rank."""
+        """Return the axes of samples of rank `ndim`."""
         pattern = self.task.pattern
-        return _axes(pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes)))
+        return _sample_axes(
+            pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes))
+        )
 
 
 class Axes(NamedTuple):
-    """The axes of samples of one rank, and what they are in the batch.
+    """The axes of samples of one rank, and their conversion to the batch.
 
-    pattern     of the stacked windows, with an axis for each that `...` stands for
+    pattern     the pattern of the stacked windows, with `...` expanded
     sample      the layout of a sample
-    windowed    for each axis of it, the name that a size was given for, None where none was
+    windowed    for each axis of a sample its name if a window size was given, else None
     """
 
     pattern: Pattern
     sample: Layout
     windowed: tuple[str | None, ...]
 
-    def window(self, asked: Windows, shapes: Array) -> tuple[int, ...]:
-        """The size of what is cut out of every sample; `shapes` has a row for each sample.
+    def window(self, options: Windows, shapes: Array) -> tuple[int, ...]:
+        """Return the window size of every sample; `shapes` has a row for each sample.
 
-        Raises ShapeError where samples differ along an axis that has no size.
+        Raises ShapeError if samples differ along an axis without a window size.
         """
-        shapes = of_channels(asked, self, shapes)
+        shapes = of_channels(options, self, shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
             free = np.array([name is None for name in self.windowed], bool)
-            odd = (shapes != shapes[0]) & free
-            if odd.any():
-                number, at = map(int, np.argwhere(odd)[0])
-                name = "".join(self.sample.named[at])
+            differs = (shapes != shapes[0]) & free
+            if differs.any():
+                number, axis = map(int, np.argwhere(differs)[0])
+                name = "".join(self.sample.named[axis])
                 fix = f"; or give its window, as in {name}=224" if len(name) == 1 else ""
                 raise ShapeError(
-                    f"sample {number} has size {shapes[number, at]} along {name}, but sample 0 has "
-                    f"{first[at]}; give samples of one size{fix}"
+                    f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
+                    "has "
+                    f"{first[axis]}; give samples of one size{fix}"
                 )
         return tuple(
-            size if name is None else asked.task.sizes[name]
+            size if name is None else options.task.sizes[name]
             for name, size in zip(self.windowed, first, strict=True)
         )
 
     def places(self) -> dict[str, int]:
-        """The axes that windows can be cut along, by name, and where they are in a sample."""
+        """Return the index in a sample of each axis that windows can be cropped along, by name."""
         named = enumerate(self.sample.named)
-        return {n[0]: at for at, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+        return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
 
 def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
-    """What is asked by arguments as users write them.
+    """Return the checked options of user arguments.
 
     Raises
     ------
     PatternError
-        There is no axis of samples on the right, or it is part of a fold on the left.
+        There is no sample axis on the right, or it is part of a fold on the left.
     ArgumentError
-        Another argument is not of its form.
+        Another argument is malformed.
     """
     task = make_task(pattern, **keywords)
-    stacked, letter, whole = _stacked(task.pattern)
-    known = None if fill is None else fill_values(fill)
-    found = _checked_channels(channels, stacked, task)
-    return Windows(task._replace(pattern=stacked), letter, whole, known, found)
+    stacked, letter, is_whole = _stack_pattern(task.pattern)
+    fill_numbers = None if fill is None else fill_values(fill)
+    channel_order = _parse_sample_channels(channels, stacked, task)
+    return Windows(task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order)
 
 
-def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
-    """The pattern of the stacked windows, the letter of samples, and whether x has it."""
+def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
+    """Return the pattern of the stacked windows, the sample letter, and whether x has it."""
     left, right = pattern.left, pattern.right
     letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
     if not letters:
@@ -160,26 +159,28 @@ def _stacked(pattern: Pattern) -> tuple[Pattern, str, bool]:
 
 
 @lru_cache(maxsize=1024)
-def _axes(pattern: Pattern, text: str, letter: str, ndim: int, given: tuple[str, ...]) -> Axes:
-    # `text` is a key, as patterns of one meaning are equal.
+def _sample_axes(
+    pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]
+) -> Axes:
+    # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     try:
         check_rank(sample, (0,) * ndim)
     except ShapeError as error:
         raise ShapeError(f'"{text}" on samples of rank {ndim}: {error}') from None
-    whole = pattern.completed(ndim + 1)
-    groups = tuple(group for group in whole.source.groups if group != letter)
-    sample = Layout(groups, whole.source.names)
+    expanded = pattern.completed(ndim + 1)
+    groups = tuple(group for group in expanded.source.groups if group != letter)
+    sample = Layout(groups, expanded.source.names)
     windowed = tuple(
-        names[0] if len(names) == 1 and names[0] in given else None for names in sample.named
+        names[0] if len(names) == 1 and names[0] in sized else None for names in sample.named
     )
-    return Axes(whole, sample, windowed)
+    return Axes(expanded, sample, windowed)
 
 
-def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
-    """The channels as plain ints, of samples that have them along an axis of its own."""
-    found = checked_channels(channels, pattern)
-    if found is None:
+def _parse_sample_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
+    """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
+    numbers = parse_channels(channels, pattern)
+    if numbers is None:
         return None
     if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
         raise PatternError(
@@ -188,234 +189,239 @@ def _checked_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int,
         )
     if CHANNEL in task.sizes:
         raise ArgumentError(
-            f"channels={channels!r} and c={task.sizes[CHANNEL]} both say which channels are taken; "
-            "leave c away"
+            f"channels={channels!r} and c={task.sizes[CHANNEL]} both select channels; remove c"
         )
-    return found
+    return numbers
 
 
-def check_alike(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
-    """Raise unless all samples, of these shapes and dtypes, are of one rank and dtype."""
+def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+    """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
     shape, dtype = facts[0]
-    for number, (other, kind) in enumerate(facts):
-        if kind != dtype:
+    for number, (other_shape, other_dtype) in enumerate(facts):
+        if other_dtype != dtype:
             raise DtypeError(
-                f"sample {number} has dtype {kind}, but sample 0 has {dtype}; give samples of one "
+                f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give samples "
+                "of one "
                 "dtype"
             )
-        if len(other) != len(shape):
+        if len(other_shape) != len(shape):
             raise ShapeError(
-                f"sample {number} has {len(other)} axes, but sample 0 has {len(shape)}; give "
+                f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
                 "samples of one rank"
             )
 
 
-def of_channels(asked: Windows, axes: Axes, shapes: Array) -> Array:
-    """The sizes of samples of which channels are taken; ShapeError where one has not these."""
-    if asked.channels is None:
+def of_channels(options: Windows, axes: Axes, shapes: Array) -> Array:
+    """Return the sample shapes after the channel selection; raise ShapeError if one lacks any."""
+    if options.channels is None:
         return shapes
     channel = axes.places()[CHANNEL]
-    few = np.flatnonzero(shapes[:, channel] <= max(asked.channels))
-    if few.size:
-        number = int(few[0])
+    lacking = np.flatnonzero(shapes[:, channel] <= max(options.channels))
+    if lacking.size:
+        number = int(lacking[0])
         raise ShapeError(
             f"sample {number} has {shapes[number, channel]} channels, but channels has "
-            f"{max(asked.channels)}, counted from 0; take those that are there"
+            f"{max(options.channels)}, counted from 0; select only channels of every sample"
         )
-    found = shapes.copy()
-    found[:, channel] = len(asked.channels)
-    return found
+    sizes = shapes.copy()
+    sizes[:, channel] = len(options.channels)
+    return sizes
 
 
-_FAR = 1 << 60  # places; sums of them are still 64 bits
+_FAR = 1 << 60  # elements; sums of two still fit 64 bits
 
 
 class Cut(NamedTuple):
-    """Where windows begin in their samples, and which axes are reversed after: a row for each."""
+    """The start of each window in its sample, and its reversed axes: one row per sample."""
 
     begins: Array
     flips: Array
 
 
 def positions(indices: Any, count: int) -> Array:
-    """Positions from 0 along the axis of samples for `indices`, None for all.
+    """Return `indices` along the sample axis counted from 0; None selects all.
 
     Raises
     ------
     ArgumentError
-        They are not whole numbers in one row.
+        They are not a flat list or array of whole numbers.
     ShapeError
-        One of them is out of range.
+        An index is out of range.
     """
     if indices is None:
         return np.arange(count)
-    found = _whole_numbers(indices)
-    if found is None or found.ndim != 1:
-        raise _refused("indices", indices, "one list or array of whole numbers")
-    wrong = np.flatnonzero((found < -count) | (found >= count))
+    numbers = _as_int_array(indices)
+    if numbers is None or numbers.ndim != 1:
+        raise _argument_error("indices", indices, "one list or array of whole numbers")
+    wrong = np.flatnonzero((numbers < -count) | (numbers >= count))
     if wrong.size:
-        at = int(wrong[0])
+        pos = int(wrong[0])
         raise ShapeError(
-            f"indices[{at}] is {found[at]}, but the array has {count} samples; give indices from "
+            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give indices "
+            "from "
             f"{-count} to {count - 1}"
         )
-    return np.where(found < 0, found + count, found)
+    return np.where(numbers < 0, numbers + count, numbers)
 
 
-Said: TypeAlias = dict[int, Array]
+PerSampleArgs: TypeAlias = dict[int, Array]
 
 
-def said(
-    asked: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
-) -> tuple[Said, Said]:
-    """Where the windows of so many samples begin, and which are reversed, as far as it is said.
+def parse_crop_and_flip(
+    options: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
+) -> tuple[PerSampleArgs, PerSampleArgs]:
+    """Return `offset` and `flip` of one call as int64 arrays by axis.
 
-    For axes of which something is said an int64, or one for each sample. `places`: those of `axes`,
-    along which windows are cut.
+    An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
+    axes that windows can be cropped along.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is not of its form, or names no axis of samples.
+        `offset` or `flip` is malformed, or names an axis that samples do not have.
     ShapeError
-        It has not one value for each sample.
+        The number of values is not `count`.
     """
-    offsets: Said = {}
-    flips: Said = {}
+    offsets: PerSampleArgs = {}
+    flips: PerSampleArgs = {}
     if offset is flip is None:
         return offsets, flips
     if flip is not None:
-        turned = {flip: True} if isinstance(flip, str) else flip
-        if not isinstance(turned, Mapping):
+        flipped = {flip: True} if isinstance(flip, str) else flip
+        if not isinstance(flipped, Mapping):
             raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
-        for name, value in turned.items():
-            flips[_place("flip", flip, name, places)] = _flags(name, value, count)
+        for name, value in flipped.items():
+            flips[_crop_axis("flip", flip, name, places)] = _parse_flags(name, value, count)
     if offset is not None:
         if not isinstance(offset, Mapping):
             raise ArgumentError(f'offset={offset!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
-        if asked.channels is not None:
-            places = {name: at for name, at in places.items() if name != CHANNEL}
+        if options.channels is not None:
+            places = {name: axis for name, axis in places.items() if name != CHANNEL}
         for name, value in offset.items():
-            offsets[_place("offset", offset, name, places)] = _offsets(name, value, count)
+            offsets[_crop_axis("offset", offset, name, places)] = _parse_offsets(name, value, count)
     return offsets, flips
 
 
 def cut(
-    asked: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
+    options: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
 ) -> Cut:
-    """The same in full, for samples of these shapes."""
-    offsets, flips = said(asked, axes.places(), offset, flip, count)
+    """Return the start and flips of every window; axes without an offset are center-cropped."""
+    offsets, flips = parse_crop_and_flip(options, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
-    for at, values in offsets.items():
-        begins[:, at] = np.clip(values, -_FAR, _FAR)
-    for at, values in flips.items():
-        flags[:, at] = values
+    for axis, values in offsets.items():
+        begins[:, axis] = np.clip(values, -_FAR, _FAR)
+    for axis, values in flips.items():
+        flags[:, axis] = values
     return Cut(begins, flags)
 
 
-def _place(what: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
-    at = places.get(axis_name(name)) if isinstance(name, str) else None
-    if at is None:
+def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+    axis = places.get(axis_name(name)) if isinstance(name, str) else None
+    if axis is None:
         raise ArgumentError(
-            f"{what}={value!r}, but {name!r} is no axis that windows of samples are cut along; "
-            f"these are {', '.join(places)}"
+            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along {name!r}; the "
+            "axes "
+            f"are {', '.join(places)}"
         )
-    return at
+    return axis
 
 
-def _offsets(name: str, value: Any, count: int) -> Array:
+def _parse_offsets(name: str, value: Any, count: int) -> Array:
     if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= _FAR:
-        found = _whole_numbers(value) if number is None else np.array(number, np.int64)
-        if found is not None and found.ndim <= 1:
-            _check_count(f"offset[{name!r}]", found, count)
-            return found
-    raise _refused(f"offset[{name!r}]", value, "a whole number, or one for each sample")
+        numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
+        if numbers is not None and numbers.ndim <= 1:
+            _check_count(f"offset[{name!r}]", numbers, count)
+            return numbers
+    raise _argument_error(f"offset[{name!r}]", value, "a whole number, or one for each sample")
 
 
-def _flags(name: str, value: Any, count: int) -> Array:
+def _parse_flags(name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
-    found = _read(value)
-    if found is None:
-        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
-    found = found.astype(bool) if found.shape == (0,) else found
-    if found.dtype.kind != "b" or found.ndim > 1:
-        raise _refused(f"flip[{name!r}]", value, "a bool, or one for each sample")
-    _check_count(f"flip[{name!r}]", found, count)
-    return found.astype(np.int64)
+    flags = _as_array(value)
+    if flags is None:
+        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
+    flags = flags.astype(bool) if flags.shape == (0,) else flags
+    if flags.dtype.kind != "b" or flags.ndim > 1:
+        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
+    _check_count(f"flip[{name!r}]", flags, count)
+    return flags.astype(np.int64)
 
 
-def _check_count(what: str, found: Array, count: int) -> None:
-    if found.ndim and len(found) != count:
+def _check_count(arg_name: str, values: Array, count: int) -> None:
+    if values.ndim and len(values) != count:
         raise ShapeError(
-            f"{what} has {len(found)} values for {count} samples; give one for each, or one for all"
+            f"{arg_name} has {len(values)} values for {count} samples; give one for each, or one "
+            "for all"
         )
 
 
-def _read(values: Any) -> Array | None:
-    """An array; None for what is none, and for what holds no numbers that could be read."""
+def _as_array(values: Any) -> Array | None:
+    """Return an array of `values`, or None if they cannot be read as one."""
     try:
         return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # the last of tensors that stand for data
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: abstract tensors
         return None
 
 
-def _refused(what: str, value: Any, wanted: str) -> ArgumentError:
-    """The error of what says nothing of samples, in other words where it is traced."""
+def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
+    """Return the error for an invalid argument, which may be a traced or device array."""
     first = next(iter(value), None) if isinstance(value, list | tuple) else value
-    if not hasattr(first, "dtype") or _read(first) is not None:
-        return ArgumentError(f"{what} is {value!r}; give {wanted}")
+    if not hasattr(first, "dtype") or _as_array(first) is not None:
+        return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
-        f"{what} is a {kind_text(first)}, whose numbers cannot be read: it is on another device, "
-        "or stands for data while a function is compiled. Give numbers or lists of them, and make "
-        "batches outside of compiled functions where these differ from call to call"
+        f"{arg_name} is a {kind_text(first)}, whose numbers cannot be read: it is on another "
+        "device, "
+        "or is abstract while a function is compiled. Give numbers or lists of them, and make "
+        "batches outside of compiled functions if the numbers change between calls"
     )
 
 
-def _whole_numbers(values: Any) -> Array | None:
-    """An array of ints; None for anything else."""
-    found = _read(values)
-    if found is None:
+def _as_int_array(values: Any) -> Array | None:
+    """Return an array of ints, or None for anything else."""
+    numbers = _as_array(values)
+    if numbers is None:
         return None
-    if found.size == 0 and isinstance(values, list | tuple | range):
-        return found.astype(np.int64)
+    if numbers.size == 0 and isinstance(values, list | tuple | range):
+        return numbers.astype(np.int64)
     listed = isinstance(values, list | tuple)
-    if found.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+    if numbers.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
         return None
-    return found.astype(np.int64) if found.dtype.kind == "i" or (found <= _FAR).all() else None
+    return (
+        numbers.astype(np.int64) if numbers.dtype.kind == "i" or (numbers <= _FAR).all() else None
+    )
 
 
 def check_inside(
     axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
 ) -> None:
-    """Raise where a window reaches outside of its sample; `outside` says which do, where."""
-    for number, at in np.argwhere(outside).tolist():
-        begin, size = (a[number if len(a) > 1 else 0, at] for a in (begins, shapes))
-        name = axes.sample.named[at][0]
+    """Raise ShapeError if a window reaches outside of its sample, as `outside` marks."""
+    for number, axis in np.argwhere(outside).tolist():
+        begin, size = (a[number if len(a) > 1 else 0, axis] for a in (begins, shapes))
+        name = axes.sample.named[axis][0]
         raise ShapeError(
-            f"sample {number} has size {size} along {name}, but its window of {window[at]} goes "
-            f"from {begin} to {begin + window[at]}; give another offset or size, or what is "
-            "outside: fill=0"
+            f"sample {number} has size {size} along {name}, but its window of {window[axis]} goes "
+            f"from {begin} to {begin + window[axis]}; give another offset or size, or fill=0 to pad"
         )
 
 
-HasHalf = Callable[[], bool]
+SupportsFloat16 = Callable[[], bool]
 
 
 class Frame(NamedTuple):
-    """What makes a batch of windows of one size.
+    """The memory of a batch of windows of one size, and the conversion of a window into it.
 
-    task        the conversion of one sample, to a memory in which every letter is an axis
-    plan        of the conversion of all of them at once, if somebody had stacked them
+    task        the conversion of one window, to memory in which every letter is an axis
+    plan        the plan of the conversion of all stacked windows
     window      the sizes of a window
-    shape, dtype, strides    of the memory, which is the batch unless there is more to do
-    step        the bytes from sample to sample there
-    lies        the part of the memory that one sample becomes
-    then        the conversion of the memory to the batch, None where it is the batch
+    shape, dtype, strides    of the memory, which is the batch unless there is a `then`
+    step        the stride of the sample axis in that memory
+    lies        the shape and strides of one window in that memory
+    then        the conversion of the memory to the batch, None if it is the batch
     """
 
     task: Task
@@ -430,55 +436,66 @@ class Frame(NamedTuple):
 
 
 class Collation(NamedTuple):
-    """How a batch will be made; `print` it. `plans`: one for each kind of windows."""
+    """The plan of a batch, for `print`; `plans` has the plan of each kind of windows."""
 
     frame: Frame
     samples: int
     plans: tuple[Plan, ...]
 
     def __str__(self) -> str:
-        whole, then = self.frame.plan, self.frame.then
-        lines = [f"{whole.pattern}: {whole.source} -> {whole.target}"]
-        kinds = Counter(plan.kernel for plan in self.plans)
+        plan = self.frame.plan
+        post_conversion = self.frame.then
+        lines = [f"{plan.pattern}: {plan.source} -> {plan.target}"]
+        kinds = Counter(window_plan.kernel for window_plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
-        many = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
-        lines.append(f"  samples   {self.samples}, in {many} of windows: {shown}")
-        if then is not None:
+        kinds_text = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
+        lines.append(f"  samples   {self.samples}, in {kinds_text} of windows: {shown}")
+        if post_conversion is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
-        lines += str(whole).splitlines()[1:]
+        lines += str(plan).splitlines()[1:]
         return "\n".join(lines)
 
 
 def make_frame(
-    asked: Windows, axes: Axes, count: int, window: tuple[int, ...], source: DType, out: Any,
-    has_half: HasHalf,
-) -> Frame:  # fmt: skip
-    """What makes a batch of so many windows; raises what a conversion of the stacked ones would."""
-    task, pattern = asked.task, axes.pattern
-    if asked.fill is not None:
-        pixel_of(asked, axes, window, source)  # for its errors
+    options: Windows,
+    axes: Axes,
+    count: int,
+    window: tuple[int, ...],
+    source: DType,
+    out: Any,
+    has_half: SupportsFloat16,
+) -> Frame:
+    """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
+    task = options.task
+    pattern = axes.pattern
+    if options.fill is not None:
+        pixel_of(options, axes, window, source)  # raises its errors
     sizes = list(window)
-    sizes.insert(pattern.source.groups.index(asked.letter), count)
+    sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, task.sizes)
-    whole = task._replace(pattern=pattern)
-    plan = whole.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
-    target, dtype = plan.target.shape, plan.target.dtype
+    batch_task = task._replace(pattern=pattern)
+    plan = batch_task.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
+    target = plan.target.shape
+    dtype = plan.target.dtype
     strides = contiguous(target, dtype) if out is None else tuple(out.strides)
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
-    lies = dict(zip(move.target_axes, steps, strict=True))
-    if _is_made_after(asked, move, plan, lies):
-        return _raw(asked, axes, move, plan, window, source)
-    sample = _of_sample(axes, move, asked.letter, move.target_axes)
-    one = task._replace(pattern=sample, sizes=_folded(axes, move), device=None)
-    part = _part(move, asked.letter, move.target_axes, lies, dtype)
-    return Frame(one, plan, window, target, dtype, strides, lies[asked.letter], part, None)
+    strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
+    if _needs_post_conversion(options, move, plan, strides_by_letter):
+        return _unconverted_frame(options, axes, move, plan, window, source)
+    sample = _sample_pattern(axes, move, options.letter, move.target_axes)
+    one = task._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
+    part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
+    return Frame(
+        one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
+    )
 
 
-def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
-    """Whether samples cannot become parts of the batch one by one, or only slowly."""
-    formula, letter = asked.task.formula, asked.letter
-    if plan.before is not None or plan.after is not None or asked.task.device not in (None, CPU):
+def _needs_post_conversion(options: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
+    """Return whether converting windows one by one is impossible or slow."""
+    formula = options.task.formula
+    letter = options.letter
+    if plan.before is not None or plan.after is not None or options.task.device not in (None, CPU):
         return True
     if formula is not None and formula.per_channel and formula.letter(move) == letter:
         return True
@@ -487,58 +504,64 @@ def _is_made_after(asked: Windows, move: Move, plan: Plan, steps: dict[str, int]
     return sizes[letter] > 1 and abs(steps[letter]) == nearest
 
 
-def _raw(
-    asked: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
+def _unconverted_frame(
+    options: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
 ) -> Frame:
-    """The windows as they are, one after the other, to be converted after."""
+    """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
-    letters = asked.letter + axes.sample.letters
+    letters = options.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)
     strides = contiguous(shape, source)
-    lies = dict(zip(letters, strides, strict=True))
-    sample = _of_sample(axes, move, asked.letter, letters)
-    plain = Task(sample, None, None, "same_kind", None, None, _folded(axes, move))
+    strides_by_letter = dict(zip(letters, strides, strict=True))
+    sample = _sample_pattern(axes, move, options.letter, letters)
+    plain = Task(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
-    then = asked.task._replace(pattern=stacked, sizes={})
-    part = _part(move, asked.letter, letters, lies, source)
-    return Frame(plain, plan, window, shape, source, strides, strides[0], part, then)
+    post_conversion = options.task._replace(pattern=stacked, sizes={})
+    part = _window_part(move, options.letter, letters, strides_by_letter, source)
+    return Frame(plain, plan, window, shape, source, strides, strides[0], part, post_conversion)
 
 
-def _part(move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType) -> Part:
-    """What one sample becomes in a memory of these axes."""
+def _window_part(
+    move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType
+) -> Part:
+    """Return the shape and strides of one window in memory with these axes."""
     sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
-    own = [each for each in letters if each != letter]
-    return Part(tuple(sizes[x] for x in own), tuple(steps[x] for x in own), dtype)
+    sample_letters = [axis for axis in letters if axis != letter]
+    return Part(
+        tuple(sizes[x] for x in sample_letters), tuple(steps[x] for x in sample_letters), dtype
+    )
 
 
-def _of_sample(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
-    """The conversion of one sample to a memory in which every letter is an axis."""
+def _sample_pattern(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
+    """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
-    apart = Layout(tuple(each for each in letters if each != letter), names)
-    return Pattern(Layout(axes.sample.groups, names), apart, axes.pattern.text)
+    unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
+    return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
 
 
-def _folded(axes: Axes, move: Move) -> dict[str, int]:
-    """The sizes of the axes that samples fold, by name."""
+def _folded_sizes(axes: Axes, move: Move) -> dict[str, int]:
+    """Return the sizes of the axes that samples fold, by name."""
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}
 
 
-def pixel_of(asked: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
-    """What is outside: one number, or one for each channel of a window, in the dtype of samples."""
-    values = asked.fill or (0.0,)
-    canvas = Canvas((), (), values)
-    if asked.channels is not None:
-        if len(values) > 1 and max(asked.channels) >= len(values):
+def pixel_of(options: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
+    """Return the fill values in the dtype of samples: one, or one per channel of a window."""
+    values = options.fill or (0.0,)
+    canvas = Padding((), (), values)
+    if options.channels is not None:
+        if len(values) > 1 and max(options.channels) >= len(values):
             raise ShapeError(
-                f"fill has {len(values)} values, but channels has {max(asked.channels)}, counted "
+                f"fill has {len(values)} values, but channels has {max(options.channels)}, counted "
                 "from 0; give one for each channel of a sample"
             )
         pixel = canvas.pixel(source, len(values))
-        return pixel[list(asked.channels)] if len(values) > 1 else pixel
+        return pixel[list(options.channels)] if len(values) > 1 else pixel
     sizes = zip(axes.sample.groups, window, strict=True)
-    own = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
-    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not own
-    return canvas.pixel(source, own[0] if own else len(values) if folded else None)
+    channel_sizes = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
+    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not channel_sizes
+    return canvas.pixel(
+        source, channel_sizes[0] if channel_sizes else len(values) if folded else None
+    )

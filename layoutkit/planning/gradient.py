@@ -1,12 +1,8 @@
-"""The ways back of a conversion, as the patterns and keywords of others.
+"""The conversions that compute inverses and gradients (vector-Jacobian products).
 
-The inverse takes a result back to x, and undoes its formula; the gradient's way takes the gradient
-of a result to that of x, and only scales.
-
-The way back of gradients: which Converter brings one from the result's layout to that of x.
-
-Knows what was asked of the conversion, and of arrays their shape, dtype and device. The class of
-Converters is handed in, as it stands on this.
+`inverse` converts a result back to x and undoes the formula. `gradient` converts the gradient of a
+result to the gradient of x, which only scales. `Backs` caches the Converters of gradients; its
+caller passes the Converter class, because `layoutkit.converter` imports this module.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Move
 from ..normalize import Bounds
 from ..spec import ArraySpec, DType, as_dtype, kind_of
-from .channels import Picks, turned
+from .channels import Picks, inverse_permutation
 from .options import Task
 
 if TYPE_CHECKING:
@@ -30,9 +26,10 @@ if TYPE_CHECKING:
 
 
 def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
-    """The pattern and keywords of what makes x of a result, in `dtype` if given, saturating."""
+    """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
-    formula, order = task.formula, None if task.channels is None else turned(task.channels)
+    formula = task.formula
+    order = None if task.channels is None else inverse_permutation(task.channels)
     if formula is not None and formula.scales:
         inverted = formula.inverted()
         keywords |= (inverted if order is None else inverted.reordered(order)).keywords()
@@ -44,8 +41,8 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
         keywords["channels"] = order
         if order is None:
             raise ArgumentError(
-                f"channels={task.channels} are not 0 to {len(task.channels) - 1}, each once, after "
-                "which x is not known; there is no inverse"
+                f"channels={task.channels} is not a permutation of 0 to {len(task.channels) - 1}, "
+                "so there is no inverse"
             )
     for name in ("copy", "threads"):
         if getattr(task, name) is not None:
@@ -54,7 +51,7 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
 
 
 def folded(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Those of these sizes that the way of the gradient has to know; never that of the batch."""
+    """Return the sizes that the gradient's conversion needs; never the batch size."""
     folds = {axis for group in task.pattern.target.named if len(group) > 1 for axis in group}
     return {axis: size for axis, size in _sizes_of_source(task, sizes).items() if axis in folds}
 
@@ -62,15 +59,16 @@ def folded(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
 def gradient(
     task: Task, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """The pattern and keywords of what takes gradients to an x of a dtype, of these folds.
+    """Return pattern and keywords of the conversion from the result's gradient to that of x.
 
-    To the channels of x that are taken, where these are not all of them, each once.
+    `known` has the sizes of folded axes; `dtype` and `device` are those of the gradient of x. If
+    the selected channels are not a permutation, the gradient is that of the selected channels only.
     """
     keywords: dict[str, Any] = {"dtype": dtype, "device": device, "threads": task.threads, **known}
     keywords["copy"] = None if device else task.copy
     formula = task.formula
     if task.channels is not None:
-        keywords["channels"] = order = turned(task.channels)
+        keywords["channels"] = order = inverse_permutation(task.channels)
         formula = formula.reordered(order) if formula is not None and order else formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
@@ -78,37 +76,37 @@ def gradient(
 
 
 def _sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that the opposite pattern can use: those of x's unfolded axes."""
-    there = {name for group in task.pattern.source.named for name in group}
-    return {name: size for name, size in sizes.items() if name in there}
+    """Return the sizes that the reversed pattern can use: sizes of axes of x."""
+    names = {name for group in task.pattern.source.named for name in group}
+    return {name: size for name, size in sizes.items() if name in names}
 
 
 Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
-_KEY_BYTES = 512  # of what says how a gradient and x look
+_KEY_BYTES = 512  # of a cache key
 
 
 class Backs:
-    """The Converters of gradients of one conversion, kept by what gradient and x look like."""
+    """The Converters of the gradients of one conversion, cached by the gradient and x."""
 
     def __init__(self, task: Task, converter: type[Converter]) -> None:
         self._task, self._converter = task, converter
         self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: Cache[Converter] = Cache()  # the same by what a gradient and x look like
+        self._found: Cache[Converter] = Cache()  # by the facts of gradient and x
 
     def find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
-        """The Converter of such a gradient to x, which is as `source` says.
+        """Return the Converter from a gradient like `grad` to an x like `source`.
 
-        `fresh`: whether there is no output of the caller, whose dtype would count.
+        `fresh`: the caller gives no output, whose dtype would decide the dtype of the result.
 
         Raises
         ------
         DtypeError, ShapeError
-            It is no gradient of the result for such an x.
+            `grad` does not match the result of the conversion for such an x.
         """
         key = (grad, source, fresh)
-        found = self._found.get(key)
-        return found or remember(self._found, key, self._find(*key), _KEY_BYTES)
+        converter = self._found.get(key)
+        return converter or remember(self._found, key, self._find(*key), _KEY_BYTES)
 
     def _find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
         shape, dtype, device = grad
@@ -116,18 +114,18 @@ class Backs:
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         task = self._task
         if source is None:
-            found = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
-            _check_opened(task, found, shape)
-            return found
+            converter = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+            _check_folded_sizes(task, converter, shape)
+            return converter
         move = task.picked(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
-        place = None if device == source[2] else source[2]
-        wanted = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
-        return self._make(sizes, wanted, place)
+        target_device = None if device == source[2] else source[2]
+        target_dtype = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
+        return self._make(sizes, target_dtype, target_device)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
-        """The Converter of gradients to an x of these sizes and dtype; for any batch size."""
+        """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
         known = folded(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
@@ -138,48 +136,48 @@ class Backs:
 
 
 def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None) -> Any:
-    """The gradient of x alone, of one for a result that is larger than x.
+    """Return the part of a padded result's gradient that belongs to x.
 
     Raises
     ------
     ArgumentError
-        What x looks like is not known.
+        `source` is None.
     ShapeError
-        It is no gradient of the result for such an x.
+        `grad` does not have the shape of the result for such an x.
     """
     if source is None:
         raise ArgumentError(
-            f'"{task.pattern.text}" with into= has results of one size for an x of any; say which '
-            "it was: backward(grad, like=x)"
+            f'"{task.pattern.text}" with pad_to= has one result size for any size of x; pass x: '
+            "backward(grad, like=x)"
         )
     with fork.making:
-        from .plan import place_of  # late: `import layoutkit` stays light
+        from .plan import place_of  # late: `import layoutkit` stays fast
 
-    place = place_of(task, source[0])
-    _check_shape(task, facts[0], place.shape, source[0])
-    return grad.reshape(place.full)[place.window]
+    region = place_of(task, source[0])
+    _check_shape(task, facts[0], region.shape, source[0])
+    return grad.reshape(region.full)[region.window]
 
 
 def taken(task: Task) -> Task:
-    """The conversion of an x that has those channels alone that are taken."""
+    """Return the conversion of an x that has only the selected channels."""
     return task._replace(channels=None)
 
 
 def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Move, Picks] | None:
-    """What is the gradient of channels that are not all of x, each once; None where they are.
+    """Return how to scatter the gradient of selected channels; None if they are a permutation.
 
-    The first is what the gradient of these alone is like: several of one channel are summed, in
-    32 bits at least.
+    Returns the facts of the gradient of the selected channels, the move, and the selection. The
+    dtype has at least 32 bits, as gradients of a channel that is selected several times are summed.
 
-    Raises ArgumentError where the channels of x are not known.
+    Raises ArgumentError if the channels of x are unknown.
     """
     if task.channels is None:
         return None
     if source is None:
-        if turned(task.channels) is None:
+        if inverse_permutation(task.channels) is None:
             raise ArgumentError(
-                f"channels={task.channels} are taken from an x of any number of channels; say "
-                "which it was: backward(grad, like=x)"
+                f"channels={task.channels} selects from an x of any number of channels; pass x: "
+                "backward(grad, like=x)"
             )
         return None
     move, picks = task.picked(source[0])
@@ -192,7 +190,7 @@ def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Mov
 
 
 def known_clip(task: Task, like: Any) -> Bounds | None:
-    """The window of clip, None for none; ArgumentError unless x is there to be looked at."""
+    """Return the bounds of clip, or None; raise ArgumentError if the values of x are not given."""
     if task.formula is None or task.formula.clip is None:
         return None
     if like is None or isinstance(like, ArraySpec):
@@ -203,8 +201,8 @@ def known_clip(task: Task, like: Any) -> Bounds | None:
     return task.formula.clip
 
 
-def _check_opened(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
-    """Raise where the sizes of folds are not known or do not fit, and say where to give them."""
+def _check_folded_sizes(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
+    """Raise ShapeError, with a fix, if sizes of folded axes are unknown or do not fit."""
     folds = any(len(group) > 1 for group in task.pattern.target.groups)
     try:
         back.target_shape(shape)

@@ -1,12 +1,10 @@
-"""Loops around a conversion or a sum, brought to their shortest form. Pure: integers in and out.
+"""The loops around a conversion or a sum, simplified.
 
-Everything is visited once. An axis becomes a loop: a count, and the bytes from one place to the
-next on every side. `canonical`, for the two sides of a conversion, and `nest`, for the output and
-the k parts of a sum, drop loops of one, walk the output forwards and in its order, and fuse
-neighbours that are one loop on all sides: `bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one
-batched 2-D transpose, and `bhwc->chwb` a 3-D reversal.
-
-Knows nothing of dtypes but their bytes, and of kernels only which items they move at once.
+An axis becomes a loop: a count, and the byte stride on every side. `canonical`, for the two sides
+of a conversion, and `nest`, for the output and the k parts of a sum, drop loops of count 1, visit
+the output forwards and in its memory order, and fuse neighbours that are one loop on all sides:
+`bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one batched 2-D transpose, and `bhwc->chwb` a
+3-D reversal.
 """
 
 from __future__ import annotations
@@ -19,43 +17,31 @@ from typing import NamedTuple, TypeVar
 
 from ..layout.pattern import Move
 
-__all__ = [
-    "CanonicalLoops",
-    "Loop",
-    "Nest",
-    "SumLoop",
-    "canonical",
-    "grow",
-    "nearest",
-    "nest",
-    "steps_of",
-]
-
 ITEMS = (1, 2, 4, 8, 16)  # bytes that kernels move at once
 
-_Factor = tuple[int, int]  # how many places of an axis, and the bytes from one to the next
+_Factor = tuple[int, int]  # count and byte stride of an axis
 
 
 class Loop(NamedTuple):
-    """A loop of a conversion: its count and the steps in source, output and coefficients."""
+    """A loop of a conversion: its count and the strides in source, output and coefficients."""
 
-    count: int  # type: ignore[assignment]  # hides tuple.count, which no loop needs
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     src: int
     dst: int
     coef: int = 0
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """What one turn adds on every side."""
+        """The strides on every side."""
         return self[1:]
 
     def backward(self) -> Loop:
-        """The loop from its other end; whose coefficients are then met in reverse."""
+        """Return the loop in reverse, which also visits the coefficients in reverse."""
         return Loop(self.count, -self.src, -self.dst, self.coef)
 
 
 class SumLoop(NamedTuple):
-    """A loop of a sum: its count, the step in the output and the step in each part, in bytes."""
+    """A loop of a sum: its count, and the byte strides in the output and in each part."""
 
     count: int  # type: ignore[assignment]
     dst: int
@@ -63,11 +49,11 @@ class SumLoop(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """What one turn adds on every side."""
+        """The strides on every side."""
         return (self.dst, *self.srcs)
 
     def backward(self) -> SumLoop:
-        """The loop from its other end."""
+        """Return the loop in reverse."""
         return SumLoop(self.count, -self.dst, tuple(-step for step in self.srcs))
 
 
@@ -79,12 +65,12 @@ class CanonicalLoops:
     item: int
     src_offset: int = 0
     dst_offset: int = 0
-    coefs_backward: bool = False  # the coefficients are met in reverse
+    coefs_reversed: bool = False  # coefficients are visited in reverse
 
 
 @dataclass(frozen=True)
 class Nest:
-    """The same for the loops of a sum."""
+    """The loops of a sum in output order, and the offsets of the first element visited."""
 
     loops: tuple[SumLoop, ...]
     dst_offset: int
@@ -97,23 +83,23 @@ _AnyLoop = TypeVar("_AnyLoop", Loop, SumLoop)
 
 
 def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
-    """Join each loop with its inner neighbour where every side steps on without a gap."""
+    """Fuse each loop with its inner neighbour if they are contiguous on every side."""
     fused: list[_AnyLoop] = []
     for loop in loops:
-        if fused and _continues(fused[-1], loop):
+        if fused and _is_fusable(fused[-1], loop):
             loop = loop._replace(count=loop.count * fused.pop().count)
         fused.append(loop)
     return fused
 
 
-def _continues(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
+def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
     return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
 
 
 def steps_of(
     groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Byte step of every elementary axis of an array whose axes are `groups` of them."""
+    """Return the byte stride of every unfolded axis of an array whose axes are `groups` of them."""
     size = dict(zip(axes, sizes, strict=True))
     steps: dict[str, int] = {}
     for group, stride in zip(groups, strides, strict=True):
@@ -127,7 +113,7 @@ def steps_of(
 
 
 def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalLoops:
-    """Bring loops (in any order) to their shortest form. `pure`: bits move unchanged.
+    """Return the simplified form of loops in any order. `pure`: bits move unchanged.
 
     Examples
     --------
@@ -147,47 +133,50 @@ def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalL
         todo.append(Loop(itemsize // item, item, item))
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
-    turned = _turn(todo, item)
-    turned = _turn_pixels(replace(turned, loops=tuple(_fuse(turned.loops)), item=item))
+    result = _reverse_loops(todo, item)
+    result = _reverse_pixels(replace(result, loops=tuple(_fuse(result.loops)), item=item))
     if not pure:
-        return turned
-    loops, item = _widen(list(turned.loops), item)
-    return replace(turned, loops=tuple(loops), item=item)
+        return result
+    loops, item = _widen_items(list(result.loops), item)
+    return replace(result, loops=tuple(loops), item=item)
 
 
-def _turn(loops: list[Loop], item: int) -> CanonicalLoops:
-    """Walk the output forwards; except the innermost, rather walk the source forwards."""
-    turned, src, dst, coefs_backward = [], 0, 0, False
-    for place, loop in enumerate(loops):
-        innermost = place == len(loops) - 1
+def _reverse_loops(loops: list[Loop], item: int) -> CanonicalLoops:
+    """Reverse loops: the innermost to visit the output forwards, the others the source."""
+    result = []
+    src = 0
+    dst = 0
+    coefs_reversed = False
+    for index, loop in enumerate(loops):
+        innermost = index == len(loops) - 1
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
-            coefs_backward |= loop.coef != 0
+            coefs_reversed |= loop.coef != 0
             loop = loop.backward()
-        turned.append(loop)
-    return CanonicalLoops(tuple(turned), item, src, dst, coefs_backward)
+        result.append(loop)
+    return CanonicalLoops(tuple(result), item, src, dst, coefs_reversed)
 
 
-def _turn_pixels(found: CanonicalLoops) -> CanonicalLoops:
-    """Walk the output forwards where the innermost loop but one goes backward from pixel to pixel.
+def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
+    """Reverse a second innermost loop that visits the pixels of the output backwards.
 
-    So registers turn them around, which begin to be written at the output's first one.
+    Kernels that reverse pixels in registers write from the first output pixel on.
     """
-    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *found.loops)
+    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *canonical_loops.loops)
     steps = pixel.count * pixel.src, -pixel.count * pixel.dst
     if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef:
-        return found
+        return canonical_loops
     return replace(
-        found,
+        canonical_loops,
         loops=(*outer[2:], loop.backward(), pixel),
-        src_offset=found.src_offset + (loop.count - 1) * loop.src,
-        dst_offset=found.dst_offset + (loop.count - 1) * loop.dst,
+        src_offset=canonical_loops.src_offset + (loop.count - 1) * loop.src,
+        dst_offset=canonical_loops.dst_offset + (loop.count - 1) * loop.dst,
     )
 
 
-def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
-    """A short innermost run that is contiguous on both sides is one larger item."""
+def _widen_items(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
+    """Replace a short innermost run that is contiguous on both sides by one larger item."""
     if len(loops) > 1 and loops[-1].src == loops[-1].dst == item:
         size = loops[-1].count * item
         if size in ITEMS:
@@ -201,11 +190,11 @@ def _widen(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
 def nest(
     moves: Sequence[Move], strides: Sequence[tuple[int, ...]], out: tuple[int, ...]
 ) -> Nest | None:
-    """The loops around moves to one shape; `strides` are the parts', `out` the output's.
+    """Return the loops around moves to one shape, for strides of the parts and of the output.
 
-    The output's axes are split so far that each piece is one step in every part. None where no
-    nest fits all parts: one that splits an axis of 24 places into 4 by 6, say, beside one that
-    splits it into 6 by 4.
+    The output's axes are split until each piece has one stride in every part. Returns None if no
+    loops fit all parts, for example if one part splits an axis of size 24 into 4 by 6 and another
+    part splits it into 6 by 4.
 
     >>> from layoutkit.layout.pattern import parse_pattern
     >>> moves = [parse_pattern(p).resolve((2, 3, 4)) for p in ("bcw->bcw", "wcb->bcw")]
@@ -218,7 +207,7 @@ def nest(
     factors = [_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]
     loops: list[SumLoop] = []
     for axis, step in enumerate(out):
-        pieces = _split([part[axis] for part in factors])
+        pieces = _refine([part[axis] for part in factors])
         if pieces is None:
             return None
         inner = prod(count for count, _ in pieces)
@@ -229,7 +218,7 @@ def nest(
 
 
 def _factors(move: Move, strides: tuple[int, ...]) -> list[list[_Factor]]:
-    """For each axis of the target: the sizes and source steps of its letters, outermost first."""
+    """Return, per target axis, the sizes and source strides of its letters, outermost first."""
     source = steps_of(move.source.groups, move.axes, move.sizes, strides)
     step = dict(zip(move.axes, source, strict=True))
     size = dict(zip(move.target_axes, move.target_sizes, strict=True))
@@ -239,8 +228,8 @@ def _factors(move: Move, strides: tuple[int, ...]) -> list[list[_Factor]]:
     ]
 
 
-def _split(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
-    """The common refinement of one axis: (count, a step for each part), outermost first."""
+def _refine(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] | None:
+    """Return the common refinement of one axis: (count, stride per part), outermost first."""
     bounds = {1}
     for factors in parts:
         inner = 1
@@ -251,50 +240,55 @@ def _split(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]] 
     if any(high % low for low, high in pairwise(edges)):
         return None
     spans = reversed(list(pairwise(edges)))
-    return [(high // low, tuple(_step(f, low) for f in parts)) for low, high in spans]
+    return [(high // low, tuple(_stride_at(f, low) for f in parts)) for low, high in spans]
 
 
-def _step(factors: list[_Factor], inner: int) -> int:
-    """The bytes that a part steps on when its axis goes on by `inner` places."""
+def _stride_at(factors: list[_Factor], inner: int) -> int:
+    """Return the byte stride in a part when its axis index grows by `inner`."""
     below = 1
     for count, step in reversed(factors):
         if inner < below * count:
             return step * (inner // below)
         below *= count
-    raise RuntimeError(f"no factor of {factors} has a step of {inner} places")
+    raise RuntimeError(f"no factor of {factors} has a stride of {inner} elements")
 
 
 def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
-    """Walk the output forwards, in its order, over as few loops as there can be."""
-    dst, srcs, turned = 0, [0] * parts, []
+    """Return the fewest loops that visit the output forwards, in its memory order."""
+    dst = 0
+    srcs = [0] * parts
+    result = []
     for loop in loops:
         if loop.count == 1:
             continue
         if loop.dst < 0:
             dst += (loop.count - 1) * loop.dst
-            srcs = [at + (loop.count - 1) * s for at, s in zip(srcs, loop.srcs, strict=True)]
+            srcs = [
+                offset + (loop.count - 1) * s for offset, s in zip(srcs, loop.srcs, strict=True)
+            ]
             loop = loop.backward()
-        turned.append(loop)
-    turned = turned or [SumLoop(1, 0, (0,) * parts)]
-    turned.sort(key=lambda loop: -loop.dst)
-    return Nest(tuple(_fuse(turned)), dst, tuple(srcs))
+        result.append(loop)
+    result = result or [SumLoop(1, 0, (0,) * parts)]
+    result.sort(key=lambda loop: -loop.dst)
+    return Nest(tuple(_fuse(result)), dst, tuple(srcs))
 
 
-# ---- boxes of places, in which launchers cut the loops of a sum ----------------------------
+# ---- blocks into which launchers cut the loops of a sum ----------------------------------
 
 
 def nearest(loops: Sequence[SumLoop], part: int) -> int:
-    """The loop along which the elements of a part lie closest."""
+    """Return the index of the loop with the smallest stride in a part."""
     steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
     return min(reversed(range(len(loops))), key=steps.__getitem__)
 
 
 def grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
-    """Lengthen a box along `axes` in turn, doubling, as long as it has room."""
+    """Double a block along `axes` in turn, as long as it has at most `room` elements."""
     grown = True
     while grown:
         grown = False
-        for at in axes:
-            longer = min(loops[at].count, 2 * box[at])
-            if longer > box[at] and prod(box) // box[at] * longer <= room:
-                box[at], grown = longer, True
+        for axis in axes:
+            longer = min(loops[axis].count, 2 * box[axis])
+            if longer > box[axis] and prod(box) // box[axis] * longer <= room:
+                box[axis] = longer
+                grown = True

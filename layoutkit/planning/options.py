@@ -1,7 +1,6 @@
-"""What a Converter is asked to do, checked, and the plans that follow from it.
+"""The checked options of a Converter, and the plan for an array of given shape and strides.
 
-Touches no array: of x it wants shape, strides, dtype and device, of the caller's output what has
-these.
+No array is read or written: planning uses the shape, strides, dtype and device of x and of `out`.
 """
 
 from __future__ import annotations
@@ -27,20 +26,18 @@ from ..spec import (
     kind_of,
 )
 from ..threads.limits import MAX_THREADS
-from .channels import Picks, checked_channels, picked
-from .padding import Canvas, make_canvas
+from .channels import Picks, parse_channels, picked
+from .padding import Padding, parse_padding
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Task", "check_out", "make_task"]
-
 
 class Task(NamedTuple):
-    """The checked arguments of a conversion. `device` None: where x is.
+    """The checked arguments of a conversion. `device` None: the device of x.
 
-    is_part : bool    results are parts of something large, and written past the caches as it would
-                      be; no argument, as only who makes the whole knows
+    is_part : bool    the result is a part of a large array, so it is written past the caches as
+                      that array would be; set by the code that makes the large array, no argument
     """
 
     pattern: Pattern
@@ -52,51 +49,51 @@ class Task(NamedTuple):
     sizes: dict[str, int]
     memory: Layout | None = None
     threads: int | None = None
-    canvas: Canvas | None = None
-    channels: tuple[int, ...] | None = None  # of x, in the order of the result; None: all
+    canvas: Padding | None = None
+    channels: tuple[int, ...] | None = None  # of x, in result order; None: all
     is_part: bool = False
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords that ask for this, without those that say the default."""
-        found: dict[str, Any] = {}
+        """Return the keyword arguments of these options, without defaults."""
+        keywords: dict[str, Any] = {}
         if self.dtype is not None:
-            # A structured dtype has no name that could be read back.
-            found["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
+            # The name of a structured dtype cannot be parsed back.
+            keywords["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
         if self.formula is not None:
-            found |= self.formula.keywords()
+            keywords |= self.formula.keywords()
         if self.casting != "same_kind":
-            found["casting"] = self.casting
+            keywords["casting"] = self.casting
         if self.device is not None:
-            found["device"] = self.device
+            keywords["device"] = self.device
         if self.copy is not None:
-            found["copy"] = self.copy
+            keywords["copy"] = self.copy
         if self.memory is not None:
-            found["memory"] = str(self.memory)
+            keywords["memory"] = str(self.memory)
         if self.threads is not None:
-            found["threads"] = self.threads
+            keywords["threads"] = self.threads
         if self.canvas is not None:
-            found |= self.canvas.keywords()
+            keywords |= self.canvas.keywords()
         if self.channels is not None:
-            found["channels"] = self.channels
-        return found | self.sizes
+            keywords["channels"] = self.channels
+        return keywords | self.sizes
 
     def asked(self) -> tuple[Any, ...]:
-        """All of it in a form that hashes; equal where the same was asked."""
-        # In a tuple of its own, as to NumPy float64 == None is True.
+        """Return a hashable tuple of all options, equal for equal options."""
+        # Wrapped in a tuple because in NumPy np.dtype("float64") == None is True.
         dtype = None if self.dtype is None else (self.dtype,)
-        kinds = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
-        others = {**self._asdict(), "dtype": dtype, "sizes": tuple(kinds)}
-        return tuple(others.values())
+        typed_sizes = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
+        hashable = {**self._asdict(), "dtype": dtype, "sizes": tuple(typed_sizes)}
+        return tuple(hashable.values())
 
     @property
     def is_composed(self) -> bool:
-        """Whether it is more than one conversion: see `composed.py`, which plans it then."""
+        """True if `memory=` or `pad_to=` makes this more than one conversion: see `plan.py`."""
         return self.memory is not None or self.canvas is not None
 
     def check_spec(self, spec: ArraySpec) -> None:
-        """Raise unless the spec is of the layout that is converted."""
-        whole = self.pattern.completed(len(spec.shape))
-        sides = (self.pattern.left, self.pattern.source, whole.left, whole.source)
+        """Raise PatternError unless the spec has the layout that is converted."""
+        expanded = self.pattern.completed(len(spec.shape))
+        sides = (self.pattern.left, self.pattern.source, expanded.left, expanded.source)
         if spec.axes not in map(str, sides):
             raise PatternError(
                 f'the spec is of layout {spec.axes}, but "{self.pattern.text}" converts '
@@ -112,12 +109,14 @@ class Task(NamedTuple):
         out: Any,
         has_half: Callable[[], bool],
     ) -> Plan:
-        """How an array that lies so on `device` is converted; raises where it is not.
+        """Return the plan for an array of this shape, strides and dtype on `device`.
 
-        `out` is what has a shape, strides and a dtype, or None for new memory. `has_half`: whether
-        float16 is known where the work is done, which only that device can say.
+        `out` is an object with a shape, strides and a dtype, or None for new memory. `has_half`
+        returns whether the device that executes the plan supports float16.
+
+        Raises an error if such an array cannot be converted.
         """
-        # Imported with the first conversion, so that `import layoutkit` stays light.
+        # Imported on the first conversion, so that `import layoutkit` stays fast.
         from .plan import Request, make_plan
 
         move, target = self.judge(shape, source, out)
@@ -125,22 +124,30 @@ class Task(NamedTuple):
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
         picks = self.picked(shape)[1]
-        stays = picks is None and devices[0] == devices[1]
+        can_view = picks is None and devices[0] == devices[1]
         request = Request(
-            self.pattern.text, move, source, target, strides,
-            None if out is None else out.strides, self.formula, self.casting,
-            may_view=out is None and self.copy is not True and stays,
-            devices=devices, picks=picks,
-        )  # fmt: skip
-        found = make_plan(request, has_half)
-        if self.copy is False and found.kernel != "view":
+            self.pattern.text,
+            move,
+            source,
+            target,
+            strides,
+            None if out is None else out.strides,
+            self.formula,
+            self.casting,
+            may_view=out is None and self.copy is not True and can_view,
+            devices=devices,
+            picks=picks,
+        )
+        plan = make_plan(request, has_half)
+        if self.copy is False and plan.kernel != "view":
             self.refuse_copy(shape, strides, source, devices)
-        return found
+        return plan
 
     def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
-        """Where elements of an array of this shape and dtype go, and the dtype of the result.
+        """Return the resolved move and the result's dtype for an array of this shape and dtype.
 
-        Sizes may be symbols of whoever traces. Raises where the array is not converted.
+        Sizes may be symbolic while a framework traces. Raises an error if such an array cannot be
+        converted.
         """
         move = self.picked(shape)[0]
         check_movable(source)
@@ -152,7 +159,7 @@ class Task(NamedTuple):
         return move, target
 
     def picked(self, shape: tuple[int, ...]) -> tuple[Move, Picks | None]:
-        """Where elements of an x go, and which channels of it; None: all in their order."""
+        """Return the move of an x of `shape`, and its channel selection (None: identity)."""
         if self.channels is None:
             return self.pattern.resolve(shape, self.sizes), None
         return picked(self.pattern, self.channels, shape, self.sizes)
@@ -160,7 +167,7 @@ class Task(NamedTuple):
     def refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
     ) -> None:
-        """Raise where bytes have to move and may not."""
+        """Raise the ArgumentError of a conversion with copy=False that cannot be a view."""
         way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
         raise ArgumentError(
             f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '
@@ -168,15 +175,15 @@ class Task(NamedTuple):
         )
 
     def target_dtype(self, source: DType, out: Any) -> DType:
-        """The result's dtype: as asked, else out's, else x's (float32 for integers normalised)."""
+        """Return the result's dtype: the option's, out's, or x's (scaled integers: float32)."""
         if out is not None:
             if self.dtype is not None and out.dtype.newbyteorder("=") != self.dtype:
                 raise DtypeError(
-                    f"out has dtype {out.dtype}, but dtype={self.dtype} was asked; make them equal"
+                    f"out has dtype {out.dtype}, but dtype={self.dtype} was given; make them equal"
                 )
             check_movable(out.dtype)
-            found: DType = out.dtype
-            return found
+            out_dtype: DType = out.dtype
+            return out_dtype
         if self.dtype is not None:
             return self.dtype
         formula = self.formula
@@ -204,90 +211,101 @@ def make_task(
     channels: Any = None,
     **sizes: int,
 ) -> Task:
-    """The task of arguments as users write them; whether the device is there is not asked."""
+    """Return the checked options of user arguments. Does not check that the device exists."""
     check_casting(casting)
     parsed = parse_pattern(pattern)
-    wanted = None if dtype is None else as_dtype(dtype)
-    if wanted is not None:
-        check_movable(wanted)
+    target_dtype = None if dtype is None else as_dtype(dtype)
+    if target_dtype is not None:
+        check_movable(target_dtype)
     formula = make_formula(scale, mean, std, clip)
-    place = None if device is None else canonical(device)
-    canvas = make_canvas(pad_to, pad_before, fill)
+    canonical_device = None if device is None else canonical(device)
+    canvas = parse_padding(pad_to, pad_before, fill)
     if canvas is not None and copy is False:
         raise ArgumentError(
-            "copy=False, but pad_to= asks for a result larger than x; leave one away"
+            "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
-    known = _checked_sizes(parsed, sizes)
+    axis_sizes = _parse_sizes(parsed, sizes)
     return Task(
-        parsed, wanted, formula, casting, place, _checked_copy(copy), known,
-        _checked_memory(memory, parsed), _checked_threads(threads), canvas,
-        checked_channels(channels, parsed),
-    )  # fmt: skip
+        parsed,
+        target_dtype,
+        formula,
+        casting,
+        canonical_device,
+        _parse_copy(copy),
+        axis_sizes,
+        _parse_memory(memory, parsed),
+        _parse_threads(threads),
+        canvas,
+        parse_channels(channels, parsed),
+    )
 
 
-def check_out(out: Any, shape: tuple[int, ...], what: str) -> None:
-    """Raise unless `out` has the shape of the result and no place twice."""
+def check_out(out: Any, shape: tuple[int, ...], description: str) -> None:
+    """Raise unless `out` has the result's shape and no two of its elements overlap."""
     if out.shape != shape:
-        raise ShapeError(f"out has shape {out.shape}, but {what} makes {shape}; give that shape")
-    reach = out.dtype.itemsize
-    for step, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        raise ShapeError(
+            f"out has shape {out.shape}, but {description} makes {shape}; give that shape"
+        )
+    extent = out.dtype.itemsize
+    for stride, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
         if count > 1:
-            if step < reach and 0 not in out.shape:
+            if stride < extent and 0 not in out.shape:
                 raise ArgumentError(
-                    f"out of shape {out.shape} and strides {out.strides} may hold one place "
-                    "twice; give an out whose elements do not overlap"
+                    f"out of shape {out.shape} and strides {out.strides} may have overlapping "
+                    "elements; give an out whose elements do not overlap"
                 )
-            reach += step * (count - 1)
+            extent += stride * (count - 1)
 
 
-def _checked_copy(copy: Any) -> bool | None:
-    """`copy`; ArgumentError unless it is None, True or False."""
+def _parse_copy(copy: Any) -> bool | None:
+    """Return `copy`; raise ArgumentError unless it is None, True or False."""
     if copy is None or copy is True or copy is False:
         return copy
     raise ArgumentError(f"copy={copy!r}; it is None, True or False")
 
 
-def _checked_memory(memory: Any, pattern: Pattern) -> Layout | None:
-    """The layout of new memory; PatternError unless it has the axes of the result."""
+def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
+    """Return the layout of new memory; raise PatternError unless it has the result's axes."""
     if memory is None:
         return None
     if str(memory).removeprefix("torch.").startswith("channels_last"):
         raise PatternError(
-            f"memory={memory!r} is a word of PyTorch; name the axes in the order of memory, such "
+            f"memory={memory!r} is a PyTorch memory format; name the axes in memory order, such "
             'as memory="bhwc" for a result of bchw'
         )
-    found, right = parse_layout(memory), pattern.right
+    layout = parse_layout(memory)
+    right = pattern.right
     groups = dict(zip(right.named, right.groups, strict=True))
-    if sorted(found.named) != sorted(groups):
+    if sorted(layout.named) != sorted(groups):
         axes = ", ".join(map(" ".join, groups))
         raise PatternError(
-            f'memory="{memory}" is no order of the axes of {right}, which are {axes}; name each of '
-            "them once, as a whole"
+            f'memory="{memory}" is not an order of the axes of {right}, which are {axes}; name '
+            "each of them once"
         )
-    return Layout(tuple(groups[names] for names in found.named), right.names)
+    return Layout(tuple(groups[names] for names in layout.named), right.names)
 
 
-def _checked_threads(threads: Any) -> int | None:
-    """`threads`; ArgumentError unless it is None or a number of them."""
+def _parse_threads(threads: Any) -> int | None:
+    """Return `threads` as an int or None; raise ArgumentError for anything else."""
     count = None if threads is None else as_int(threads)
     if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
         raise ArgumentError(
-            f"threads={threads!r}; it is a whole number from 1 to {MAX_THREADS}, or None for as "
-            "many as set_num_threads says"
+            f"threads={threads!r}; give a whole number from 1 to {MAX_THREADS}, or None for the "
+            "number of set_num_threads"
         )
     return count
 
 
-def _checked_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes by the names of axes; ShapeError for a name that is no axis."""
-    there = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
+def _parse_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
+    names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1 and name not in there:
+        if len(name) != 1 and name not in names:
             fix = "correct its name"
             if name == "memory_format":
-                fix = 'memory= says how a result lies: memory="bhwc" is channels_last of bchw'
+                fix = 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw'
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                f"axis, which are {', '.join(there)}; {fix}"
+                f"axis (the axes are {', '.join(names)}); {fix}"
             )
     return {axis_name(name): size for name, size in sizes.items()}

@@ -1,7 +1,7 @@
-"""Where x lies in a result that is larger: `pad_to=`, `pad_before=` and `fill=`. Pure, as all plans are.
+"""The padding of a result: `pad_to=`, `pad_before=` and `fill=`.
 
-What is around x is filled with numbers in the units of x: the result is that of a larger x, which
-nobody makes.
+Fill values are in the units of x: the result equals the conversion of a padded x, which is never
+allocated.
 """
 
 from __future__ import annotations
@@ -19,79 +19,80 @@ from ..layout.pattern import Move, axis_name
 from ..memory import Array
 from ..spec import DType, integer_bounds, kind_of
 
-__all__ = ["Canvas", "Place", "fill_values", "make_canvas", "of_paint"]
-
 Window = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Canvas:
-    """How large the result is along some axes, where x begins along them, and what is around it."""
+class Padding:
+    """The padded sizes of some axes, the padding before x along them, and the fill values."""
 
     sizes: tuple[tuple[str, int], ...]
-    pad_before: tuple[tuple[str, int], ...] = ()  # the middle along the others
+    pad_before: tuple[tuple[str, int], ...] = ()  # axes not listed: x is centered
     fill: tuple[float, ...] = (0.0,)
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments that ask for this."""
-        found: dict[str, Any] = {"pad_to": dict(self.sizes)}
+        """Return the keyword arguments of this padding."""
+        keywords: dict[str, Any] = {"pad_to": dict(self.sizes)}
         if self.pad_before:
-            found["pad_before"] = dict(self.pad_before)
+            keywords["pad_before"] = dict(self.pad_before)
         if self.fill != (0.0,):
-            found["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
-        return found
+            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        return keywords
 
-    def place(self, move: Move) -> Place:
-        """Where x lies, of which `move` says how it would be moved by itself.
+    def place(self, move: Move) -> PaddedRegion:
+        """Return the region of the padded result that x fills; `move` is the unpadded conversion.
 
         Raises
         ------
         ShapeError
-            x is larger than the result, lies outside of it, or has no such axis.
+            x is larger than the result, reaches outside of it, or does not have such an axis.
         """
         sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
         letters = {move.target.name(letter): letter for letter in sizes}
-        begins, full, pad_before = dict.fromkeys(sizes, 0), dict(sizes), dict(self.pad_before)
+        begins = dict.fromkeys(sizes, 0)
+        full = dict(sizes)
+        pad_before = dict(self.pad_before)
         for name, size in self.sizes:
             if name not in letters or name in ("...", "1"):
-                there = ", ".join(letters)
-                raise ShapeError(f"pad_to has {name}={size}, but the axes are {there}; name these")
+                axes = ", ".join(letters)
+                raise ShapeError(f"pad_to has {name}={size}, but the axes are {axes}; name these")
             letter = letters[name]
-            begins[letter] = _begin(name, sizes[letter], size, pad_before.get(name))
+            begins[letter] = _start_of_x(name, sizes[letter], size, pad_before.get(name))
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
-        return Place(tuple(folds), tuple(full.values()), window)
+        return PaddedRegion(tuple(folds), tuple(full.values()), window)
 
     def pixel(self, dtype: DType, channels: int | None) -> Array:
-        """What is around x: one number, or one a channel, in the dtype of x.
+        """Return the fill values in the dtype of x: one number, or one per channel.
 
         Raises
         ------
         DtypeError
-            The dtype of x does not hold it.
+            The dtype of x cannot represent a value.
         ShapeError
-            There is not one number a channel (None: no axis `c`).
+            The number of values is neither 1 nor `channels` (None: there is no axis `c`).
         """
         values = self.fill
         if len(values) > 1 and len(values) != channels:
-            found = "there is no axis c" if channels is None else f"axis c has size {channels}"
-            raise ShapeError(f"fill has {len(values)} values, but {found}; give one number")
+            problem = "there is no axis c" if channels is None else f"axis c has size {channels}"
+            raise ShapeError(f"fill has {len(values)} values, but {problem}; give one number")
         for value in values:
-            if not _holds(dtype, value):
+            if not _can_represent(dtype, value):
                 raise DtypeError(
-                    f"fill={value:g} is no {dtype}, which x is; give a number that it can hold"
+                    f"fill={value:g} cannot be represented in {dtype}, the dtype of x; give a "
+                    "value that can"
                 )
         return np.array(values).astype(dtype)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where x lies in a result.
+class PaddedRegion:
+    """The region of a padded result that x fills.
 
-    shape : tuple of int        the result's
-    full : tuple of int         the same with all folds taken apart
-    window : tuple of slice     where x lies in that
+    shape : tuple of int        the result's shape
+    full : tuple of int         the result's shape with all folds split into axes
+    window : tuple of slice     the region of x in an array of shape `full`
     """
 
     shape: tuple[int, ...]
@@ -99,56 +100,56 @@ class Place:
     window: Window
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{part.start}:{part.stop}" for part in self.window)
-        return f"[{inside}] of {self.full}"
+        slices = ", ".join(f"{part.start}:{part.stop}" for part in self.window)
+        return f"[{slices}] of {self.full}"
 
     def borders(self) -> list[Window]:
-        """What is around x, in pieces that do not overlap, the largest ones first."""
-        found = []
-        whole = tuple(slice(0, size) for size in self.full)
+        """Return the regions around x; they do not overlap, the largest come first."""
+        regions = []
+        everything = tuple(slice(0, size) for size in self.full)
         for axis, (size, inside) in enumerate(zip(self.full, self.window, strict=True)):
-            for beside in (slice(0, inside.start), slice(inside.stop, size)):
-                if beside.start < beside.stop:
-                    found.append((*self.window[:axis], beside, *whole[axis + 1 :]))
-        return found
+            for side in (slice(0, inside.start), slice(inside.stop, size)):
+                if side.start < side.stop:
+                    regions.append((*self.window[:axis], side, *everything[axis + 1 :]))
+        return regions
 
 
-def of_paint(paint: Array, border: Window) -> Window:
-    """The part of a paint that goes to a border: all of it along axes where it has one place."""
+def fill_region_for(paint: Array, border: Window) -> Window:
+    """Return the region of a fill array that goes to a border: all of it along axes of size 1."""
     pairs = zip(border, paint.shape, strict=True)
     return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
-def make_canvas(pad_to: Any, pad_before: Any, fill: Any) -> Canvas | None:
-    """The canvas of three keyword arguments; None where there is none.
+def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Padding | None:
+    """Return the padding of three keyword arguments, None without `pad_to`.
 
     Raises
     ------
     ArgumentError
-        One of them is not of its form, or there is no `pad_to` for the others.
+        An argument is malformed, or `pad_before` or `fill` is given without `pad_to`.
     """
     if pad_to is None:
         for name, value in (("pad_before", pad_before), ("fill", fill)):
             if value is not None:
                 raise ArgumentError(
-                    f"{name}={value!r} says how x lies in a larger result; give its size too, such "
-                    'as pad_to={"h": 640, "w": 640}'
+                    f"{name}={value!r} needs pad_to=, the size of the padded result; give it too, "
+                    'such as pad_to={"h": 640, "w": 640}'
                 )
         return None
-    sizes = _sizes("pad_to", pad_to)
+    sizes = _parse_axis_sizes("pad_to", pad_to)
     if not sizes:
         raise ArgumentError('pad_to names no axis; give sizes such as {"h": 640, "w": 640}')
-    begins = () if pad_before is None else _sizes("pad_before", pad_before)
+    begins = () if pad_before is None else _parse_axis_sizes("pad_before", pad_before)
     for name, _ in begins:
         if name not in dict(sizes):
             raise ArgumentError(
-                f"pad_before has {name}, but pad_to has not; give its size there too"
+                f"pad_before has {name}, but pad_to does not; give its size there too"
             )
-    return Canvas(sizes, begins, fill_values(fill))
+    return Padding(sizes, begins, fill_values(fill))
 
 
-def _begin(name: str, size: int, full: int, pad_before: int | None) -> int:
-    """Where x begins along an axis."""
+def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:
+    """Return the number of elements before x along an axis."""
     if size > full:
         raise ShapeError(
             f"pad_to has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
@@ -156,44 +157,44 @@ def _begin(name: str, size: int, full: int, pad_before: int | None) -> int:
         )
     if pad_before is not None and pad_before > full - size:
         raise ShapeError(
-            f"pad_before has {name}={pad_before}, where {size} of {full} do not fit; give at most "
-            f"{full - size}"
+            f"pad_before has {name}={pad_before}, after which {size} of {full} do not fit; give at "
+            f"most {full - size}"
         )
     return (full - size) // 2 if pad_before is None else pad_before
 
 
-def _sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
-    """Numbers by axis, in the order of the letters; also of a tuple of pairs."""
+def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
+    """Return (axis, number) pairs sorted by axis, of a dict or a sequence of pairs."""
     pairs = value.items() if isinstance(value, Mapping) else value
-    form = f'{name}={value!r}; it is a dict of whole numbers by axis, such as {{"h": 640}}'
+    form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
         raise ArgumentError(form)
-    found = {}
+    sizes = {}
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ArgumentError(form)
         number = as_int(pair[1])
         if number is None or number < 0:
             raise ArgumentError(form)
-        found[axis_name(pair[0])] = number
-    return tuple(sorted(found.items()))
+        sizes[axis_name(pair[0])] = number
+    return tuple(sorted(sizes.items()))
 
 
 def fill_values(fill: Any) -> tuple[float, ...]:
-    """One number, or one a channel."""
+    """Return `fill` as floats: one, or one per channel."""
     try:
         values = np.asarray(0.0 if fill is None else fill, np.float64)
     except (TypeError, ValueError):
         values = np.empty((0, 0))
     if values.ndim > 1 or values.size == 0:
-        raise ArgumentError(f"fill={fill!r}; it is a number, or a flat list of one a channel")
+        raise ArgumentError(f"fill={fill!r}; give a number, or a flat list with one per channel")
     return tuple(map(float, values.flat))
 
 
-def _holds(dtype: DType, value: float) -> bool:
-    """Whether a dtype has a number of that value, or a float near it."""
-    kind = kind_of(dtype)
-    if kind in "fc":
+def _can_represent(dtype: DType, value: float) -> bool:
+    """Return whether a dtype can represent a value (floats: approximately)."""
+    dtype_kind = kind_of(dtype)
+    if dtype_kind in "fc":
         return True
-    low, high = (0, 1) if kind == "b" else integer_bounds(dtype)
-    return kind in "bui" and value.is_integer() and low <= value <= high
+    low, high = (0, 1) if dtype_kind == "b" else integer_bounds(dtype)
+    return dtype_kind in "bui" and value.is_integer() and low <= value <= high

@@ -1,19 +1,19 @@
-"""The plan of one conversion: its stages, its kernel and why. Pure: no array is touched.
+"""The plan of one conversion: its stages, its kernel and the reason for that kernel.
 
-A conversion is a few stages, of which nearly all have only the kernel's:
+A conversion runs in up to four stages. Nearly all conversions have only the kernel's:
 
-    picked    NumPy copies the channels that are taken, where no kernel takes them out of x
-    before    NumPy casts the source to what a formula is computed in, where kernels do not know
-              the source's dtype (float8, long double, other byte orders)
+    picked    NumPy copies the selected channels, if no kernel can select them while it reads x
+    before    NumPy casts the source to the dtype in which a formula is computed, if kernels do
+              not support the source's dtype (float8, long double, other byte orders)
     kernel    one pass over memory: layout, cast and formula
-    after     NumPy casts the kernel's result where C leaves the value undefined (float to
-              integer, unsafe), where a dtype is one that no kernel knows, or where the caller's
-              output cannot be written in runs
+    after     NumPy casts the kernel's result if C leaves the value undefined (float to integer,
+              unsafe), if kernels do not support a dtype, or if the caller's output cannot be
+              written in contiguous runs
 
-Conversions that are one conversion and something more, said as the tasks of both.
+Two options are planned as a conversion and one more step:
 
-memory=    new memory is laid out as another pattern says, and the result is a view of it
-into=      x is converted into a window of a larger result, and what is around it is filled
+    memory=    the result is a view of new memory in another layout
+    pad_to=    x is converted into a region of the result, and the regions around it are filled
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from .channels import Picks
 from .epilogue import Coefficients, Epilogue, is_known, kernel_name
 from .loops import CanonicalLoops, steps_of
 from .options import Task, check_out
-from .padding import Place
-from .select import Choice, Sides, found, why, work
+from .padding import PaddedRegion
+from .select import Choice, Sides, kernel_reason, kernel_work, select_kernel_for_channels
 
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that decides a plan: what is asked, and how both sides lie in memory."""
+    """Everything that decides a plan: the options, and the memory layout of both sides."""
 
     pattern: str
     move: Move
@@ -53,18 +53,18 @@ class Request:
     formula: Formula | None
     casting: str
     may_view: bool
-    devices: tuple[str, str] = (CPU, CPU)  # where x is, and where the result is to be
-    picks: Picks | None = None  # None: all channels in their order
+    devices: tuple[str, str] = (CPU, CPU)  # of x and of the result
+    picks: Picks | None = None  # None: the identity
 
     @property
     def saturates(self) -> bool:
-        """Whether casts to integers clip."""
+        """True if casts to integers saturate."""
         return self.casting == "saturate"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a conversion will run; `print(plan)` says it in words.
+    """The steps of a conversion; `print(plan)` describes them.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Plan:
     bytes_moved : int
         Bytes read and written, 0 for a view.
     source, target : ArraySpec
-        What goes in and what comes out.
+        The input and the result.
     """
 
     pattern: str
@@ -90,42 +90,42 @@ class Plan:
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
     formula: Formula | None = None
-    memory: str | None = None  # the layout in which the result lies, where it is another
-    place: Place | None = None  # where x lies in a larger result
-    picks: Picks | None = None  # the channels of x that are taken
-    picked_first: bool = False  # whether they are copied before all else
+    memory: str | None = None  # the layout in memory, if it is not the result's
+    place: PaddedRegion | None = None  # the region of x in a padded result
+    picks: Picks | None = None  # the channel selection
+    selects_first: bool = False  # the selected channels are copied first
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
-        reason = why(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
+        reason = kernel_reason(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
         lines.append(f"  kernel    {self.kernel}: {reason}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
 
     @property
     def devices(self) -> tuple[str, str]:
-        """Where x is, and where the result is made."""
+        """The devices of x and of the result."""
         return self.source.device, self.target.device
 
     @property
     def is_one_pass(self) -> bool:
-        """Whether all there is to do is one launch of the kernel."""
-        staged = self.before is not None or self.after is not None or self.picked_first
+        """True if the conversion is a single launch of the kernel."""
+        staged = self.before is not None or self.after is not None or self.selects_first
         return self.choice is not None and not staged and not self.choice.beyond
 
     def launches(self) -> Iterator[tuple[int, int]]:
-        """Byte offsets in the source and in the output at which the kernel begins.
+        """Yield the (source, output) byte offset of every launch of the kernel.
 
-        One pair, or one for each place of the loops that are too many for a kernel.
+        Several launches are needed if there are more loops than a kernel can run.
         """
         if self.loops is None or self.choice is None:
             return
         beyond = self.choice.beyond
-        for place in product(*(range(loop.count) for loop in beyond)):
-            turns = list(zip(place, beyond, strict=True))
+        for indices in product(*(range(loop.count) for loop in beyond)):
+            iterations = list(zip(indices, beyond, strict=True))
             yield (
-                self.loops.src_offset + sum(at * loop.src for at, loop in turns),
-                self.loops.dst_offset + sum(at * loop.dst for at, loop in turns),
+                self.loops.src_offset + sum(index * loop.src for index, loop in iterations),
+                self.loops.dst_offset + sum(index * loop.dst for index, loop in iterations),
             )
 
     def _details(self) -> list[tuple[str, str]]:
@@ -135,12 +135,12 @@ class Plan:
             details.append(("upload", f"{self.source.nbytes:,} bytes, converted on the device"))
         if self.picks is not None:
             details.append(("channels", f"{self.picks.order} of {self.picks.count}"))
-        if self.picked_first:
+        if self.selects_first:
             details.append(("before", f"{library} copies these channels"))
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
-            details.append(("work", work(self.choice)))
+            details.append(("work", kernel_work(self.choice)))
         if self.formula is not None:
             details.append(("formula", f"{self._formula(self.formula)}, as it passes"))
         elif self.epilogue is not None and self.epilogue.source != self.epilogue.target:
@@ -151,13 +151,13 @@ class Plan:
             details.append(("into", f"{self.place}, filled around x"))
         if self.memory is not None:
             details.append(("lies as", f"{self.memory}, contiguous; the result is a view of it"))
-        details.append(("memory", _megabytes(self)))
+        details.append(("memory", _memory_line(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
 
     def _formula(self, formula: Formula) -> str:
-        """What is computed, and in which dtype."""
+        """Return a description of the formula and of the dtype it is computed in."""
         dtypes = self.before or self.source.dtype, self.after or self.target.dtype
         x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
         if formula.keeps(*dtypes):
@@ -166,7 +166,7 @@ class Plan:
         return f"{shown} in {computed_dtype(*dtypes)}"
 
 
-def _megabytes(plan: Plan) -> str:
+def _memory_line(plan: Plan) -> str:
     if plan.bytes_moved == 0:
         return "nothing is read or written"
     written = plan.target.nbytes
@@ -177,8 +177,9 @@ def _megabytes(plan: Plan) -> str:
 
 
 def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
-    """Plan a conversion that has been checked. `has_half`: whether kernels know float16."""
-    move, picks = request.move, request.picks
+    """Plan a checked conversion. `has_half` returns whether kernels support float16."""
+    move = request.move
+    picks = request.picks
     shape = move.source_shape if picks is None else picks.shape
     source = ArraySpec.of(move.source, shape, request.source, request.devices[0])
     target = ArraySpec.of(move.target, move.target_shape, request.target, request.devices[1])
@@ -188,7 +189,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
     if request.may_view and _is_contiguous(request):
         return plain
-    # Before size 0 is looked at, so that constants of a wrong length are always refused.
+    # Before the check for size 0, so that constants of a wrong length always raise an error.
     formula = request.formula
     coefficients = None
     if formula is not None and not formula.keeps(request.source, request.target):
@@ -201,11 +202,13 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     out = None if after is not None else request.target_strides
     out = contiguous(move.target_shape, kernel_target) if out is None else out
     sides = Sides(move, picks, formula, strides, out, kernel_source, kernel_target)
-    loops, choice, picked_first = found(sides, by_table=request.devices == (CPU, CPU))
+    loops, choice, selects_first = select_kernel_for_channels(
+        sides, by_table=request.devices == (CPU, CPU)
+    )
     epilogue = None
     if not pure:
         names = kernel_name(kernel_source), kernel_name(kernel_target)
-        epilogue = Epilogue(*names, request.saturates, _in_turn(coefficients, loops))
+        epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
         if formula is not None and formula.clip is not None:
             epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clipped_in)))
     return replace(
@@ -218,19 +221,19 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         choice=choice,
         epilogue=epilogue,
         saturate=request.saturates,
-        picked_first=picked_first,
+        selects_first=selects_first,
     )
 
 
-def _in_turn(found: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
-    """The coefficients in the order in which the loops meet them."""
-    if found is None or not loops.coefs_backward:
-        return found
-    return Coefficients(found.factor[::-1], found.term[::-1])
+def _in_loop_order(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
+    """Return the coefficients in the order in which the loops visit them."""
+    if coefficients is None or not loops.coefs_reversed:
+        return coefficients
+    return Coefficients(coefficients.factor[::-1], coefficients.term[::-1])
 
 
 def _is_contiguous(request: Request) -> bool:
-    """Whether x, as it lies in memory, already is the result."""
+    """Return whether the memory of x already holds the result."""
     move = request.move
     if request.source != request.target or request.formula is not None:
         return False
@@ -238,63 +241,64 @@ def _is_contiguous(request: Request) -> bool:
         return True
     steps = steps_of(move.source.groups, move.axes, move.sizes, request.source_strides)
     expected = request.source.itemsize
-    for at in reversed(move.order):
-        if move.sizes[at] != 1:
-            if steps[at] != expected:
+    for axis in reversed(move.order):
+        if move.sizes[axis] != 1:
+            if steps[axis] != expected:
                 return False
-            expected *= move.sizes[at]
+            expected *= move.sizes[axis]
     return True
 
 
 def _stages(
     request: Request, has_half: Callable[[], bool]
 ) -> tuple[DType | None, DType, DType, DType | None]:
-    """(before, the kernel's two dtypes, after); see the module's docstring."""
+    """Return (before, the kernel's two dtypes, after); see the module's docstring."""
     source, target, formula = request.source, request.target, request.formula
     if source == target and formula is None:
         return None, source, target, None
     computed = source if formula is None else formula.computed_dtype(source, target)
-    # Constants that float32 cannot hold want float64, whatever the two sides are.
+    # Constants that float32 cannot represent need float64, whatever the two dtypes are.
     exact = formula is None or formula.keeps(source, target)
     exact = exact or computed == computed_dtype(source, target)
     start = source if exact and is_known(source, has_half) else computed
     before = None if start == source else start
-    if not is_known(start, has_half) or not _castable(computed, target, request, has_half):
+    if not is_known(start, has_half) or not _can_cast(computed, target, request, has_half):
         return before, start, computed, computed
-    strided = request.target_strides is not None and not _runs(request)
+    strided = request.target_strides is not None and not _writes_runs(request)
     return before, start, target, target if strided else None
 
 
-def _runs(request: Request) -> bool:
-    """Whether the caller's output can be written in contiguous runs."""
-    move, strides = request.move, request.target_strides or ()
+def _writes_runs(request: Request) -> bool:
+    """Return whether the caller's output can be written in contiguous runs."""
+    move = request.move
+    strides = request.target_strides or ()
     steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
     long = [abs(s) for s, n in zip(steps, move.target_sizes, strict=True) if n != 1]
     return not long or min(long) == request.target.itemsize
 
 
-def _castable(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
-    """Whether a kernel gives NumPy's values (or the saturated ones) for this cast."""
+def _can_cast(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
+    """Return whether a kernel computes NumPy's values (or the saturated ones) for this cast."""
     if not is_known(target, has_half) or kind_of(source) == "c":
         return False
     to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
     return not to_integer or request.saturates
 
 
-HasHalf = Callable[[], bool]
+SupportsFloat16 = Callable[[], bool]
 
 
 class Larger(NamedTuple):
-    """A larger x: the sizes of x and its own, where x lies in it, and what is around that."""
+    """A padded x: the sizes of x, the padded sizes, the region of x, and the fill values."""
 
     sizes: tuple[int, ...]
     full: tuple[int, ...]
     window: tuple[slice, ...]
-    fill: Array  # of one place along every axis but c
+    fill: Array  # of size 1 along every axis but c
 
 
 class Part(NamedTuple):
-    """What a plan wants to know of the caller's output, of a part of it."""
+    """The shape, strides and dtype of a part of an output, as `ConvertOptions.plan` needs them."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -302,41 +306,52 @@ class Part(NamedTuple):
 
 
 def planned(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, device: str,
-    out: Any, has_half: HasHalf,
-) -> Plan:  # fmt: skip
-    """The plan of any task, as one of the whole; the arguments are those of `Task.plan`."""
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    source: DType,
+    device: str,
+    out: Any,
+    has_half: SupportsFloat16,
+) -> Plan:
+    """Return the plan of any conversion, with `memory=` and `pad_to=` described as a part of it.
+
+    The arguments are the arguments of `Task.plan`.
+    """
     if task.memory is not None:
         refuse_out(task, out)
-        found = planned(made(task), shape, strides, source, device, None, has_half)
-        seen = tuple(found.target.shape[at] for at in order(task, len(found.target.shape)))
-        found = replace(found, memory=str(task.memory))
+        plan = planned(made(task), shape, strides, source, device, None, has_half)
+        result_shape = tuple(
+            plan.target.shape[axis] for axis in order(task, len(plan.target.shape))
+        )
+        plan = replace(plan, memory=str(task.memory))
     elif task.canvas is not None:
-        found, place = window(task, shape, strides, source, device, out, has_half)
-        seen = place.shape
-        around = (prod(place.shape) - found.target.size) * found.target.dtype.itemsize
-        found = replace(found, place=place, bytes_moved=found.bytes_moved + around)
+        plan, region = plan_inner_region(task, shape, strides, source, device, out, has_half)
+        result_shape = region.shape
+        filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
+        plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
     else:
         return task.plan(shape, strides, source, device, out, has_half)
     layout = task.pattern.completed(len(shape)).target
-    target = ArraySpec.of(layout, seen, found.target.dtype, found.target.device)
-    return replace(found, pattern=task.pattern.text, target=target)
+    target = ArraySpec.of(layout, result_shape, plan.target.dtype, plan.target.device)
+    return replace(plan, pattern=task.pattern.text, target=target)
 
 
 # ---- memory= -----------------------------------------------------------------------------
 
 
 def made(task: Task) -> Task:
-    """The conversion to the layout of the memory, of which the result is a view."""
+    """Return the conversion to the layout in memory, of which the result is a view."""
     if task.memory is None:
-        raise RuntimeError(f"{task.pattern.text}: the result lies as the pattern says")
+        raise RuntimeError(f"{task.pattern.text}: there is no memory=")
     left, memory = task.pattern.left, task.memory
     return task._replace(pattern=Pattern(left, memory, f"{left}{ARROW}{memory}"), memory=None)
 
 
 def order(task: Task, ndim: int) -> tuple[int, ...]:
-    """For each axis of a result of this rank, which axis of the memory it is."""
-    right, memory = task.pattern.right, task.memory or task.pattern.right
+    """Return the permutation that turns the memory's axes into those of a result of this rank."""
+    right = task.pattern.right
+    memory = task.memory or task.pattern.right
     if right.is_open:
         staying = ndim - right.ndim
         right, memory = right.completed(staying), memory.completed(staying)
@@ -344,108 +359,119 @@ def order(task: Task, ndim: int) -> tuple[int, ...]:
 
 
 def refuse_out(task: Task, out: Any) -> None:
-    """Raise where there is an output that lies as it lies."""
+    """Raise ArgumentError if `out=` is combined with `memory=`."""
     if out is not None:
         raise ArgumentError(
-            f'memory="{task.memory}" says how new memory is laid out, and out= has its own; leave '
-            "one of them away"
+            f'memory="{task.memory}" sets the layout of new memory, and out= has its own; remove '
+            "one of them"
         )
 
 
-# ---- into= -------------------------------------------------------------------------------
+# ---- pad_to= -----------------------------------------------------------------------------
 
 
-def window(
-    task: Task, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, device: str,
-    out: Any, has_half: HasHalf,
-) -> tuple[Plan, Place]:  # fmt: skip
-    """How x is converted into its window of a larger result, and where that is.
+def plan_inner_region(
+    task: Task,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    source: DType,
+    device: str,
+    out: Any,
+    has_half: SupportsFloat16,
+) -> tuple[Plan, PaddedRegion]:
+    """Return the plan that converts x into its region of a padded result, and that region.
 
-    Axes of the result are taken apart, as a window of one that is folded has no strides.
+    Folded axes of the result are split, because a region of a folded axis has no strides.
     """
-    place = place_of(task, shape)
+    region = place_of(task, shape)
     dtype = task.target_dtype(source, out)
     if out is None:
-        steps = contiguous(place.full, dtype)
+        steps = contiguous(region.full, dtype)
     else:
-        check_out(out, place.shape, f'"{task.pattern.text}" on {shape} with into=')
+        check_out(out, region.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
         target = task.pattern.completed(len(shape)).target
-        steps = steps_of(target.groups, target.letters, place.full, out.strides)
-    sizes = tuple(inside.stop - inside.start for inside in place.window)
-    lies = Part(sizes, steps, dtype)
-    return into_window(task).plan(shape, strides, source, device, lies, has_half), place
+        steps = steps_of(target.groups, target.letters, region.full, out.strides)
+    sizes = tuple(part.stop - part.start for part in region.window)
+    inner_out = Part(sizes, steps, dtype)
+    return into_window(task).plan(shape, strides, source, device, inner_out, has_half), region
 
 
 def into_window(task: Task) -> Task:
-    """The conversion of x alone, whose result has every letter as an axis of its own."""
+    """Return the conversion of x without padding, to a result in which every letter is an axis."""
     target = task.pattern.target
-    apart = Layout(tuple(target.letters), target.names)
-    pattern = Pattern(task.pattern.source, apart, task.pattern.text)
+    unfolded = Layout(tuple(target.letters), target.names)
+    pattern = Pattern(task.pattern.source, unfolded, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=None)
 
 
 def of_larger(task: Task) -> Task:
-    """The conversion of a larger x, whose source has every letter as an axis of its own."""
+    """Return the conversion of a padded x in which every letter is an axis."""
     source = task.pattern.source
-    apart = Layout(tuple(source.letters), source.names)
-    pattern = Pattern(apart, task.pattern.target, task.pattern.text)
+    unfolded = Layout(tuple(source.letters), source.names)
+    pattern = Pattern(unfolded, task.pattern.target, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, sizes={})
 
 
 def of_picked(task: Task) -> Task:
-    """The conversion of those channels alone, in the order in which they are taken.
+    """Return the conversion of the selected channels only, in the order of the selection.
 
-    Its source has every letter as an axis of its own.
+    Every letter is an axis of its source.
     """
-    order, canvas = task.channels or (), task.canvas
+    order = task.channels or ()
+    canvas = task.canvas
     if canvas is not None and len(canvas.fill) > 1:
-        canvas = replace(canvas, fill=tuple(canvas.fill[at] for at in order))
+        canvas = replace(canvas, fill=tuple(canvas.fill[channel] for channel in order))
     return of_larger(task)._replace(channels=None, canvas=canvas)
 
 
 def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
-    """What x is a window of, where one is made: on GPUs, and in the words of a library."""
-    place, move = place_of(task, shape), task.picked(shape)[0]
+    """Return the padded x that GPU adapters and other libraries allocate and convert."""
+    region = place_of(task, shape)
+    move = task.picked(shape)[0]
     if task.canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     pixel = task.canvas.pixel(dtype, sizes.get(CHANNEL))
-    spread = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
-    windows = dict(zip(move.target_axes, place.window, strict=True))
-    window = tuple(windows.get(axis, slice(0, size)) for axis, size in sizes.items())
-    larger = dict(zip(move.target_axes, place.full, strict=True))
-    full = tuple(larger.get(axis, size) for axis, size in sizes.items())
-    return Larger(move.sizes, full, window, pixel.reshape(spread))
+    fill_shape = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
+    regions_by_axis = dict(zip(move.target_axes, region.window, strict=True))
+    region_in_source = tuple(
+        regions_by_axis.get(axis, slice(0, size)) for axis, size in sizes.items()
+    )
+    full_by_axis = dict(zip(move.target_axes, region.full, strict=True))
+    full = tuple(full_by_axis.get(axis, size) for axis, size in sizes.items())
+    return Larger(move.sizes, full, region_in_source, pixel.reshape(fill_shape))
 
 
-def around(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
-    """The conversion of what is around x, and the array that it takes: as small as can be."""
-    canvas, place = task.canvas, place_of(task, shape)
+def fill_conversion(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
+    """Return the conversion of the fill values, and its input: as small an array as possible."""
+    canvas = task.canvas
+    region = place_of(task, shape)
     move, picks = task.picked(shape)
     if canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: there is nothing around x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    sizes |= dict(zip(move.target_axes, place.full, strict=True))
+    sizes |= dict(zip(move.target_axes, region.full, strict=True))
     pixel = canvas.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
     if picks is not None and len(pixel) > 1:
         pixel = pixel[list(picks.order)]
-    along = None if task.formula is None else task.formula.letter(move)
-    wide = {along} if task.formula is not None and task.formula.per_channel else set()
+    coefficient_axis = None if task.formula is None else task.formula.letter(move)
+    wide = {coefficient_axis} if task.formula is not None and task.formula.per_channel else set()
     counts = [
-        n if at in wide or (at == CHANNEL and len(pixel) > 1) else 1 for at, n in sizes.items()
+        n if axis in wide or (axis == CHANNEL and len(pixel) > 1) else 1
+        for axis, n in sizes.items()
     ]
-    spread = [len(pixel) if letter == CHANNEL else 1 for letter in sizes]
-    array = np.array(np.broadcast_to(pixel.reshape(spread), counts))
+    fill_shape = [len(pixel) if letter == CHANNEL else 1 for letter in sizes]
+    array = np.array(np.broadcast_to(pixel.reshape(fill_shape), counts))
     names = move.source.names + move.target.names
-    apart = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
-    pattern = Pattern(*apart, task.pattern.text)
+    layouts = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
+    pattern = Pattern(*layouts, task.pattern.text)
     return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
 
 
-def place_of(task: Task, shape: tuple[int, ...]) -> Place:
-    """Where an x of `shape` lies in the result."""
+def place_of(task: Task, shape: tuple[int, ...]) -> PaddedRegion:
+    """Return the region of the result that an x of `shape` fills."""
     if task.canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: the result is no larger than x")
+        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     move = task.picked(shape)[0]
     try:
         return task.canvas.place(move)

@@ -1,20 +1,15 @@
-"""Which kernel moves an array: the table of all kernels, one row each. Pure: integers in and out.
+"""Select the kernel of a conversion and the role of each loop in it.
 
-A row says when its kernel fits the canonical loops of a conversion (`planning.loops`) and what
-each loop is to it, why it is chosen and what it then does, in words. `choose` takes the first row
-that fits; what decides are the innermost loops of both sides.
+`KERNELS` is the table of all kernels. A row decides whether its kernel fits the canonical loops of
+a conversion (`planning.loops`), gives each loop its role (inner, strided, outer), and has the texts
+that `print(plan)` shows. `choose` takes the first row that fits; the innermost loops of both sides
+decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the loops
+into blocks that fit its caches.
 
-Nothing here knows an array library, a device's registers or a thread; the launcher of a device
-(`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the loops into blocks that fit its caches.
-
-What the loops of a conversion are to its kernel. Pure: integers in and out.
-
-The loops and the kernel of a conversion that takes some channels of x. Pure.
-
-Channels that are evenly apart, one alone and one taken again and again among them, are a loop like
-any other: of other steps, that begins elsewhere. The others are for kernels that know channels by
-a table: they take pixels of two, three or four apart in registers, whichever of these are then
-kept, or put them together. Where neither fits, channels have to be copied first.
+Evenly spaced channels, including a single one and one that is repeated, are a normal loop with
+another stride and offset. Other channel selections need kernels with a channel table: they split
+pixels of two, three or four channels in registers and store the selected ones, or merge planes into
+pixels. If neither fits, the selected channels have to be copied first.
 """
 
 from __future__ import annotations
@@ -32,20 +27,21 @@ from ..spec import DType
 from .channels import Picks, evenly
 from .loops import ITEMS, CanonicalLoops, Loop, canonical, steps_of
 
-MAX_OUTER = 8  # loops around a block; the caller of a kernel runs what is beyond
+MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
 
-def length(loops: Sequence[Loop]) -> int:
-    """Places of nested loops."""
+def count_iterations(loops: Sequence[Loop]) -> int:
+    """Return the number of iterations of nested loops."""
     return prod(loop.count for loop in loops)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel and the roles of the loops.
+    """A kernel and the role of each loop, outermost loops first.
 
-    `run`: loops that are contiguous in the output, outermost first. `rows`: loops that are
-    contiguous in the source, where those are others. `outer`: the rest, outermost first.
+    run     the loops that are contiguous in the output
+    rows    the loops that are contiguous in the source, if they differ from `run`
+    outer   all other loops
     """
 
     kernel: str
@@ -55,17 +51,17 @@ class Choice:
     outer: tuple[Loop, ...]
     source_item: int  # bytes
     target_item: int
-    beyond: tuple[Loop, ...] = ()  # outer loops that are too many for a kernel
-    order: tuple[int, ...] = ()  # channels of a pixel of x, or planes; (): all in their order
+    beyond: tuple[Loop, ...] = ()  # outer loops that the caller runs
+    order: tuple[int, ...] = ()  # channels of a pixel, or planes; (): the identity
 
     @property
     def count(self) -> int:
-        """Items that one pass over the loops visits."""
-        return length((*self.outer, *self.rows, *self.run))
+        """The number of items that the loops visit."""
+        return count_iterations((*self.outer, *self.rows, *self.run))
 
 
 class Roles(NamedTuple):
-    """What each loop is to a kernel: see `Choice`. `channels`: of a pixel, where there are some."""
+    """The role of each loop in a kernel (see `Choice`), and the channels of a pixel, or 0."""
 
     run: tuple[Loop, ...]
     rows: tuple[Loop, ...]
@@ -73,7 +69,7 @@ class Roles(NamedTuple):
     channels: int = 0
 
     def choice(self, kernel: str, inner: InnerLoops, order: tuple[int, ...] = ()) -> Choice:
-        """The choice of a kernel that takes loops so; what it cannot take is beyond it."""
+        """Return the choice of a kernel with these roles; surplus outer loops go to `beyond`."""
         beyond = [loop for loop in self.outer if not loop.coef][
             : max(0, len(self.outer) - MAX_OUTER)
         ]
@@ -85,7 +81,7 @@ class Roles(NamedTuple):
 
 @dataclass(frozen=True)
 class InnerLoops:
-    """What a row of the table looks at: canonical loops, the bytes of an item on both sides."""
+    """The input of a row of the table: canonical loops, and the item sizes of both sides."""
 
     loops: tuple[Loop, ...]
     item: int
@@ -99,14 +95,14 @@ class InnerLoops:
 
     @cached_property
     def row(self) -> Loop | None:
-        """The longest loop that is contiguous in the source, where the output has another one."""
+        """The longest loop that is contiguous in the source only; None if there is none."""
         if self.last.dst != self.target_item or self.last.src == self.item:
             return None
-        found = [loop for loop in self.loops[:-1] if loop.src == self.item]
-        return max(found, key=lambda loop: loop.count) if found else None
+        contiguous_loops = [loop for loop in self.loops[:-1] if loop.src == self.item]
+        return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
     def roles(self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0) -> Roles:
-        """These roles, and all other loops outside."""
+        """Return these roles, with all other loops as `outer`."""
         taken = [*run, *rows]
         outer = [loop for loop in self.loops if not any(loop is t for t in taken)]
         return Roles(tuple(run), tuple(rows), tuple(outer), channels)
@@ -114,40 +110,43 @@ class InnerLoops:
 
 # Offsets along a gathered run are a table; a longer one would not stay in the first cache.
 MAX_TABLE = 256
-SHORT_AXIS = 32  # places; on a shorter axis, what its last register lacks is worth fusing for
-SHORT_RUN = 64  # bytes; a shorter run costs more in loop overhead than going item by item
-FEW = (2, 3, 4)  # channel counts that are rearranged between whole registers
-LEAST_PIXELS = 16  # bytes of one channel that make up a register
+SHORT_AXIS = 32  # elements; a shorter axis is fused, as its last register would be partly empty
+SHORT_RUN = 64  # bytes; a shorter run costs more loop overhead than moving item by item
+FEW = (2, 3, 4)  # channel counts that kernels rearrange in registers
+LEAST_PIXELS = 16  # bytes of one channel in a register
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A kernel: whether it fits (None: no) and the roles of the loops, and the words of a plan.
+    """A row of the kernel table.
 
-    `work` may name: times (turns of the outer loops), run and rows (items along them), pixels
-    (places of the outermost loop of the run) and channels.
+    fits    returns the roles of the loops, or None if the kernel does not fit
+    why     the reason that a plan shows
+    work    the work that a plan shows. May use times (iterations of the outer loops), run and rows
+            (their items), pixels (count of the run's outermost loop) and channels
     """
 
     name: str
     fits: Callable[[InnerLoops], Roles | None]
     why: str
     work: str
-    why_on_a_gpu: str = ""  # where it is another
+    why_on_a_gpu: str = ""  # if it differs on GPUs
 
 
 # ---- copy and cast -----------------------------------------------------------------------
 
 
 def _contiguous(inner: InnerLoops, *, pure: bool) -> Roles | None:
-    """Runs are contiguous on both sides, and not very short."""
-    loops, last = inner.loops, inner.last
+    """Return roles if runs are contiguous on both sides and not very short."""
+    loops = inner.loops
+    last = inner.last
     if pure != inner.pure or (last.src, last.dst) != (inner.item, inner.target_item):
         return None
     run: tuple[Loop, ...] = (last,)
     pixels = len(loops) > 1 and last.coef > 0 and last.count <= MAX_TABLE
     if pixels and _gapless(loops[-2], last) and not loops[-2].coef:
-        run = loops[-2:]  # the coefficients repeat along it
-    short = length(run) * min(inner.item, inner.target_item) < SHORT_RUN
+        run = loops[-2:]  # the coefficients repeat along the outer loop
+    short = count_iterations(run) * min(inner.item, inner.target_item) < SHORT_RUN
     return None if short and len(loops) > len(run) else inner.roles(run)
 
 
@@ -159,7 +158,8 @@ def _gapless(outer: Loop, inner: Loop) -> bool:
 
 
 def _merge(inner: InnerLoops) -> Roles | None:
-    row, last = inner.row, inner.last
+    row = inner.row
+    last = inner.last
     if row is None or row.coef or last.count not in FEW:
         return None
     packed = row is inner.loops[-2] and row.dst == last.count * inner.target_item
@@ -169,7 +169,8 @@ def _merge(inner: InnerLoops) -> Roles | None:
 
 
 def _split(inner: InnerLoops, direction: int) -> Roles | None:
-    row, last = inner.row, inner.last
+    row = inner.row
+    last = inner.last
     if row is None or row.count not in FEW:
         return None
     packed = last.src == direction * row.count * inner.item
@@ -179,7 +180,7 @@ def _split(inner: InnerLoops, direction: int) -> Roles | None:
 
 
 def _flip(inner: InnerLoops) -> Roles | None:
-    """Items, or pixels of few channels, that lie backward in the source."""
+    """Return roles if items, or pixels of few channels, are reversed in the source."""
     last, item, target = inner.last, inner.item, inner.target_item
     if last.dst != target:
         return None
@@ -195,7 +196,7 @@ def _flip(inner: InnerLoops) -> Roles | None:
 
 
 def _shuffle(inner: InnerLoops) -> Roles | None:
-    """Never by its loops alone: see `picking.py`."""
+    """Return None: only `_shuffle_choice` selects this kernel."""
     return None
 
 
@@ -203,34 +204,40 @@ def _shuffle(inner: InnerLoops) -> Roles | None:
 
 
 def _transpose(inner: InnerLoops) -> Roles | None:
-    """Two long axes, lengthened where they are too short to fill registers."""
-    row, last, side = inner.row, inner.last, 16 // inner.item
+    """Return roles for two long axes, each fused with a neighbour if it is short."""
+    row = inner.row
+    last = inner.last
+    side = 16 // inner.item
     if row is None:
         return None
     rows: tuple[Loop, ...] = (row,)
     run: tuple[Loop, ...] = (last,)
-    if _fills_badly(row, inner.item):
-        rows = _longer_rows(inner.loops, row, last, inner.item)
-    if _fills_badly(last, inner.item):
-        run = _longer_run(inner.loops, last, rows)
-    return inner.roles(run, rows) if min(length(rows), length(run)) >= side else None
+    if _is_short(row, inner.item):
+        rows = _fuse_rows(inner.loops, row, last, inner.item)
+    if _is_short(last, inner.item):
+        run = _fuse_run(inner.loops, last, rows)
+    return (
+        inner.roles(run, rows)
+        if min(count_iterations(rows), count_iterations(run)) >= side
+        else None
+    )
 
 
-def _fills_badly(loop: Loop, item: int) -> bool:
-    """Whether a loop is short, and no whole number of cache lines long."""
+def _is_short(loop: Loop, item: int) -> bool:
+    """Return whether a loop is short and not a whole number of cache lines long."""
     return loop.count < SHORT_AXIS and loop.count * item % 64 != 0
 
 
-def _longer_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
-    """Fuse the next loop of the source to the contiguous one."""
+def _fuse_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
+    """Fuse the contiguous loop of the source with the next one."""
     for loop in loops:
         if loop is not last and loop is not row and loop.src == row.count * item:
             return (loop, row)
     return (row,)
 
 
-def _longer_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """Fuse the next loop of the output to the contiguous one."""
+def _fuse_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Fuse the contiguous loop of the output with the next one."""
     if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef:
         return (last,)
     fits = loops[-2].dst == last.count * last.dst
@@ -241,20 +248,20 @@ def _longer_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> 
 
 
 def _gather(inner: InnerLoops) -> Roles:
-    """Always fits. The run is the longest one of the output whose period fits a table."""
+    """Return roles for any loops, with the longest run whose period fits a table."""
     run = [inner.last]
     if inner.last.dst == inner.target_item:
         for loop in reversed(inner.loops[:-1]):
             gapless = loop.dst == run[0].count * run[0].dst
-            if not gapless or loop.coef or length(run) > MAX_TABLE:
+            if not gapless or loop.coef or count_iterations(run) > MAX_TABLE:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
-    return roles._replace(outer=_near_last(roles.outer))
+    return roles._replace(outer=_smallest_stride_last(roles.outer))
 
 
-def _near_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """Put the loop with the smallest source step innermost: its turns share cache lines."""
+def _smallest_stride_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Put the loop with the smallest source stride innermost: its iterations share cache lines."""
     if not outer:
         return outer
     near = min(outer, key=lambda loop: abs(loop.src) or 1 << 62)
@@ -328,42 +335,45 @@ KERNELS = [
     ),
 ]
 
-# What plans without a kernel are called, and why they need none.
+# The names of plans without a kernel, and their reasons.
 _NO_KERNEL = {
     "view": "nothing has to move: the result shares the memory of x",
     "empty": "the array has no elements",
 }
 
 
-def choose(found: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
-    """Name the kernel for canonical loops and give every loop its role."""
-    target_item = found.item if pure else target_item
-    loops = found.loops or (Loop(1, found.item, target_item),)
-    inner = InnerLoops(loops, found.item, target_item, pure)
+def choose(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
+    """Return the kernel for canonical loops, with a role for every loop."""
+    target_item = canonical_loops.item if pure else target_item
+    loops = canonical_loops.loops or (Loop(1, canonical_loops.item, target_item),)
+    inner = InnerLoops(loops, canonical_loops.item, target_item, pure)
     fitting = ((row.name, row.fits(inner)) for row in KERNELS)
     name, roles = next((name, roles) for name, roles in fitting if roles is not None)
     return roles.choice(name, inner)
 
 
-def why(kernel: str, *, on_a_gpu: bool) -> str:
-    """Why a plan has this kernel, or none ("view", "empty"), in words."""
+def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
+    """Return the reason for a plan's kernel, or for having none ("view", "empty")."""
     if kernel in _NO_KERNEL:
         return _NO_KERNEL[kernel]
-    row = _row(kernel)
+    row = _kernel_row(kernel)
     return row.why_on_a_gpu or row.why if on_a_gpu else row.why
 
 
-def work(choice: Choice) -> str:
-    """The loops in words: how many times what is done."""
+def kernel_work(choice: Choice) -> str:
+    """Return the work line of a plan: the number of iterations and the work of each."""
     size = choice.source_item
-    done = _row(choice.kernel).work.format(
-        times=length(choice.outer), run=length(choice.run), rows=length(choice.rows),
-        pixels=choice.run[0].count, channels=choice.channels,
-    )  # fmt: skip
+    done = _kernel_row(choice.kernel).work.format(
+        times=count_iterations(choice.outer),
+        run=count_iterations(choice.run),
+        rows=count_iterations(choice.rows),
+        pixels=choice.run[0].count,
+        channels=choice.channels,
+    )
     return f"{done}, {size} byte{'s' if size > 1 else ''} each"
 
 
-def _row(kernel: str) -> KernelRow:
+def _kernel_row(kernel: str) -> KernelRow:
     return next(row for row in KERNELS if row.name == kernel)
 
 
@@ -373,10 +383,10 @@ Found = tuple[CanonicalLoops, Choice]
 
 
 class Sides(NamedTuple):
-    """What is moved, and how both sides lie.
+    """The move, dtypes and strides of a conversion whose kernel is to be selected.
 
-    picks            the channels of x that are taken; None: all in their order
-    strides, out     of x and of the result
+    picks            the channel selection; None: the identity
+    strides, out     the strides of x and of the result
     source, target   the dtypes that the kernel reads and writes
     """
 
@@ -390,90 +400,107 @@ class Sides(NamedTuple):
 
     @property
     def pure(self) -> bool:
-        """Whether bits move unchanged."""
+        """True if bits move unchanged."""
         return self.source == self.target and self.formula is None
 
-    def chosen(self, loops: Sequence[Loop]) -> Found:
-        """The shortest form of loops, and the kernel for it."""
-        found = canonical(loops, self.source.itemsize, pure=self.pure)
-        return found, choose(found, self.target.itemsize, pure=self.pure)
+    def select_kernel(self, loops: Sequence[Loop]) -> Found:
+        """Return the simplified loops and the kernel for them."""
+        canonical_loops = canonical(loops, self.source.itemsize, pure=self.pure)
+        return canonical_loops, choose(canonical_loops, self.target.itemsize, pure=self.pure)
 
     def loops(self) -> list[Loop]:
-        """One loop for each elementary axis, in the source's order; channels as if none followed
-        another than the next."""
+        """Return one loop per unfolded axis, in source order, ignoring the channel selection."""
         move = self.move
         sizes = move.sizes if self.picks is None else self.picks.whole(move).sizes
         source_steps = steps_of(move.source.groups, move.axes, sizes, self.strides)
         steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, self.out)
         target_steps = dict(zip(move.target_axes, steps, strict=True))
-        several = self.formula is not None and self.formula.per_channel
-        channel = self.formula.letter(move) if self.formula is not None and several else None
+        per_channel = self.formula is not None and self.formula.per_channel
+        channel = self.formula.letter(move) if self.formula is not None and per_channel else None
         return [
             Loop(count, step, target_steps.get(letter, 0), int(letter == channel))
             for letter, count, step in zip(move.axes, move.sizes, source_steps, strict=True)
         ]
 
 
-def found(sides: Sides, *, by_table: bool) -> tuple[CanonicalLoops, Choice, bool]:
-    """Loops and kernel of a conversion, and whether channels have to be copied before it.
+def select_kernel_for_channels(
+    sides: Sides, *, by_table: bool
+) -> tuple[CanonicalLoops, Choice, bool]:
+    """Return the loops and kernel of a conversion, and whether channels must be copied before it.
 
-    `by_table`: whether kernels of the device know channels by a table.
+    `by_table`: whether the device's kernels support channel tables.
     """
     if sides.picks is None:
-        return *sides.chosen(sides.loops()), False
-    found = _picked(sides, sides.picks, by_table)
-    if found is not None:
-        return *found, False
+        return *sides.select_kernel(sides.loops()), False
+    select_kernel_for_channels = _select_channels(sides, sides.picks, by_table)
+    if select_kernel_for_channels is not None:
+        return *select_kernel_for_channels, False
     lies = contiguous(sides.move.source_shape, sides.source)
     copied = sides._replace(picks=None, strides=lies)
-    return *copied.chosen(copied.loops()), True
+    return *copied.select_kernel(copied.loops()), True
 
 
-def _picked(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
-    """Loops and kernel of picked channels; None where no kernel takes them out of x."""
-    loops, at, apart = sides.loops(), picks.axis(sides.move), evenly(picks.order)
-    loop, few = loops[at], picks.count in FEW and len(set(picks.order)) == len(picks.order)
+def _select_channels(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
+    """Return loops and kernel for selected channels; None if no kernel can select them."""
+    loops = sides.loops()
+    axis = picks.axis(sides.move)
+    spacing = evenly(picks.order)
+    loop = loops[axis]
+    fits_table = picks.count in FEW and len(set(picks.order)) == len(picks.order)
 
     def tried(changed: Loop) -> Found:
-        return sides.chosen([*loops[:at], changed, *loops[at + 1 :]])
+        return sides.select_kernel([*loops[:axis], changed, *loops[axis + 1 :]])
 
-    if by_table and few and loop.src == sides.source.itemsize:
-        alone = len(picks.order) == 1  # a plane whose step means nothing, and could be any other's
-        whole = loop._replace(count=picks.count, dst=_FAR if alone else loop.dst)
-        found, choice = tried(whole)
-        if choice.kernel in ("split", "flipsplit") and choice.rows == (whole,):
-            return found, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
+    if by_table and fits_table and loop.src == sides.source.itemsize:
+        is_single = len(picks.order) == 1  # a single plane has no stride: any would do
+        all_channels = loop._replace(count=picks.count, dst=_FAR if is_single else loop.dst)
+        canonical_loops, choice = tried(all_channels)
+        if choice.kernel in ("split", "flipsplit") and choice.rows == (all_channels,):
+            return canonical_loops, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
     if by_table and loop.src == sides.source.itemsize in ITEMS:
-        around = [*loops[:at], *loops[at + 1 :]]
-        found = canonical(around, sides.source.itemsize, pure=False)
-        shuffled = _of_pixels(found, loop, picks.count, picks.order, sides.target.itemsize)
+        outer_loops = [*loops[:axis], *loops[axis + 1 :]]
+        canonical_loops = canonical(outer_loops, sides.source.itemsize, pure=False)
+        shuffled = _shuffle_choice(
+            canonical_loops, loop, picks.count, picks.order, sides.target.itemsize
+        )
         if shuffled is not None:
-            return found, shuffled
-    if apart is not None:
-        found, choice = tried(loop._replace(src=loop.src * apart[1]))
-        return replace(found, src_offset=found.src_offset + apart[0] * loop.src), choice
+            return canonical_loops, shuffled
+    if spacing is not None:
+        canonical_loops, choice = tried(loop._replace(src=loop.src * spacing[1]))
+        return replace(
+            canonical_loops, src_offset=canonical_loops.src_offset + spacing[0] * loop.src
+        ), choice
     if by_table:
-        found, choice = tried(loop)
+        canonical_loops, choice = tried(loop)
         if choice.kernel == "merge" and choice.run[-1] == loop:
-            return found, replace(choice, order=picks.order)
+            return canonical_loops, replace(choice, order=picks.order)
     return None
 
 
-def _of_pixels(
-    found: CanonicalLoops, pixel: Loop, count: int, order: tuple[int, ...], target_item: int
+def _shuffle_choice(
+    canonical_loops: CanonicalLoops,
+    pixel: Loop,
+    count: int,
+    order: tuple[int, ...],
+    target_item: int,
 ) -> Choice | None:
-    """The kernel that takes channels `order` out of pixels of `count` of them and puts them side by
-    side; None where it does not fit.
+    """Return the shuffle kernel, which selects channels `order` of pixels of `count` channels.
 
-    `found` are the loops around pixels, `pixel` is that of the channels which are taken.
+    `canonical_loops` are the loops around pixels, `pixel` is the loop of the selected channels.
+    Returns None if the kernel does not fit.
     """
     item = pixel.src
-    if not found.loops or pixel.dst != target_item or count > FEW[-1] or len(order) not in FEW:
+    if (
+        not canonical_loops.loops
+        or pixel.dst != target_item
+        or count > FEW[-1]
+        or len(order) not in FEW
+    ):
         return None
-    last = found.loops[-1]
+    last = canonical_loops.loops[-1]
     packed = abs(last.src) == count * item and last.dst == len(order) * target_item
     if not packed or last.coef or last.count * item < LEAST_PIXELS:
         return None
-    inner = InnerLoops((*found.loops, pixel), item, target_item, False)
+    inner = InnerLoops((*canonical_loops.loops, pixel), item, target_item, False)
     roles = inner.roles((last, pixel), channels=len(order))
     return roles.choice("shuffle", inner, order)

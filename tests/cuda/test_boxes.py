@@ -70,7 +70,7 @@ def check_slots(boxes):
 @given(chosen())
 @settings(max_examples=30, deadline=None)
 def test_slots_are_a_sum_of_bits(found):
-    """What kernels rely on where they add what a turn adds to what a thread has found."""
+    """Check what kernels rely on when they add the stride of an iteration to a thread's offset."""
     boxes, near, _ = found
     words = prod(boxes.places) // boxes.words
     for axis in near:
@@ -89,7 +89,7 @@ def test_slots_are_a_sum_of_bits(found):
 @pytest.mark.parametrize(("words", "size", "most"), [kind for kind in KINDS if kind[0] < 16])
 @pytest.mark.parametrize("others", [(0,), (1,), (0, 1)])
 def test_no_two_threads_meet_a_bank(words, size, most, others):
-    """Of long axes, for what writes along any of them and for what owns words.
+    """Test shared-memory banks for boxes of long axes, written along any axis or by word owners.
 
     (Of words of 16 items, rows of a box in three layouts are too short for that.)
     """

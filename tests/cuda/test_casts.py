@@ -1,4 +1,4 @@
-"""What CUDA kernels do to one item: every cast between any two dtypes, on values at their edges.
+"""CUDA kernels on one item: every cast between any two dtypes, on values at their limits.
 
 All casts are compiled into one kernel, made of the same header that every family includes.
 """
@@ -46,7 +46,7 @@ extern "C" __global__ void casts(const Params params, const Pointers pointers) {
 
 
 def headers():
-    """What a family includes, before its own parameters."""
+    """Return the includes of a kernel family, which precede its own parameters."""
     text = source("gather")
     return text[: text.index("struct Params")]
 

@@ -146,7 +146,7 @@ def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled
 @needs_nvrtc
 @needs_nvdisasm
 def test_words_at_any_address_are_shifted_in_registers():
-    """Of a tile without edges nothing is moved, in device memory, in less than 16 bytes."""
+    """Test that tiles without edges access device memory only in units of 16 bytes."""
     launch = LAUNCHES["transpose 1, anywhere"]()
     assert {("LOAD_SHIFTED", "1"), ("STORE_SHIFTED", "1")} <= set(launch.defines)
     listing = Compiled(launch, 90, whole_only(source(launch.family))).listing
@@ -177,6 +177,6 @@ def test_nvcc_compiles_without_spills(name, generation, tmp_path):
 
 
 def test_arrays_of_launches_are_aligned():
-    """What the compile tests are about is the code for aligned arrays."""
+    """Test that arrays have the alignment that the compile tests assume."""
     for shift in (0, 4):
         assert placed((3,), np.uint8, shift).__array_interface__["data"][0] % 256 == shift

@@ -25,7 +25,7 @@ BARRIER = "__syncthreads();"
 
 
 class Case(NamedTuple):
-    """What to run; `out` is all of its memory, of whose rows the last elements may be unused."""
+    """A case to run; `out` is all of its memory, and its rows may end with unused elements."""
 
     launch: CudaLaunch
     sources: list
@@ -127,7 +127,7 @@ POISONS = {"forward": 0xA5, "reverse": 0xFF, "random": 0x00}
 
 
 def is_found(family_cases, text):
-    """Whether any order of any case is wrong or reported."""
+    """Return whether any order of any case gives a wrong result or a report."""
     for case, wanted in family_cases:
         for order in ORDERS:
             try:
@@ -265,7 +265,7 @@ def test_a_mistake_is_found(mistake, cases):
     ],
 )
 def test_words_wider_than_addresses_allow_are_reported(family, side, pattern, shape):
-    """What the host claims of addresses is checked where memory is touched."""
+    """Test that the alignment the host promises is checked at every memory access."""
     case = conversion(pattern, shape, shift=4)
     assert case.launch.family == family
     claimed = dict(case.launch.defines) | {side: "4" if side == "WIDTH" else "16"}

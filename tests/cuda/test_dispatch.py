@@ -27,7 +27,7 @@ from layoutkit import (
 )
 from layoutkit.backends.gradients import spread, stopped
 from layoutkit.cuda.cupy_runtime import CupyRuntime
-from layoutkit.planning.select import KERNELS, why
+from layoutkit.planning.select import KERNELS, kernel_reason
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -141,7 +141,7 @@ def test_a_program_is_made_once_for_arrays_that_lie_alike(gpu):
 
 
 def test_elements_of_which_only_the_first_is_aligned(gpu):
-    """As in a column of packed records: a kernel that reads numbers gets them in line."""
+    """Test unaligned elements, as in a column of packed records: kernels get an aligned copy."""
     room = np.zeros(IMAGES.shape, [("number", "f4"), ("flag", "u1")])
     room["number"] = IMAGES
     x, plain = gpu.array(room["number"]), gpu.array(IMAGES)
@@ -279,7 +279,7 @@ def test_sums_of_many_parts(gpu, count):
 
 @pytest.mark.parametrize("count", [17, 33])
 def test_sums_of_many_short_floats_are_rounded_once(gpu, count):
-    """What is handed from one launch to the next is in the dtype that is computed."""
+    """Test that chained launches pass the sum in the accumulation dtype."""
     rng = np.random.default_rng(0)
     parts = [(rng.normal(size=(8, 16)).astype(BF16), "bc") for _ in range(count)]
     wanted = accumulate(parts, "bc")
@@ -321,7 +321,7 @@ def test_sums_of_unaligned_parts(gpu):
 
 
 def test_sums_of_memory_that_begins_elsewhere(gpu, monkeypatch):
-    """The same sum has a kernel for each alignment of its parts and its output."""
+    """Test that a sum has a kernel for each alignment of its parts and its output."""
     widths, load = [], CupyRuntime.load
 
     def loaded(self, launch, ordinal):
@@ -511,7 +511,7 @@ def test_read_only_and_masked_arrays_of_the_interface(gpu):
 
 
 def test_read_only_arrays_that_come_by_dlpack(gpu):
-    """As those of dtypes for which the interface has no word."""
+    """Test read-only arrays of a dtype that the array interface cannot express."""
 
     class Bits(Interface):
         memory = property(lambda self: self.array.memory)
@@ -546,7 +546,7 @@ def test_plans_say_where_they_run(gpu):
 
 def test_every_kernel_has_its_words_on_a_gpu():
     for row in KERNELS:
-        words = why(row.name, on_a_gpu=False), why(row.name, on_a_gpu=True)
+        words = kernel_reason(row.name, on_a_gpu=False), kernel_reason(row.name, on_a_gpu=True)
         assert all(words)
         # What a CPU does with its registers is nothing that a GPU does.
         assert "register" not in words[1]

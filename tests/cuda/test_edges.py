@@ -35,7 +35,7 @@ AXES = ("ROWS_LOOPS", "RUN_LOOPS")
 
 
 def test_they_were_fused():
-    """What the test above means to run is what it runs."""
+    """Test that the test above runs the kernels it is written for."""
     fused = set()
     for pattern in ("pqrs->rspq", "rspq->pqrs"):
         x = copied(np.zeros([SIZES[a] for a in pattern[:4]], "f4"), 0)

@@ -1,4 +1,4 @@
-"""What is said where CuPy, the driver or a GPU is missing."""
+"""The error messages when CuPy, the driver or a GPU is missing."""
 
 import sys
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ DOORS = {
 
 
 class CudaError(RuntimeError):
-    """As CuPy's own."""
+    """An error like CuPy's own."""
 
 
 def cupy_module(version="14.2.0", count=0, driver=0, wheel=13000):
@@ -135,7 +135,7 @@ def test_a_home_that_cannot_be_written(fresh):
 
 
 class DynamicLibNotFoundError(RuntimeError):
-    """As that of cuda-pathfinder."""
+    """An error like that of cuda-pathfinder."""
 
 
 @needs_compiler

@@ -18,7 +18,7 @@ WANTED = reference_convert(IMAGES, "bhwc->bchw")
 
 
 class Array:
-    """As one of JAX: it is known by its devices, and hands its memory over by DLPack.
+    """A fake JAX array, which is recognized by its devices and exports its memory by DLPack.
 
     `number` is the device's in all processes, `local_hardware_id` the machine's.
     """

@@ -169,7 +169,7 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
 
 
 def test_axes_that_are_fused_have_less_than_2_31_places():
-    """Which is what kernels divide."""
+    """Test that fused axes fit 31 bits, as kernels divide their indices by them."""
     rows, run = (Loop(3, 1, 7, 0),), (Loop(7, 3, 1, 0),)
     for high in (Loop(2**30, 3 * 7, 3 * 7, 0), Loop(2**30, 3, 21, 0), Loop(2**30, 99, 7, 0)):
         for axis in tiling.fitted(rows, run, [high], 1):
@@ -195,7 +195,7 @@ def test_casts_of_rows_that_begin_anywhere(monkeypatch):
     [("bwc->bcw", (2, 13, 32), (2, 32, 16)), ("bwc->bcw", (1, 1030, 3), (1, 3, 1040))],
 )
 def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
-    """Of a row's last word, which is not whole, only the items that exist have a constant."""
+    """Test that only existing items of a row's partial last word have a constant."""
     x = copied(numbers(shape, "u1"), 0)
     width = shape[1]
     out = placed(room, "f4")[..., :width]
@@ -532,7 +532,7 @@ def test_sums_about_the_edges_of_boxes(size):
 
 
 def test_sums_of_whole_words_in_many_boxes():
-    """Of 16 bytes, in boxes of which some are whole, some are not and some do not exist."""
+    """Test words of 16 bytes in boxes that are full, partial or empty."""
     sizes = {"b": 40, "w": 100, "c": 36}
     for dtype in ("f4", BF16, "u1"):
         parts = [
@@ -544,7 +544,7 @@ def test_sums_of_whole_words_in_many_boxes():
 
 @pytest.mark.parametrize("dtype", ["u1", BF16, "f4", "f8", "c16"], ids=str)
 def test_parameters_of_the_largest_sum_fit_a_launch(dtype):
-    """Of 16 parts and 8 axes, in words of any length, with the addresses: 4 KB."""
+    """Test that 16 parts and 8 axes, in words of any length, fit 4 KB with the addresses."""
     for count in (2, 4):
         parts = [
             (placed((count,) * 8, dtype), "abcdefgh"[at:] + "abcdefgh"[:at]) for at in range(8)
@@ -609,7 +609,7 @@ def test_threads_of_a_sum_do_not_race():
 
 
 def test_every_family_has_run():
-    """What the tests above mean to choose is what they choose."""
+    """Test that the tests above select the kernels they are written for."""
     chosen = {
         pattern: planned(copied(numbers(shape, "u4"), 0), pattern)[1][0][0].family
         for pattern, shape in [

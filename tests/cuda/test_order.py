@@ -133,7 +133,7 @@ def test_what_a_failed_call_has_launched_still_holds_its_arrays(gpu, monkeypatch
 
 
 def test_a_finaliser_may_convert(gpu):
-    """What is let go may run any code, which may come here again; nothing is waited for."""
+    """Test that released arrays may run any code, also `hold` again, without waiting."""
     theirs, called = gpu.new_stream(0, "theirs"), []
 
     class Dying(Foreign):

@@ -27,7 +27,7 @@ KEYWORDS = [{}, {"scale": 2.0}, {"dtype": "f2"}]
 
 @pytest.fixture
 def long_ways(monkeypatch):
-    """How often the long way was taken."""
+    """Count the calls that took the normal path."""
     taken, way = [], dispatch.convert_foreign
     monkeypatch.setattr(
         dispatch, "convert_foreign", lambda *args: taken.append(args[0]) or way(*args)
@@ -60,7 +60,7 @@ def test_what_came_before_is_quick(gpu, long_ways, keywords, ordinal):
 
 
 def test_memory_that_lies_otherwise_goes_another_way(gpu):
-    """Of one shape and dtype, by one Converter, on both GPUs."""
+    """Test arrays of one shape and dtype on both GPUs with one Converter."""
     converter, ways = Converter("bhwc->bchw", scale=2.0), ("plain", "fortran", "backward", "sliced")
     for turn in range(2):
         cases = [*zip(ways, ways[::-1], (0, 1) * 2, strict=True), ("plain", "plain", 1)]
@@ -75,7 +75,7 @@ def test_memory_that_lies_otherwise_goes_another_way(gpu):
 
 
 def test_arrays_of_another_dtype_go_another_way(gpu):
-    """Whose items are of one size."""
+    """Test dtypes of one item size."""
     converter, kinds = Converter("bhwc->bchw"), ("f4", "i4", "u4") * 2
     for kind in kinds:
         x = (IMAGES * 100).astype(kind)
@@ -246,14 +246,14 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
 
 @pytest.fixture
 def long_sums(monkeypatch):
-    """How often the long way of a sum was taken."""
+    """Count the sums that took the normal path."""
     taken, way = [], dispatch.sum_foreign
     monkeypatch.setattr(dispatch, "sum_foreign", lambda *args: taken.append(args[0]) or way(*args))
     return taken
 
 
 def in_both(values):
-    """The same values as parts in two layouts."""
+    """Return equal values as parts in two layouts."""
     return [(values, "bhwc"), (np.ascontiguousarray(values.transpose(0, 3, 1, 2)), "bchw")]
 
 
@@ -294,7 +294,7 @@ def test_sums_of_memory_that_lies_otherwise_go_another_way(gpu):
 
 @pytest.mark.parametrize("lies", list(itertools.product(["plain", "backward"], repeat=2)))
 def test_quick_ways_begin_where_backward_memory_does(gpu, long_ways, long_sums, lies):
-    """Whose first bytes are as aligned as its last: the addresses alone do not tell them apart."""
+    """Test arrays whose first and last bytes are equally aligned, so addresses alone look alike."""
     values = np.arange(21, dtype="f4").reshape(3, 7)
     turned = values.T.copy()
     x, other = gpu.array(laid(values, lies[0])), gpu.array(laid(turned, lies[0]))
@@ -309,7 +309,7 @@ def test_quick_ways_begin_where_backward_memory_does(gpu, long_ways, long_sums, 
 
 
 def test_sums_that_are_not_one_kernel_have_no_quick_way(gpu, long_sums):
-    """Of one part, of more than a launch adds, or with a cast that kernels do not know."""
+    """Test sums of one part, of more parts than a launch adds, or with an unsupported cast."""
     x = IMAGES[:, :, :, 0].copy()
     for count, dtype in ((1, "f4"), (17, "f4"), (2, "c8")):
         add = Accumulator(("bhw",) * count, "bhw", dtype=dtype)

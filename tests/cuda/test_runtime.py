@@ -1,4 +1,4 @@
-"""What does things on GPUs, asked of a CuPy that takes only what the real one takes."""
+"""The runtime with a fake CuPy that accepts only the arguments of the real one."""
 
 from types import SimpleNamespace
 

@@ -134,7 +134,7 @@ def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
     monkeypatch.setattr(ring, "PIECE_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
-    shipment, at = transfers.Shipment(programs, x, None), 0
+    shipment, at = transfers.HostToDevicePlan(programs, x, None), 0
     whole = np.zeros(shipment.nbytes, np.uint8)
     for start, end, fill in shipment.pieces(x):
         assert start == at < end <= start + 100
@@ -223,7 +223,7 @@ def test_copies_go_on_beside_the_kernels(gpu):
     """The copy of the next batch waits for the kernel before the last one, whose block it gets."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     results = [converter(IMAGES + n) for n in range(3)]
-    works = _history(ring.ring_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
+    works = _history(ring.staging_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
     copies, kernels = (
         sorted({w for w in works if w.name == name}, key=lambda w: len(_history(w)))
         for name in ("copy in", "kernel")
@@ -248,7 +248,7 @@ def _history(work):
 
 
 def _loop():
-    """Whether seven batches of growing and of equal size come through a Converter unharmed."""
+    """Return whether a Converter transfers seven batches of growing and equal sizes correctly."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     sizes = (2, 3, 3, 2, 3, 3, 4, 4, 2, 3, 3)
     results = [converter(np.full((b, 4, 5, 3), b * 16 + n, np.uint8)) for n, b in enumerate(sizes)]

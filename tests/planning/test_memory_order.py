@@ -55,20 +55,20 @@ def test_gradients_come_back_from_any_order():
 @pytest.mark.parametrize("memory", ["channels_last", "channels_last_3d"])
 def test_words_of_pytorch_are_told_in_letters(memory):
     with pytest.raises(
-        layoutkit.PatternError, match=f"memory='{memory}' is a word of PyTorch.*\"bhwc\""
+        layoutkit.PatternError, match=f"memory='{memory}' is a PyTorch memory format.*\"bhwc\""
     ):
         convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", memory=memory)
 
 
 @pytest.mark.parametrize("memory", ["bhw", "bhwcd", "bchwx", "b(hw)c"])
 def test_it_names_the_axes_of_the_result(memory):
-    with pytest.raises(layoutkit.PatternError, match="is no order of the axes of bchw"):
+    with pytest.raises(layoutkit.PatternError, match="is not an order of the axes of bchw"):
         convert(PHOTOS, "bhwc->bchw", memory=memory)
 
 
 def test_an_out_lies_as_it_lies():
     out = np.zeros((2, 3, 4, 5), np.uint8)
-    with pytest.raises(layoutkit.ArgumentError, match="leave one of them away"):
+    with pytest.raises(layoutkit.ArgumentError, match="remove one of them"):
         convert(PHOTOS, "bhwc->bchw", memory="bhwc", out=out)
     assert not out.any()
 
@@ -104,5 +104,5 @@ def test_views_give_it_too():
     assert "memory=bhwc" in str(view)
     view.backward_put("bchw", np.ones_like(found))
     assert (view.backward_get() == 0.5).all()
-    with pytest.raises(layoutkit.PatternError, match="no order of the axes"):
+    with pytest.raises(layoutkit.PatternError, match="not an order of the axes"):
         view.forward_get("bchw", memory="bhw")

@@ -1,4 +1,4 @@
-"""What a plan says: its kernel, its bytes, its words; and the loops that it was made of."""
+"""The kernel, bytes and text of plans, and the loops that they are made from."""
 
 import numpy as np
 import pytest
