@@ -45,7 +45,7 @@ def canonical(device: Any) -> str:
     match = _CUDA.fullmatch(device) if isinstance(device, str) else None
     if match is None:
         raise DeviceError(
-            f'device={device!r} is no device that layoutkit knows; it is "cpu", "cuda" or one of '
+            f'device={device!r} is not a device that layoutkit knows; it is "cpu", "cuda" or one of '
             'several GPUs, such as "cuda:1"'
         )
     if match[1] is not None:

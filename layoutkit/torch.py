@@ -102,7 +102,7 @@ def collate(samples: Sequence[Any]) -> Any:
     for i, sample in enumerate(samples):
         if sample is None:
             raise ArgumentError(
-                f"sample {i} is None; leave it out before, as with "
+                f"sample {i} is None; remove it before, as with "
                 "collate_fn=lambda s: collate([x for x in s if x is not None])"
             )
     return _collating.collate(samples, collate_fn_map=_collators())

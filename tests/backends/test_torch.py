@@ -340,5 +340,5 @@ def test_a_device_may_be_torchs_own_word():
     converter = Converter("bc->cb", device=torch.device("cpu"))
     assert converter == Converter("bc->cb", device="cpu")
     assert torch.equal(torch.compile(converter, fullgraph=True, backend="aot_eager")(x), x.T)
-    with pytest.raises(DeviceError, match="device='meta' is no device that layoutkit knows"):
+    with pytest.raises(DeviceError, match="device='meta' is not a device that layoutkit knows"):
         convert(x, "bc->cb", device=torch.device("meta"))

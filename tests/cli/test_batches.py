@@ -248,8 +248,8 @@ def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
     ):
         assert line.startswith(f"layoutkit: left out {photos}/")
         assert name in line
-    assert "of no kind that Pillow can read" in lines[0]
-    assert "grey values are floats from 1 to 1" in lines[3]
+    assert "not one that Pillow can read" in lines[0]
+    assert "gray values are floats from 1 to 1" in lines[3]
 
 
 def test_a_picture_that_is_suspiciously_large_is_left_out(photos, capsys, monkeypatch):
@@ -499,7 +499,7 @@ def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, c
 def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     error = _refused(capsys, photos)
-    assert 'pictures need Pillow, which is not installed: pip install "layoutkit[images]"' in error
+    assert 'images need Pillow, which is not installed: pip install "layoutkit[images]"' in error
 
 
 def test_it_runs_as_a_command(photos):

@@ -198,7 +198,7 @@ def test_bad_pictures_are_left_out_and_named(folder, capsys, pattern):
     Path("photos/cc.png").symlink_to("nowhere.png")
     words = ["photos", "out.npy", pattern, "--resize", "8x8"]
     assert main(["convert", *words]) == 2
-    assert "photos/aa.png: cannot be read as a picture" in capsys.readouterr().err
+    assert "photos/aa.png: cannot be read as an image" in capsys.readouterr().err
     assert not Path("out.npy").exists()
     for quiet in ([], ["--quiet"]):
         assert main(["convert", *words, "--skip-bad", *quiet]) == 0
@@ -255,7 +255,7 @@ def test_nothing_but_bad_ones_is_an_error(tmp_path, monkeypatch, capsys, words):
 def test_a_picture_that_has_no_white(folder, capsys):
     save(Path("photos/d.tif"), np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4))
     message = _refused(capsys, "photos", "out.npy", "bhwc->bchw", "--resize", "8x8")
-    assert "photos/d.tif: its grey values are floats from 0 to 1" in message
+    assert "photos/d.tif: its gray values are floats from 0 to 1" in message
 
 
 # ---- large images --------------------------------------------------------------------------

@@ -272,7 +272,7 @@ def test_a_file_at_a_url_may_have_as_many_bytes_as_it_may(site, home, monkeypatc
     with pytest.raises(DataError, match=found):
         Dataset(f"{home}/x.npy")
     monkeypatch.setenv("LAYOUTKIT_URL_LIMIT", "much")
-    with pytest.raises(ArgumentError, match="LAYOUTKIT_URL_LIMIT: 'much' is no number of bytes"):
+    with pytest.raises(ArgumentError, match="LAYOUTKIT_URL_LIMIT: 'much' is not a number of bytes"):
         Dataset(f"{home}/x.npy")
 
 

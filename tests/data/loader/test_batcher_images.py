@@ -58,7 +58,7 @@ def test_a_damaged_one_is_left_out_and_named(photos, caplog):
         (batch,) = batches
     assert (batch.count, len(batch.dropped)) == (5, 1)
     assert "left out" in caplog.text
-    assert "9.jpg: DataError: cannot be read as a picture" in caplog.text
+    assert "9.jpg: DataError: cannot be read as an image" in caplog.text
 
 
 def test_nothing_but_damaged_ones_is_an_error(tmp_path):
